@@ -1,0 +1,29 @@
+"""Curvescope measures training steps over batch sizes and explains each bend of the cost curve.
+
+The public API; every name loads the room that holds it on first use, so that importing costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# name -> module that defines it
+_PUBLIC = {
+    "CurvescopeError": "curvescope.profiling.errors",
+    "BackendMissingError": "curvescope.profiling.errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'curvescope' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

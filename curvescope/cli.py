@@ -1,0 +1,88 @@
+"""The command line: finds the command, gives errors their exit code. Each command is one module in `commands`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+
+# command -> its line in `curvescope --help`. The module `commands/<command with - as _>.py` defines
+# `add_arguments(parser)` and `run(args) -> int`, and is imported only when its command is called.
+COMMANDS = {
+    "diagnose": "measure a network over batch sizes and explain its cost curve",
+    "explain": "explain the anomalies of a recording",
+    "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
+    "runs": "list recordings",
+    "doctor": "what this machine offers, what is missing and how to get it",
+}
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+class _Parser(argparse.ArgumentParser):
+    """Lists every command in the help, but imports and builds only the one that is called."""
+
+    def format_help(self) -> str:
+        width = max(map(len, COMMANDS))
+        lines = [f"  {name:<{width}}  {line}" for name, line in COMMANDS.items()]
+        return "\n".join(
+            [
+                "usage: curvescope COMMAND [options]",
+                "",
+                "Measures training steps over batch sizes and explains each bend of the cost curve.",
+                "",
+                "commands:",
+                *lines,
+                "",
+                "options:",
+                "  -h, --help  this text; `curvescope COMMAND --help` for a command's own",
+                "  --version   the version",
+                "",
+                "Start with `curvescope diagnose alexnet --quick`.",
+                "",
+            ]
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (0 done, 1 a check failed, 2 bad input, 130 interrupted)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    front = _Parser(prog="curvescope")
+    front.add_argument("--version", action="version", version=f"curvescope {__version__}")
+    front.add_argument("command", nargs="?", choices=sorted(COMMANDS), metavar="COMMAND")
+    chosen = front.parse_args(arguments[:1])
+    if chosen.command is None:
+        front.print_help(sys.stderr)
+        return EXIT_BAD_INPUT
+
+    from .profiling.errors import CurvescopeError
+
+    module = importlib.import_module(f".commands.{chosen.command.replace('-', '_')}", __package__)
+    parser = argparse.ArgumentParser(
+        prog=f"curvescope {chosen.command}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    args = parser.parse_args(arguments[1:])
+    try:
+        return int(module.run(args))
+    except CurvescopeError as error:
+        print(f"curvescope: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        print("curvescope: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (`curvescope runs | head`). Keep the interpreter's own flush at exit quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""List the recordings under a folder, oldest first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="folder to look in (default: runs)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one line per recording."""
+    from ..profiling.store import list_recordings
+
+    rows: list[dict[str, Any]] = [
+        {
+            "path": str(recording.path),
+            "status": recording.meta["status"],
+            "created_utc": recording.meta.get("created_utc"),
+            "network": recording.meta.get("network"),
+            "device": (recording.meta.get("device") or {}).get("name"),
+            "batches": recording.meta.get("batches"),
+        }
+        for recording in list_recordings(args.root)
+    ]
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    if not rows:
+        print(f"No recordings under {args.root}. `curvescope diagnose alexnet` makes one.")
+        return 0
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("recording", "network", "device", "batches", "status"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        batches = ",".join(map(str, row["batches"] or ()))
+        table.add_row(row["path"], row["network"] or "?", row["device"] or "?", batches, row["status"])
+    Console().print(table)
+    return 0

@@ -1,0 +1,1 @@
+"""What one operator costs alone: microbenchmarks and the CUDA sources they launch."""

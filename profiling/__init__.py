@@ -1,0 +1,1 @@
+"""Recording: the trace schema, the store, recorders, readers, networks, steps and sweeps."""

@@ -1,0 +1,231 @@
+"""The trace schema, written once as data: validators, the store and the reference page are generated from it.
+
+Conventions of every table: missing is null, never 0 or -1; time is int64 nanoseconds; a unit stands in every column
+that carries a number; one FMA is two FLOPs, and direct-convolution FLOPs count for every algorithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+# Version history. A reader takes its own version and older ones; a newer one is refused by name.
+#   1  first version
+SCHEMA_VERSION = 1
+
+PHASES = ("forward", "backward", "optimizer")
+SOURCES = ("cupti", "nsys", "ncu", "nvprof", "torch", "onednn", "tensorflow", "jax", "model")
+
+
+class Aggregate(Enum):
+    """How the values of a column combine when rows are grouped."""
+
+    SUM = "sum"  # extensive: adds up
+    EXCLUSIVE = "exclusive"  # a time that may overlap: shared out first (analysis.exclusive), then summed
+    MEAN = "mean"  # intensive: averaged, weighted by duration
+    KEY = "key"  # names or places the row: grouped by, never combined
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its Arrow type, whether null is allowed, its unit ("" for none), how it aggregates, a sentence."""
+
+    name: str
+    dtype: pa.DataType
+    nullable: bool
+    unit: str
+    aggregate: Aggregate
+    doc: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a recording."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of the table."""
+        return pa.schema([pa.field(c.name, c.dtype, c.nullable) for c in self.columns])
+
+
+def _key(name: str, dtype: pa.DataType, doc: str, *, nullable: bool = True, unit: str = "") -> Column:
+    return Column(name, dtype, nullable, unit, Aggregate.KEY, doc)
+
+
+def _sum(name: str, unit: str, doc: str) -> Column:
+    return Column(name, pa.int64(), True, unit, Aggregate.SUM, doc)
+
+
+_TEXT = pa.string()
+_I64 = pa.int64()
+_I32 = pa.int32()
+_F64 = pa.float64()
+
+_START = _key("start_ns", _I64, "Start on the recording's host clock; null where the profile has no time.", unit="ns")
+_DURATION = Column(
+    "duration_ns", _I64, True, "ns", Aggregate.EXCLUSIVE, "End minus start; null where the profile has no time."
+)
+_PROCESS = _key("process", _I64, "Process id, or rank where several were merged; null for the only one.")
+_THREAD = _key("thread", _I64, "Thread id inside the process.")
+_DEVICE = _key("device", _I32, "Index of the device; -1 is never used, the CPU's rows have null.")
+_STREAM = _key("stream", _I64, "Stream of the device, or thread on the CPU: rows of one stream do not overlap.")
+_CORRELATION = _key("correlation_id", _I64, "Joins device work to the host call that launched it, within one process.")
+_STEP = _key("step", _I64, "The `steps` row this belongs to; null outside every step.")
+_PHASE = _key("phase", _TEXT, "forward, backward or optimizer; null where it is not known.")
+_LAYER = _key("layer", _TEXT, "Module path of the layer, as in `conv3_1` or `encoder.layer.3`; null where not known.")
+
+KERNELS = Table(
+    "kernels",
+    "Every kernel. On a CPU: oneDNN primitives, MKL calls, and the host operator's own time where there is none.",
+    (
+        _key("name", _TEXT, "The kernel's name as its profiler gives it, demangled.", nullable=False),
+        _START,
+        _DURATION,
+        _PROCESS,
+        _DEVICE,
+        _STREAM,
+        _CORRELATION,
+        _key("grid_x", _I32, "Blocks in x."),
+        _key("grid_y", _I32, "Blocks in y."),
+        _key("grid_z", _I32, "Blocks in z."),
+        _key("block_x", _I32, "Threads per block in x."),
+        _key("block_y", _I32, "Threads per block in y."),
+        _key("block_z", _I32, "Threads per block in z."),
+        _key("registers_per_thread", _I32, "Registers that each thread holds."),
+        _key("shared_memory_bytes", _I64, "Static plus dynamic shared memory of a block.", unit="B"),
+        _STEP,
+        _PHASE,
+        _LAYER,
+        _key("op", _TEXT, "Framework operator that launched the kernel, as in `aten::convolution`."),
+        _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
+        _sum("flops", "FLOP", "Work by the direct algorithm, from shapes; on one row of an operator call only."),
+        _sum("bytes_compulsory", "B", "Each operand moved once, from shapes; on one row of an operator call only."),
+        _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
+        _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
+        _sum("flops_executed", "FLOP", "Measured floating-point work, whatever the algorithm."),
+        Column("achieved_occupancy", _F64, True, "1", Aggregate.MEAN, "Measured active warps over the SM's maximum."),
+        _key("source", _TEXT, f"Who recorded the row: {', '.join(SOURCES)}.", nullable=False),
+    ),
+)
+
+RANGES = Table(
+    "ranges",
+    "NVTX ranges and marks, and the profiler's own annotations.",
+    (
+        _key("name", _TEXT, "Message of the range.", nullable=False),
+        _START,
+        _DURATION,
+        _PROCESS,
+        _THREAD,
+        _key("domain", _TEXT, "NVTX domain; null for the default one."),
+        _key("category", _TEXT, "NVTX category."),
+        _key("kind", _TEXT, "push_pop, start_end or mark.", nullable=False),
+        _key("color_argb", _I64, "Colour as 0xAARRGGBB."),
+        _key("payload", _TEXT, "NVTX payload as text."),
+        _STEP,
+        _key("source", _TEXT, "Who recorded the row.", nullable=False),
+    ),
+)
+
+MEMORY = Table(
+    "memory",
+    "Allocations, copies and sets.",
+    (
+        _key("kind", _TEXT, "allocate, free, copy or set.", nullable=False),
+        _key("copy_kind", _TEXT, "host_to_device, device_to_host, device_to_device, host_to_host, peer; else null."),
+        _START,
+        _DURATION,
+        _sum("bytes", "B", "Bytes allocated, freed, copied or set."),
+        _PROCESS,
+        _DEVICE,
+        _STREAM,
+        _CORRELATION,
+        _key("address", _I64, "Address, its 64 bits read as signed."),
+        _STEP,
+        _PHASE,
+        _LAYER,
+        _key("source", _TEXT, "Who recorded the row.", nullable=False),
+    ),
+)
+
+LAUNCHES = Table(
+    "launches",
+    "Runtime and driver calls on the host: launches, copies, synchronisation.",
+    (
+        _key("name", _TEXT, "API function, as in `cudaLaunchKernel`.", nullable=False),
+        _START,
+        _DURATION,
+        _PROCESS,
+        _THREAD,
+        _CORRELATION,
+        _key("return_value", _I32, "CUDA error code; 0 is success."),
+        _STEP,
+        _key("source", _TEXT, "Who recorded the row.", nullable=False),
+    ),
+)
+
+CLOCKS = Table(
+    "clocks",
+    "Samples of clocks, power, temperature and throttling beside the run.",
+    (
+        _START,
+        _DEVICE,
+        Column("sm_clock_hz", _I64, True, "Hz", Aggregate.MEAN, "SM clock, or the mean core clock of a CPU."),
+        Column("memory_clock_hz", _I64, True, "Hz", Aggregate.MEAN, "Memory clock."),
+        Column("power_w", _F64, True, "W", Aggregate.MEAN, "Board power."),
+        Column("temperature_c", _F64, True, "°C", Aggregate.MEAN, "Temperature of the device."),
+        _key("throttle_reasons", _TEXT, "Names joined by `|`; empty for none, null where it could not be read."),
+        Column("load", _F64, True, "1", Aggregate.MEAN, "Utilisation of a GPU (0 to 1), or load average of a CPU."),
+    ),
+)
+
+STEPS = Table(
+    "steps",
+    "Every timed step; nothing is averaged away.",
+    (
+        _key("step", _I64, "Number of the step, unique in the recording.", nullable=False),
+        _key("batch", _I64, "Samples in the step; null where the profile does not tell.", unit="samples"),
+        _key("repeat", _I32, "Round over all batches the step belongs to.", nullable=False),
+        _key("index", _I32, "Position of the step inside its round and batch.", nullable=False),
+        _key("phase", _TEXT, "What one step runs: training, forward or forward+backward.", nullable=False),
+        _START,
+        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, its device work included."),
+        _key("profiled", pa.bool_(), "Whether a profiler watched; such steps give terms, never T(b).", nullable=False),
+        _PROCESS,
+    ),
+)
+
+TABLES: dict[str, Table] = {t.name: t for t in (KERNELS, RANGES, MEMORY, LAUNCHES, CLOCKS, STEPS)}
+
+
+def conform(table: Table, data: pa.Table) -> pa.Table:
+    """The data with exactly the table's columns, in order; absent nullable columns become null.
+
+    Args:
+        table: the schema to hold the data against.
+        data: columns by name; types must cast without loss.
+
+    Raises:
+        ValueError: an unknown column, an absent or null value where one is required, or a lossy cast.
+    """
+    unknown = set(data.column_names) - {c.name for c in table.columns}
+    if unknown:
+        raise ValueError(f"{table.name} has no column {', '.join(sorted(unknown))}")
+    arrays = []
+    for column in table.columns:
+        if column.name in data.column_names:
+            array = data.column(column.name)
+            if array.type != column.dtype:
+                array = array.cast(column.dtype)
+        else:
+            array = pa.nulls(data.num_rows, column.dtype)
+        if not column.nullable and array.null_count:
+            raise ValueError(f"{table.name}.{column.name} must not be null; {array.null_count} rows are")
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=table.arrow)

@@ -1,0 +1,268 @@
+"""The recording store: a folder of Parquet tables and a `recording.json`.
+
+Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows cell by cell and whatever is
+written stays readable when the run is cut off. Every file is written under a temporary name, synced, then renamed;
+an existing recording is never written into. Any Parquet reader opens the tables unaided.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .errors import CurvescopeError
+from .schema import SCHEMA_VERSION, TABLES, conform
+
+META_FILE = "recording.json"
+FORMAT = "curvescope recording"
+
+
+class Status:
+    """How a recording ended, as `recording.json` says it."""
+
+    RECORDING = "recording"  # in progress, or its writer was killed
+    COMPLETE = "complete"
+    INTERRUPTED = "interrupted"  # ended early; every part that is there is whole
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary neighbour of `path` for writing; on success it is synced and takes the name.
+
+    Raises:
+        CurvescopeError: the disk is full, or the folder cannot be written.
+    """
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise storage_error(path, error) from error
+        raise
+
+
+def storage_error(path: Path, error: OSError) -> CurvescopeError:
+    """The user's words for a failed write to `path`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CurvescopeError(
+            f"The disk is full: {path} could not be written. Everything recorded before is intact; "
+            "free some space or record elsewhere with -o DIR."
+        )
+    return CurvescopeError(f"{path} could not be written ({error.strerror}); choose another place with -o DIR.")
+
+
+class RecordingWriter:
+    """Writes one recording, part by part. Use as a context manager: leaving it by an exception marks it interrupted."""
+
+    def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
+        """Create the folder.
+
+        Args:
+            path: the folder to create; it must not exist, or be empty.
+            meta: what ran and where, JSON-serialisable; see `Recording.meta`.
+
+        Raises:
+            CurvescopeError: something is already there, or the folder cannot be made.
+        """
+        self.path = path
+        self._parts = dict.fromkeys(TABLES, 0)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise CurvescopeError(f"{path} already holds something; nothing is overwritten. Choose another -o DIR.")
+        except OSError as error:
+            raise storage_error(path, error) from error
+        self._meta: dict[str, Any] = {
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
+            "status": Status.RECORDING,
+            "created_utc": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "lost": {},
+            **meta,
+        }
+        self._write_meta()
+
+    def write(self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any]) -> None:
+        """Append one part to a table; it is on disk, whole, when this returns.
+
+        Raises:
+            ValueError: the data does not fit the table's schema.
+            CurvescopeError: the disk is full or the folder cannot be written.
+        """
+        if isinstance(data, pd.DataFrame):
+            data = pa.Table.from_pandas(data, preserve_index=False)
+        elif not isinstance(data, pa.Table):
+            data = pa.table(dict(data))
+        conformed = conform(TABLES[table], data)
+        if not conformed.num_rows:
+            return
+        folder = self.path / table
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise storage_error(folder, error) from error
+        with atomic_file(folder / f"{self._parts[table]:05d}.parquet") as file:
+            pq.write_table(conformed, file, compression="zstd")
+        self._parts[table] += 1
+
+    def update(self, **meta: Any) -> None:
+        """Replace entries of `recording.json`, and write it."""
+        self._meta.update(meta)
+        self._write_meta()
+
+    def count_lost(self, name: str, count: int, sentence: str) -> None:
+        """Add to a named count of lost or repaired data; the sentence tells the user what it means."""
+        if count:
+            entry = self._meta["lost"].setdefault(name, {"count": 0, "sentence": sentence})
+            entry["count"] += count
+
+    def finish(self, status: str = Status.COMPLETE) -> None:
+        """Write the final status."""
+        self.update(status=status)
+
+    def _write_meta(self) -> None:
+        with atomic_file(self.path / META_FILE) as file:
+            file.write(json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode())
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            # The disk may be the reason: what is written stays readable whatever the status says.
+            with suppress(CurvescopeError):
+                self.finish(Status.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording, read. Tables load on first use.
+
+    Attributes:
+        path: its folder.
+        meta: `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `versions`, `lost`, `status`, …
+    """
+
+    path: Path
+    meta: dict[str, Any]
+    _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether its writer reached the end."""
+        return bool(self.meta["status"] == Status.COMPLETE)
+
+    def parts(self, table: str) -> list[Path]:
+        """The Parquet files of a table, in the order they were written; empty where nothing was recorded."""
+        return sorted((self.path / table).glob("*.parquet"))
+
+    def arrow(self, table: str) -> pa.Table:
+        """One table as Arrow, with the schema's columns even where nothing was recorded.
+
+        Raises:
+            CurvescopeError: a part is damaged, or does not fit the schema.
+        """
+        schema = TABLES[table]
+        pieces = []
+        for part in self.parts(table):
+            try:
+                pieces.append(conform(schema, pq.read_table(part)))
+            except (pa.ArrowException, ValueError, OSError) as error:
+                raise CurvescopeError(
+                    f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
+                ) from error
+        return pa.concat_tables(pieces) if pieces else schema.arrow.empty_table()
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """One table as pandas; nullable integers stay integers (`Int64`)."""
+        if table not in self._frames:
+            self._frames[table] = self.arrow(table).to_pandas(types_mapper=_PANDAS_TYPES.get)
+        return self._frames[table]
+
+    @cached_property
+    def sql(self) -> duckdb.DuckDBPyConnection:
+        """An in-memory DuckDB with one view per table, over the Parquet files."""
+        connection = duckdb.connect()
+        for name, table in TABLES.items():
+            if parts := self.parts(name):
+                connection.read_parquet([str(p) for p in parts]).create_view(name)
+            else:
+                connection.from_arrow(table.arrow.empty_table()).create_view(name)
+        return connection
+
+
+_PANDAS_TYPES: dict[pa.DataType, Any] = {
+    pa.int64(): pd.Int64Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+}
+
+
+def open_recording(path: str | os.PathLike[str]) -> Recording:
+    """Read a recording.
+
+    Raises:
+        CurvescopeError: there is none at `path`, it cannot be read, or a newer Curvescope wrote it.
+    """
+    folder = Path(path)
+    try:
+        meta = json.loads((folder / META_FILE).read_bytes())
+    except FileNotFoundError:
+        raise CurvescopeError(
+            f"{folder} is not a recording (no {META_FILE} in it). `curvescope runs` lists the recordings here."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CurvescopeError(
+            f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be whole."
+        ) from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT or not isinstance(meta.get("schema_version"), int):
+        raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
+    if meta["schema_version"] > SCHEMA_VERSION:
+        raise CurvescopeError(
+            f"{folder} has schema version {meta['schema_version']}, this Curvescope reads up to {SCHEMA_VERSION}: "
+            "upgrade with `pip install --upgrade curvescope`."
+        )
+    return Recording(folder, meta)
+
+
+def list_recordings(root: Path) -> list[Recording]:
+    """Every readable recording directly under `root`, oldest first; unreadable folders are passed over."""
+    found = []
+    for meta in sorted(root.glob(f"*/{META_FILE}")):
+        with suppress(CurvescopeError):
+            found.append(open_recording(meta.parent))
+    return sorted(found, key=lambda r: str(r.meta.get("created_utc", "")))
+
+
+def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
+    """A dated folder under `root` that does not exist yet, as in `runs/2026-03-01_143055_alexnet`."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)
+    stem = f"{datetime.now().astimezone():%Y-%m-%d_%H%M%S}_{safe}"
+    for suffix in ("", *(f"_{n}" for n in range(2, 1000))):
+        if not (path := root / f"{stem}{suffix}").exists():
+            return path
+    raise CurvescopeError(f"{root} already holds a thousand recordings named {stem}; choose a place with -o DIR.")

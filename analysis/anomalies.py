@@ -1,0 +1,231 @@
+"""Which functionals of a cost curve are more than noise, which of those are anomalies, and the terms that make them.
+
+What is tested: for every adjacent pair of batch sizes the excess over proportional cost, for every inner one the bend
+away from fixed plus proportional cost. All tests of a curve form one family (Holm), and an effect under 2 % of the step
+time it is seen in is left alone however sure it is.
+
+What is an anomaly: a positive excess (the larger batch costs more than its share), or a bend in either direction. A
+negative excess on a straight line is the fixed cost of a step being shared: real, said, but no anomaly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ..profiling.errors import CurvescopeError
+from .curve import Curve, cost_curve
+from .functionals import Functional, bend, curvature, excess, neighbours
+from .statistics import Estimate, holm
+from .terms import IDLE, OBSERVER, Part, Terms, estimate_terms, main_kernels, step_parts
+
+LEVEL = 0.05
+MATERIAL = 0.02
+
+
+class Verdict:
+    """What a functional was found to be."""
+
+    ANOMALY = "anomaly"
+    FIXED_COST = "fixed cost"  # real, and what a fixed cost shared by larger batches gives
+    SMALL = "real but under 2 %"
+    UNSURE = "unsure"  # its own interval excludes 0, but among so many tests chance may do that
+    NOISE = "noise"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One functional of the curve, tested.
+
+    Attributes:
+        shown: the functional the user reads: excess, or curvature on the chosen axis.
+        value: its value and interval.
+        tested: the functional the verdict rests on: the excess itself, or the bend for a curvature.
+        tested_value: its value and interval, in ms.
+        p_adjusted: of `tested`, over the family.
+        verdict: see `Verdict`.
+    """
+
+    shown: Functional
+    value: Estimate
+    tested: Functional
+    tested_value: Estimate
+    p_adjusted: float
+    verdict: str
+
+    @property
+    def shape(self) -> str:
+        """In words: super-linear or sub-linear; concave-up or concave-down."""
+        if self.shown.kind == "excess":
+            return "super-linear" if self.value.value > 0 else "sub-linear"
+        return "concave-up" if self.value.value > 0 else "concave-down"
+
+
+@dataclass(frozen=True)
+class ExplainedPart:
+    """A term's share of an anomaly, and which kernels it stands for.
+
+    Attributes:
+        part: the share.
+        kernel_before: the term's largest kernel at the batch size the functional is taken at.
+        kernel_after: the same at the next larger one.
+        real: whether the share is more than noise, over all shares of the anomaly.
+    """
+
+    part: Part
+    kernel_before: str | None
+    kernel_after: str | None
+    real: bool
+
+    @property
+    def label(self) -> str:
+        """Layer and phase, or idle, or observer effect."""
+        if self.part.kind != "kernels":
+            return self.part.kind
+        return " ".join(filter(None, (self.part.layer or "no layer", self.part.phase)))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A functional split into its parts, the largest first; their values add up to its value.
+
+    Attributes:
+        functional: what was split.
+        value: its value and interval.
+        parts: every term.
+        also: labels of other findings that come from the same term at the same place.
+    """
+
+    functional: Functional
+    value: Estimate
+    parts: tuple[ExplainedPart, ...]
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything `diagnose` and `explain` show.
+
+    Attributes:
+        curve: the cost curve.
+        findings: every excess, then every curvature.
+        explanations: one per anomaly, the largest first; empty where nothing was profiled.
+        terms: the terms by batch size; null where nothing was profiled.
+    """
+
+    curve: Curve
+    findings: tuple[Finding, ...]
+    explanations: tuple[Explanation, ...]
+    terms: Terms | None
+
+    @property
+    def anomalies(self) -> tuple[Finding, ...]:
+        """The findings that are anomalies."""
+        return tuple(f for f in self.findings if f.verdict == Verdict.ANOMALY)
+
+
+def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
+    """Test every pair and every inner point of the curve; curvatures are shown on `axis`."""
+    pairs, inner = neighbours(curve.batches)
+    shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
+    tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
+    values = [curve.evaluate(functional) for functional in tested]
+    adjusted = holm([value.p for value in values])
+    return tuple(
+        Finding(show, curve.evaluate(show), test, value, p, _verdict(curve, show, test, value, p))
+        for show, test, value, p in zip(shown, tested, values, adjusted, strict=True)
+    )
+
+
+def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> str:
+    last = max(batch for batch, _ in tested.coefficients)
+    size_ms = next(p.time_ms.value for p in curve.points if p.batch == last)
+    if p_adjusted < LEVEL:
+        if tested.kind == "excess" and value.value < 0:
+            return Verdict.FIXED_COST
+        return Verdict.ANOMALY if abs(value.value) >= MATERIAL * size_ms else Verdict.SMALL
+    if tested.kind == "bend":
+        visible = curve.evaluate(shown)
+        if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
+            return Verdict.FIXED_COST
+    return Verdict.UNSURE if value.p < LEVEL else Verdict.NOISE
+
+
+def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFrame) -> Explanation:
+    """Split one functional into its terms.
+
+    Raises:
+        CurvescopeError: a batch size of the functional has no profiled step.
+    """
+    missing = {batch for batch, _ in functional.coefficients} - set(terms.batches)
+    if missing:
+        raise CurvescopeError(
+            f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has no profiled step."
+        )
+    shares = terms.decompose(functional, curve)
+    adjusted = holm([share.value.p for share in shares])
+    after = functional.to or max(batch for batch, _ in functional.coefficients)
+    kernels = main_kernels(parts, (functional.at, after))
+    explained = [
+        ExplainedPart(share, *_kernels_of(share, kernels), p < LEVEL) for share, p in zip(shares, adjusted, strict=True)
+    ]
+    explained.sort(key=lambda e: (e.part.kind == OBSERVER, e.part.kind == IDLE, -abs(e.part.value.value)))
+    return Explanation(functional, curve.evaluate(functional), tuple(explained))
+
+
+def _kernels_of(
+    part: Part, kernels: dict[tuple[str | None, str | None], list[str | None]]
+) -> tuple[str | None, str | None]:
+    if part.kind != "kernels":
+        return None, None
+    before, after = kernels.get((part.layer, part.phase), [None, None])
+    return before, after
+
+
+def diagnose(steps: pd.DataFrame, kernels: pd.DataFrame, axis: str = "log2") -> Diagnosis:
+    """Find and explain the anomalies of a recording.
+
+    Args:
+        steps: its `steps` table.
+        kernels: its `kernels` table; without profiled steps anomalies are found, not split.
+        axis: of the curvatures shown: log2 or linear.
+    """
+    curve = cost_curve(steps)
+    findings = find(curve, axis)
+    parts = step_parts(kernels, steps)
+    if parts.empty:
+        return Diagnosis(curve, findings, (), None)
+    terms = estimate_terms(parts)
+    anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
+    explanations = [
+        explain(f.tested, curve, terms, parts)
+        for f in anomalies
+        if {batch for batch, _ in f.tested.coefficients} <= set(terms.batches)
+    ]
+    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms)
+
+
+def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """Name bends that one excess causes under it: a jump from b to 2b is also a bend at b and, back again, at 2b."""
+    kept: list[Explanation] = []
+    for explanation in sorted(explanations, key=lambda e: (e.functional.kind != "excess", -abs(e.value.value))):
+        cause = next((k for k in kept if _same_event(k, explanation)), None)
+        if cause is None:
+            kept.append(explanation)
+        else:
+            place = kept.index(cause)
+            kept[place] = Explanation(
+                cause.functional, cause.value, cause.parts, (*cause.also, explanation.functional.label)
+            )
+    return kept
+
+
+def _same_event(jump: Explanation, other: Explanation) -> bool:
+    return (
+        jump.functional.kind == "excess"
+        and other.functional.kind == "bend"
+        and other.functional.at in (jump.functional.at, jump.functional.to)
+        and jump.parts[0].label == other.parts[0].label
+    )

@@ -1,0 +1,111 @@
+"""The cost curve T(b) of a recording: medians of the steps no profiler watched, with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..profiling.errors import CurvescopeError
+from .functionals import Functional
+from .statistics import Estimate, estimate, median_replicates, resample_rounds
+
+Floats = npt.NDArray[np.float64]
+
+UNSTABLE_SPREAD = 0.02  # the published benchmarks call a result with more variation than this not stable
+
+
+@dataclass(frozen=True)
+class Point:
+    """One batch size of the curve.
+
+    Attributes:
+        batch: samples in a step.
+        time_ms: median step time with its interval.
+        spread: interquartile range over the median.
+        n: timed steps.
+        rounds: rounds they were taken in.
+    """
+
+    batch: int
+    time_ms: Estimate
+    spread: float
+    n: int
+    rounds: int
+
+    @property
+    def stable(self) -> bool:
+        """Whether the spread is within 2 %."""
+        return self.spread <= UNSTABLE_SPREAD
+
+
+@dataclass(frozen=True)
+class Curve:
+    """T(b) at every measured batch size, and the replicates that give intervals to functionals of it.
+
+    Attributes:
+        points: increasing in batch size.
+        replicates_ms: bootstrap replicates of T, shape (replicates, points), rounds drawn alike for all points.
+        rounds: rounds that every batch size was measured in.
+    """
+
+    points: tuple[Point, ...]
+    replicates_ms: Floats
+    rounds: int
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The measured batch sizes, increasing."""
+        return tuple(p.batch for p in self.points)
+
+    def evaluate(self, functional: Functional) -> Estimate:
+        """The functional of T with its interval, in the functional's unit."""
+        weights = coefficients(functional, self.batches)
+        times = np.array([p.time_ms.value for p in self.points])
+        scale = float(np.abs(weights * times).max())
+        return estimate(float(weights @ times), self.replicates_ms @ weights, self.rounds, scale)
+
+
+def coefficients(functional: Functional, batches: tuple[int, ...]) -> Floats:
+    """The functional's coefficients over the given batch sizes; 0 where it has none."""
+    place = {batch: i for i, batch in enumerate(batches)}
+    weights = np.zeros(len(batches))
+    for batch, weight in functional.coefficients:
+        weights[place[batch]] = weight
+    return weights
+
+
+def cost_curve(steps: pd.DataFrame) -> Curve:
+    """The curve of the steps that no profiler watched.
+
+    Rounds that an interruption left without some batch size serve the others' medians, but not the intervals.
+
+    Args:
+        steps: the `steps` table.
+
+    Raises:
+        CurvescopeError: no step was timed, or steps have no batch size.
+    """
+    timed = steps[~steps["profiled"].astype(bool)]
+    if timed.empty:
+        raise CurvescopeError("This recording has no timed step: there is no curve to explain. Record it again.")
+    if timed["batch"].isna().any():
+        raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")
+    grouped = {
+        int(batch): {int(r): g["duration_ns"].to_numpy(np.float64) / 1e6 for r, g in of_batch.groupby("repeat")}
+        for batch, of_batch in timed.groupby("batch")
+    }
+    shared = sorted(set.intersection(*(set(rounds) for rounds in grouped.values())))
+    drawn = resample_rounds(max(len(shared), 1))
+    points, replicates = [], []
+    for batch, rounds in sorted(grouped.items()):
+        values = np.concatenate(list(rounds.values()))
+        median = float(np.median(values))
+        replicate = median_replicates([rounds[r] for r in shared], drawn) if shared else np.full(len(drawn), median)
+        low, high = np.percentile(values, [25, 75])
+        time = estimate(median, replicate, len(shared), median)
+        points.append(Point(batch, time, float((high - low) / median), len(values), len(rounds)))
+        replicates.append(replicate)
+    return Curve(tuple(points), np.column_stack(replicates), len(shared))

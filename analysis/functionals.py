@@ -1,0 +1,87 @@
+"""Functionals of the cost curve: what an anomaly is, as coefficients over batch sizes.
+
+T(b) is the time of a step at batch size b. Each functional is a sum of coefficients times T at some batch sizes; as
+T is a sum of terms, so is the functional, and its parts add up to it with no model and no fitting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log2
+
+AXES = ("log2", "linear")
+
+
+@dataclass(frozen=True)
+class Functional:
+    """A linear functional of T.
+
+    Attributes:
+        kind: excess, curvature or bend.
+        at: batch size it is taken at; for an excess the smaller of the two.
+        to: the larger batch size of an excess; else null.
+        coefficients: (batch size, coefficient), increasing in batch size.
+        unit: of the value, T being in ms.
+    """
+
+    kind: str
+    at: int
+    to: int | None
+    coefficients: tuple[tuple[int, float], ...]
+    unit: str
+
+    @property
+    def label(self) -> str:
+        """A short name, as in `excess 4→8` or `curvature at 8`."""
+        return f"{self.kind} {self.at}→{self.to}" if self.to is not None else f"{self.kind} at {self.at}"
+
+
+def excess(small: int, large: int) -> Functional:
+    """Excess cost of `large` over the linear continuation of `small`: T(large) − (large/small)·T(small), in ms.
+
+    0 where cost is proportional to the batch; positive where the larger batch costs more than its share.
+    """
+    return Functional("excess", small, large, ((small, -large / small), (large, 1.0)), "ms")
+
+
+def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functional:
+    """Curvature of the cost curve at a batch size; above 0 is concave-up, below 0 concave-down.
+
+    Args:
+        before: next smaller batch size.
+        at: batch size the curvature is taken at.
+        after: next larger batch size.
+        axis: `log2`: second divided difference of time per sample over log2 of the batch size, in ms per sample; on
+            doublings this is T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). `linear`: second divided difference of T itself over
+            the batch size, in ms per sample²; 0 for every cost that is fixed plus proportional.
+    """
+    if axis == "log2":
+        left, right = log2(at / before), log2(after / at)
+        # On doublings left = right = 1 and the weights are 1, -2, 1.
+        mean = (left + right) / 2
+        weights = (1 / (left * mean), -(1 / left + 1 / right) / mean, 1 / (right * mean))
+        points = zip((before, at, after), weights, strict=True)
+        return Functional("curvature", at, None, tuple((b, w / b) for b, w in points), "ms/sample")
+    if axis != "linear":
+        raise ValueError(f"axis is one of {AXES}, not {axis!r}")
+    spans = ((before - at) * (before - after), (at - before) * (at - after), (after - before) * (after - at))
+    points = zip((before, at, after), spans, strict=True)
+    return Functional("curvature", at, None, tuple((b, 2.0 / span) for b, span in points), "ms/sample²")
+
+
+def bend(before: int, at: int, after: int) -> Functional:
+    """How much T(after) departs from the straight line through T(before) and T(at), in ms.
+
+    T(after) − T(at) − (after−at)/(at−before)·(T(at) − T(before)): 0 for every cost that is fixed plus proportional,
+    so that the fixed cost of a step, which larger batches share, is not taken for an anomaly.
+    """
+    ratio = (after - at) / (at - before)
+    return Functional("bend", at, None, ((before, ratio), (at, -1.0 - ratio), (after, 1.0)), "ms")
+
+
+def neighbours(batches: Sequence[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
+    """Adjacent pairs, and inner points with both neighbours, of increasing batch sizes."""
+    ordered = sorted(batches)
+    return list(pairwise(ordered)), list(zip(ordered, ordered[1:], ordered[2:], strict=False))

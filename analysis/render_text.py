@@ -1,0 +1,207 @@
+"""A diagnosis and a breakdown as text for a terminal: rich renderables, right at 80 columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .anomalies import Diagnosis, ExplainedPart, Explanation, Finding, Verdict
+from .breakdown import Breakdown
+from .curve import Curve
+from .statistics import Estimate
+
+_SHOWN_PARTS = 6
+_SHOWN_EXPLANATIONS = 3
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number with that many significant digits, never in scientific notation, digits before the point kept."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(decimals, 6)}f}"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """The same with its sign."""
+    return ("+" if value > 0 else "") + number(value, digits)
+
+
+def interval(estimate: Estimate, digits: int = 3) -> str:
+    """Both ends of an interval."""
+    if not math.isfinite(estimate.low):
+        return "unknown"
+    return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
+
+
+def table(*columns: str, first: str = "left") -> Table:
+    """A plain table; every column but the first is right-aligned."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    for place, column in enumerate(columns):
+        made.add_column(column, justify="right" if place or first == "right" else "left", overflow="fold")
+    return made
+
+
+def render_curve(curve: Curve) -> RenderableType:
+    """The curve, a line per batch size."""
+    rows = table("batch", "step ms", "95 % interval", "ms/sample", "samples/s", "spread", "n", first="right")
+    for point in curve.points:
+        time = point.time_ms.value
+        spread = Text(f"{point.spread:.1%}" + ("" if point.stable else " !"), "" if point.stable else "yellow")
+        rows.add_row(
+            str(point.batch),
+            number(time),
+            interval(point.time_ms, 4),
+            number(time / point.batch),
+            number(point.batch / time * 1e3),
+            spread,
+            str(point.n),
+        )
+    notes = [f"Median of n steps in {curve.rounds} rounds; spread is the interquartile range over the median."]
+    if unstable := [str(p.batch) for p in curve.points if not p.stable]:
+        notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
+    return Group(rows, *(Text(note, "dim") for note in notes))
+
+
+def render_findings(diagnosis: Diagnosis) -> RenderableType:
+    """Every excess and every curvature with its verdict."""
+    blocks: list[RenderableType] = []
+    excesses = [f for f in diagnosis.findings if f.shown.kind == "excess"]
+    curvatures = [f for f in diagnosis.findings if f.shown.kind == "curvature"]
+    if excesses:
+        rows = table("pair", "excess ms", "95 % interval", "verdict")
+        for finding in excesses:
+            rows.add_row(
+                f"{finding.shown.at} → {finding.shown.to}",
+                signed(finding.value.value),
+                interval(finding.value),
+                _verdict(finding),
+            )
+        blocks.append(rows)
+    if curvatures:
+        unit = curvatures[0].shown.unit
+        rows = table("at", f"curvature {unit}", "95 % interval", "verdict")
+        for finding in curvatures:
+            rows.add_row(str(finding.shown.at), signed(finding.value.value), interval(finding.value), _verdict(finding))
+        axis = "log2 axis of time per sample" if unit == "ms/sample" else "linear axis of step time"
+        blocks += [Text(), rows, Text(f"Curvature on a {axis}; excess of b → kb is T(kb) − k·T(b).", "dim")]
+    if not diagnosis.findings:
+        blocks.append(Text("One batch size has no neighbour to be held against: measure at least two."))
+    elif all(f.verdict in (Verdict.NOISE, Verdict.UNSURE) for f in diagnosis.findings):
+        blocks.append(Text("Nothing here is more than noise.", "bold"))
+    elif not diagnosis.anomalies:
+        blocks.append(Text("No anomaly: fixed plus proportional cost accounts for what is more than noise.", "bold"))
+    return Group(*blocks)
+
+
+def _verdict(finding: Finding) -> Text:
+    if finding.verdict == Verdict.ANOMALY:
+        text = f"{finding.shape}: anomaly"
+        if finding.tested is not finding.shown:
+            text += f" (bend {signed(finding.tested_value.value)} ms)"
+        return Text(text, "bold red")
+    if finding.verdict == Verdict.FIXED_COST:
+        return Text(f"{finding.shape}, as fixed cost shared")
+    if finding.verdict == Verdict.SMALL:
+        return Text(f"{finding.shape}, under 2 %", "dim")
+    if finding.verdict == Verdict.UNSURE:
+        return Text("unsure: chance may do it in so many tests", "dim")
+    return Text("noise", "dim")
+
+
+def render_explanations(explanations: Iterable[Explanation], everything: bool = False) -> RenderableType:
+    """The terms that make each anomaly, the largest first; smaller ones in one line so that they add up."""
+    listed = list(explanations)
+    shown = listed if everything else listed[:_SHOWN_EXPLANATIONS]
+    blocks: list[RenderableType] = []
+    for explanation in shown:
+        blocks += [_explanation(explanation, everything), Text()]
+    if len(listed) > len(shown):
+        blocks.append(Text(f"{len(listed) - len(shown)} smaller anomalies are not shown; --all shows them.", "dim"))
+    return Group(*blocks)
+
+
+def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
+    value, unit = explanation.value, explanation.functional.unit
+    title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
+    if explanation.also:
+        title += f"; also seen as {', '.join(explanation.also)}"
+    rows = table("term", unit, "share", "95 % interval", "kernel")
+    rows.columns[-1].justify = "left"
+    kernels = [p for p in explanation.parts if p.part.kind == "kernels"]
+    others = [p for p in explanation.parts if p.part.kind != "kernels"]
+    listed = kernels if everything else kernels[:_SHOWN_PARTS]
+    for part in listed:
+        rows.add_row(*_part(part, value.value))
+    if rest := kernels[len(listed) :]:
+        amount = sum(p.part.value.value for p in rest)
+        rows.add_row(f"{len(rest)} smaller terms", signed(amount), _share(amount, value.value), "", "")
+    for part in others:
+        rows.add_row(*_part(part, value.value))
+    total = math.fsum(p.part.value.value for p in explanation.parts)
+    rows.add_section()
+    rows.add_row("total", signed(total), _share(total, value.value), "", "")
+    return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
+
+
+def _part(part: ExplainedPart, whole: float) -> tuple[RenderableType, ...]:
+    value = part.part.value
+    style = "" if part.real else "dim"
+    return (
+        Text(part.label, style),
+        Text(signed(value.value), style),
+        Text(_share(value.value, whole), style),
+        Text(interval(value), style),
+        Text(_kernel_change(part), style),
+    )
+
+
+def _share(value: float, whole: float) -> str:
+    return f"{value / whole:.0%}" if whole else ""
+
+
+def _kernel_change(part: ExplainedPart) -> str:
+    before, after = part.kernel_before, part.kernel_after
+    if before == after:
+        return before or ""
+    return f"{before or 'none'} → {after or 'none'}"
+
+
+def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> RenderableType:
+    """The groups of a step, the largest first, adding up to the measured step time."""
+    rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s")
+    *groups, idle, observer = breakdown.rows
+    listed = groups if limit is None else groups[:limit]
+    for row in [*listed, None, idle, observer]:
+        if row is None:
+            if rest := groups[len(listed) :]:
+                amount = math.fsum(r.time_ms for r in rest)
+                rows.add_row(f"{len(rest)} smaller", number(amount), "", _share(amount, breakdown.time_ms), "", "", "")
+            continue
+        rows.add_row(
+            escape(row.label),
+            number(row.time_ms),
+            "" if row.spread_ms is None else number(row.spread_ms, 2),
+            _share(row.time_ms, breakdown.time_ms),
+            "" if row.calls is None else f"{row.calls:g}",
+            "" if row.gflop_per_s is None else number(row.gflop_per_s, 3),
+            "" if row.gb_per_s is None else number(row.gb_per_s, 3),
+        )
+    total = math.fsum(row.time_ms for row in breakdown.rows)
+    rows.add_section()
+    rows.add_row("step", number(total), "", _share(total, breakdown.time_ms), "", "", "")
+    note = (
+        f"Batch {breakdown.batch}: median of {breakdown.n_timed} timed steps; terms from {breakdown.n_used} of "
+        f"{breakdown.n_profiled} profiled steps (those nearest their median). FLOPs by the direct algorithm, bytes "
+        "compulsory, both from shapes. ± is half the interquartile range."
+    )
+    return Group(rows, Text(note, "dim"))

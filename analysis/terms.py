@@ -1,0 +1,186 @@
+"""The terms of T(b): exclusive time of kernels by layer and phase, idle, and the observer effect, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .curve import Curve, coefficients
+from .exclusive import exclusive_ns
+from .functionals import Functional
+from .statistics import REPLICATES, Estimate, estimate
+
+Floats = npt.NDArray[np.float64]
+
+IDLE = "idle"
+OBSERVER = "observer effect"
+_SEED = 2
+
+
+def step_parts(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Every kernel of the profiled steps with its exclusive time, and one idle row per step.
+
+    Args:
+        kernels: the `kernels` table; rows outside profiled steps or without time are passed over.
+        steps: the `steps` table.
+
+    Returns:
+        Columns batch, step, layer, phase, op, name, source, exclusive_ms, flops, bytes_compulsory. Per step,
+        exclusive_ms sums to the step's wall time.
+    """
+    columns = ["layer", "phase", "op", "name", "source", "flops", "bytes_compulsory"]
+    by_step = dict(iter(kernels[kernels["duration_ns"].notna()].groupby("step"))) if len(kernels) else {}
+    pieces = []
+    for row in steps[steps["profiled"].astype(bool)].itertuples():
+        inside = by_step.get(row.step)
+        if inside is None:
+            inside = kernels.iloc[:0]
+        exclusive, idle = exclusive_ns(
+            inside["start_ns"].to_numpy(np.int64),
+            inside["duration_ns"].to_numpy(np.int64),
+            int(row.start_ns),
+            int(row.duration_ns),
+        )
+        piece = inside[columns].assign(exclusive_ms=exclusive / 1e6)
+        rest = pd.DataFrame({"name": [IDLE], "exclusive_ms": [idle / 1e6]})
+        pieces.append(pd.concat([piece, rest], ignore_index=True).assign(step=row.step, batch=row.batch))
+    if not pieces:
+        return pd.DataFrame(columns=["batch", "step", *columns, "exclusive_ms"])
+    return pd.concat(pieces, ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One term's share of a functional.
+
+    Attributes:
+        layer: module path; null for what belongs to no layer.
+        phase: forward, backward or optimizer; null where there is none.
+        kind: kernels, idle or observer effect.
+        value: the share with its interval, in the functional's unit.
+    """
+
+    layer: str | None
+    phase: str | None
+    kind: str
+    value: Estimate
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of every batch size, estimated from the profiled steps.
+
+    Per batch size the estimate is the mean over the half of the profiled steps whose wall times lie nearest their
+    median (all of them up to two): a mean of whole steps, so that terms keep adding up.
+
+    Attributes:
+        keys: (layer, phase, kind) of every term.
+        batches: batch sizes with a profiled step, increasing.
+        values_ms: shape (batches, terms).
+        replicates_ms: bootstrap replicates, shape (replicates, batches, terms).
+        profiled: profiled steps of each batch size, and how many of them the estimate uses.
+    """
+
+    keys: tuple[tuple[str | None, str | None, str], ...]
+    batches: tuple[int, ...]
+    values_ms: Floats
+    replicates_ms: Floats
+    profiled: dict[int, tuple[int, int]]
+
+    def decompose(self, functional: Functional, curve: Curve) -> list[Part]:
+        """Split the functional of the curve; the values of the parts add up to it.
+
+        Args:
+            functional: over batch sizes that all have profiled steps.
+            curve: of the same recording.
+
+        Returns:
+            One part per term, then the observer effect.
+        """
+        weights = coefficients(functional, self.batches)
+        values = weights @ self.values_ms
+        replicates = np.einsum("b,rbt->rt", weights, self.replicates_ms)
+        rounds = min(used for batch, (used, _) in self.profiled.items() if dict(functional.coefficients).get(batch))
+        scale = float(np.abs(weights[:, None] * self.values_ms).max())
+        parts = [
+            Part(layer, phase, kind, estimate(float(values[i]), replicates[:, i], rounds, scale))
+            for i, (layer, phase, kind) in enumerate(self.keys)
+        ]
+        timed = coefficients(functional, curve.batches)
+        whole = float(timed @ [p.time_ms.value for p in curve.points])
+        observer = curve.replicates_ms @ timed - replicates.sum(axis=1)
+        parts.append(Part(None, None, OBSERVER, estimate(whole - float(values.sum()), observer, rounds, scale)))
+        return parts
+
+
+def estimate_terms(parts: pd.DataFrame) -> Terms:
+    """Terms by layer and phase.
+
+    Args:
+        parts: of `step_parts`.
+    """
+    labelled = parts.assign(
+        layer=parts["layer"].astype(object).where(parts["layer"].notna(), None),
+        phase=parts["phase"].astype(object).where(parts["phase"].notna(), None),
+        kind=np.where(parts["name"] == IDLE, IDLE, "kernels"),
+    )
+    table = labelled.pivot_table(
+        index=["batch", "step"], columns=["layer", "phase", "kind"], values="exclusive_ms", aggfunc="sum", dropna=False
+    )
+    table = table.loc[table.index.isin(list(zip(parts["batch"], parts["step"], strict=True)))]
+    table = table.loc[:, table.notna().any()].fillna(0.0)
+    keys = tuple(
+        (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(kind))
+        for layer, phase, kind in table.columns
+    )
+    batches = tuple(sorted(int(b) for b in table.index.unique("batch")))
+    generator = np.random.default_rng(_SEED)
+    values, replicates, profiled = [], [], {}
+    for batch in batches:
+        steps_ms = table.xs(batch, level="batch").to_numpy(np.float64)
+        everything = np.arange(len(steps_ms))[None, :]
+        drawn = generator.integers(0, len(steps_ms), size=(REPLICATES, len(steps_ms)))
+        weights = _central_weights(steps_ms.sum(axis=1), everything)
+        values.append((weights @ steps_ms)[0])
+        replicates.append(_central_weights(steps_ms.sum(axis=1), drawn) @ steps_ms)
+        profiled[batch] = (len(steps_ms), int((weights > 0).sum()))
+    return Terms(keys, batches, np.array(values), np.stack(replicates, axis=1), profiled)
+
+
+def central_steps(parts: pd.DataFrame) -> list[int]:
+    """The profiled steps that an estimate of one batch size uses."""
+    walls = parts.groupby("step")["exclusive_ms"].sum()
+    weights = _central_weights(walls.to_numpy(np.float64), np.arange(len(walls))[None, :])[0]
+    return [int(step) for step, weight in zip(walls.index, weights, strict=True) if weight > 0]
+
+
+def _central_weights(walls: Floats, drawn: npt.NDArray[np.int64]) -> Floats:
+    """Weights over steps that average the half of each draw nearest its median; shape (draws, steps)."""
+    times = walls[drawn]
+    distance = np.abs(times - np.median(times, axis=1, keepdims=True))
+    count = drawn.shape[1] if drawn.shape[1] <= 2 else (drawn.shape[1] + 1) // 2
+    nearest = np.take_along_axis(drawn, np.argsort(distance, axis=1, kind="stable")[:, :count], axis=1)
+    weights = np.zeros((len(drawn), len(walls)))
+    np.add.at(weights, (np.arange(len(drawn))[:, None], nearest), 1.0 / count)
+    return weights
+
+
+def main_kernels(parts: pd.DataFrame, batches: Sequence[int]) -> dict[tuple[str | None, str | None], list[str | None]]:
+    """The kernel with the most time in every layer and phase, at each of the batch sizes.
+
+    Returns:
+        By (layer, phase): a name per batch size, null where the term has no kernel there.
+    """
+    kernels = parts[parts["name"] != IDLE]
+    total = kernels.groupby(["layer", "phase", "batch", "name"], dropna=False)["exclusive_ms"].sum().reset_index()
+    largest = total.sort_values("exclusive_ms").drop_duplicates(["layer", "phase", "batch"], keep="last")
+    names: dict[tuple[str | None, str | None], list[str | None]] = {}
+    for row in largest.itertuples():
+        if int(row.batch) in batches:
+            key = (None if pd.isna(row.layer) else row.layer, None if pd.isna(row.phase) else row.phase)
+            names.setdefault(key, [None] * len(batches))[list(batches).index(int(row.batch))] = row.name
+    return names

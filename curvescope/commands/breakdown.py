@@ -1,0 +1,38 @@
+"""Where the time of a step goes, by layer, kernel, phase or operator; the parts add up to the measured step."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+BY = ("layer", "kernel", "phase", "op")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("recording", type=Path, help="folder of a recording")
+    parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
+    parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
+    parser.add_argument("--all", action="store_true", help="every row, not the 25 largest")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the breakdown."""
+    from ..analysis.breakdown import break_down
+    from ..profiling.store import open_recording
+
+    recording = open_recording(args.recording)
+    breakdown = break_down(recording.frame("steps"), recording.frame("kernels"), args.by, args.batch)
+    if args.json:
+        print(json.dumps({"by": args.by, **dataclasses.asdict(breakdown)}))
+        return 0
+
+    from rich.console import Console
+
+    from ..analysis.render_text import render_breakdown
+
+    Console(highlight=False).print(render_breakdown(breakdown, args.by, None if args.all else 25))
+    return 0

@@ -1,0 +1,125 @@
+"""What `diagnose` and `explain` print: a diagnosis as text or as one JSON document."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from .analysis import anomalies, functionals, render_text
+from .analysis.terms import step_parts
+from .profiling.errors import CurvescopeError
+from .profiling.store import Recording, Status
+
+
+def show_diagnosis(
+    recording: Recording,
+    *,
+    axis: str = "log2",
+    pair: str | None = None,
+    at: int | None = None,
+    everything: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Print the curve, the findings and the terms of each anomaly.
+
+    Args:
+        recording: a sweep.
+        axis: of the curvatures: log2 or linear.
+        pair: two batch sizes, as in `4,8`: split their excess instead of the anomalies.
+        at: split the curvature at this batch size instead.
+        everything: every anomaly and every term.
+        as_json: one JSON document on standard output.
+    """
+    steps, kernels = recording.frame("steps"), recording.frame("kernels")
+    diagnosis = anomalies.diagnose(steps, kernels, axis)
+    explanations = diagnosis.explanations
+    if pair is not None or at is not None:
+        if diagnosis.terms is None:
+            raise CurvescopeError(f"{recording.path} has no profiled step: its curve can be tested, not split.")
+        functional = _asked_for(diagnosis.curve.batches, axis, pair, at)
+        parts = step_parts(kernels, steps)
+        explanations = (anomalies.explain(functional, diagnosis.curve, diagnosis.terms, parts),)
+    if as_json:
+        print(json.dumps(_document(recording, diagnosis, explanations), allow_nan=False))
+        return
+    console = Console(highlight=False)
+    console.print(_headline(recording), style="bold")
+    console.print(render_text.render_curve(diagnosis.curve))
+    console.print()
+    console.print(render_text.render_findings(diagnosis))
+    console.print()
+    if explanations:
+        console.print(render_text.render_explanations(explanations, everything))
+    for name, lost in recording.meta.get("lost", {}).items():
+        console.print(Text(f"Lost: {lost['count']} {name} ({lost['sentence']}).", "yellow"))
+    if not recording.complete:
+        console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
+    console.print(Text(f"Recorded in {recording.path}. Next:"))
+    example = explanations[0].functional.at if explanations else diagnosis.curve.batches[-1]
+    console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
+    console.print(Text(f"  curvescope explain {recording.path} --all"))
+
+
+def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | None) -> functionals.Functional:
+    measured = f"this recording has batch {', '.join(map(str, batches))}"
+    if pair is not None:
+        try:
+            small, large = sorted(int(part) for part in pair.split(","))
+        except ValueError:
+            raise CurvescopeError(f"--pair {pair}: two batch sizes, as in 4,8; {measured}.") from None
+        if not {small, large} <= set(batches) or small == large:
+            raise CurvescopeError(f"--pair {pair}: {measured}.")
+        return functionals.excess(small, large)
+    _, inner = functionals.neighbours(batches)
+    for points in inner:
+        if points[1] == at:
+            return functionals.curvature(*points, axis)
+    raise CurvescopeError(
+        f"--at {at}: a curvature needs a measured batch size with a neighbour on each side; {measured}."
+    )
+
+
+def _headline(recording: Recording) -> str:
+    meta = recording.meta
+    device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
+    return f"{meta.get('network')}, {meta.get('step')} step, {device.get('name')}, protocol {protocol.get('name')}" + (
+        f", {device['threads']} threads" if "threads" in device else ""
+    )
+
+
+def _document(
+    recording: Recording, diagnosis: anomalies.Diagnosis, explanations: tuple[anomalies.Explanation, ...]
+) -> dict[str, Any]:
+    return {
+        "recording": str(recording.path),
+        "complete": recording.meta["status"] == Status.COMPLETE,
+        "network": recording.meta.get("network"),
+        "device": recording.meta.get("device"),
+        "protocol": recording.meta.get("protocol"),
+        "lost": recording.meta.get("lost"),
+        "curve": [_plain(point) for point in diagnosis.curve.points],
+        "findings": [{**_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
+        "anomalies": [
+            {
+                **_plain(explanation),
+                "parts": [{**_plain(part), "label": part.label} for part in explanation.parts],
+            }
+            for explanation in explanations
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as JSON holds them; an infinite end of an interval is null: not known."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,89 @@
+"""Facts of the machine a recording was made on: device, threads, governor, load, library versions.
+
+Nothing that identifies a person or a host is read: no host name, user name or environment.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("curvescope", "torch", "numpy", "pyarrow", "nvtx")
+_CPU_CAPACITY = re.compile(r"([0-9]+)([KM])")
+
+
+def _read(path: str) -> str | None:
+    with suppress(OSError):
+        return Path(path).read_text().strip()
+    return None
+
+
+def cpu_name() -> str:
+    """The processor's own name, or its architecture where it has none."""
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def last_level_cache_bytes() -> int | None:
+    """Size of the largest cache of core 0; null where the kernel does not tell."""
+    sizes = []
+    for size in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with suppress(OSError):
+            if match := _CPU_CAPACITY.fullmatch(size.read_text().strip()):
+                sizes.append(int(match[1]) * (1 << 10 if match[2] == "K" else 1 << 20))
+    return max(sizes, default=None)
+
+
+def cpu_frequency_hz() -> int | None:
+    """Mean core clock now; null where the kernel does not tell."""
+    values = [float(m) for m in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", _read("/proc/cpuinfo") or "", re.MULTILINE)]
+    return round(sum(values) / len(values) * 1e6) if values else None
+
+
+def describe_host() -> dict[str, Any]:
+    """CPU, cores usable, frequency governor, load average, kernel and Python; unknown facts are null."""
+    return {
+        "cpu": cpu_name(),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "last_level_cache_bytes": last_level_cache_bytes(),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "load_average_1min": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def describe_versions() -> dict[str, str | None]:
+    """Versions of the packages that decide what runs; null for those not installed."""
+    found: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def describe_device(device: str) -> dict[str, Any]:
+    """The device a workload runs on: kind, name, and what limits it."""
+    import torch
+
+    if device == "cpu":
+        return {"kind": "cpu", "name": cpu_name(), "threads": torch.get_num_threads()}
+    facts = torch.cuda.get_device_properties(device)
+    return {
+        "kind": "cuda",
+        "name": facts.name,
+        "compute_capability": f"{facts.major}.{facts.minor}",
+        "sm_count": facts.multi_processor_count,
+        "memory_bytes": facts.total_memory,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+    }

@@ -1,0 +1,1 @@
+"""Recorders run something and give back its rows; each ends in the tables of `profiling.schema`."""

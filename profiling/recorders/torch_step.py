@@ -1,0 +1,126 @@
+"""Records steps of this process under torch.profiler: on a CPU with oneDNN and MKL calls, on CUDA with its kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from . import events, onednn
+
+# torch.profiler's number for user annotations and for autograd nodes (c10's RecordScope).
+_BACKWARD_SCOPE = 1
+_USER_SCOPE = 7
+
+CountWork = Callable[[events.Operation], tuple["int | None", "int | None"]]
+
+
+@contextlib.contextmanager
+def layer_ranges(model: Any) -> Iterator[None]:
+    """Mark every named module's forward pass with a profiler range; the marks are gone when the block ends."""
+    from torch.autograd.profiler import record_function
+
+    open_ranges: list[Any] = []
+    handles = []
+
+    def enter(path: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            mark = record_function(events.LAYER_RANGE + path)
+            mark.__enter__()
+            open_ranges.append(mark)
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    for path, module in model.named_modules():
+        if path:  # the root is the step itself
+            handles.append(module.register_forward_pre_hook(enter(path), prepend=True))
+            handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def record_step(
+    step: Callable[[Callable[[str], contextlib.AbstractContextManager[Any]]], None],
+    model: Any,
+    *,
+    cuda: bool = False,
+    count_work: CountWork | None = None,
+) -> events.StepRows:
+    """Run one step under the profiler and return its rows.
+
+    Args:
+        step: runs the step; it is given `ranges(name)`, to mark its phases with.
+        model: the module whose layers are marked.
+        cuda: record the device's kernels instead of host operators; the step must end synchronised.
+        count_work: see `events.kernel_rows`.
+    """
+    import torch
+    from torch.autograd.profiler import record_function
+
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if cuda:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    verbose = contextlib.nullcontext(onednn.VerboseLog()) if cuda else onednn.capture()
+    with (
+        layer_ranges(model),
+        verbose as log,
+        torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True) as profiler,
+        record_function(events.STEP_RANGE),
+    ):
+        step(record_function)
+    # Kineto and oneDNN stamp the system clock; a recording's times are on the monotonic one.
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    host, device = _split(profiler.profiler.kineto_results.events())
+    rows = events.kernel_rows(host, device, log, count_work, host_rows=not cuda)
+    for row in rows.kernels:
+        row["start_ns"] -= offset_ns
+    rows.windows = [(start - offset_ns, duration) for start, duration in rows.windows]
+    return rows
+
+
+def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.DeviceEvent]]:
+    """Kineto's in-process events as ours. Host ranges that Kineto mirrors onto the device's timeline are left out."""
+    from torch.autograd import DeviceType
+
+    host, device = [], []
+    for event in raw:
+        if event.device_type() == DeviceType.CPU:
+            if event.linked_correlation_id() and not event.shapes() and event.name().startswith("cuda"):
+                continue  # a runtime call: the operator around it has the time
+            scope = event.scope()
+            host.append(
+                events.HostEvent(
+                    event.name(),
+                    event.start_ns(),
+                    event.duration_ns(),
+                    event.start_thread_id(),
+                    scope == _USER_SCOPE,
+                    scope == _BACKWARD_SCOPE or event.fwd_thread_id() > 0,
+                    event.sequence_nr(),
+                    event.fwd_thread_id(),
+                    event.correlation_id(),
+                    event.shapes(),
+                    event.concrete_inputs(),
+                    event.dtypes(),
+                )
+            )
+        elif not event.is_user_annotation():
+            device.append(
+                events.DeviceEvent(
+                    event.name(),
+                    event.start_ns(),
+                    event.duration_ns(),
+                    event.device_index(),
+                    event.device_resource_id(),
+                    event.correlation_id(),
+                    event.linked_correlation_id(),
+                )
+            )
+    return host, device

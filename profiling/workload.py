@@ -1,0 +1,153 @@
+"""A network ready to step: model, data and optimizer on a device, and what one step runs."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import BackendMissingError, CurvescopeError
+from .networks import Network
+from .recorders import events, onednn, torch_step
+
+STEP_KINDS = ("training", "forward")
+
+# Scales activations little enough that the loss of random data stays finite over any number of steps.
+_LEARNING_RATE = 1e-6
+_MOMENTUM = 0.9
+_SEED = 0
+
+Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
+
+
+def import_torch() -> Any:
+    """The torch module, its CPU libraries set up to report their calls.
+
+    Raises:
+        BackendMissingError: torch is not installed.
+    """
+    onednn.prepare_libraries()
+    try:
+        import torch
+    except ImportError as error:
+        raise BackendMissingError(
+            "This needs PyTorch. Install it with `pip install 'curvescope[torch]'`; for a GPU, choose the build that "
+            "fits its driver at pytorch.org."
+        ) from error
+    return torch
+
+
+def pick_device(name: str | None) -> str:
+    """`cpu` or `cuda:N`; CUDA where there is one unless `name` says otherwise.
+
+    Raises:
+        CurvescopeError: an unknown device, or CUDA asked for where there is none.
+    """
+    torch = import_torch()
+    if name is None:
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise CurvescopeError(f"Unknown device {name!r}: use cpu, cuda or cuda:N.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BackendMissingError(
+            "No CUDA device is usable here: `curvescope doctor` says what is missing. Without --device the CPU is used."
+        )
+    if device.type not in ("cpu", "cuda"):
+        raise CurvescopeError(f"Device {name!r} is not supported: use cpu, cuda or cuda:N.")
+    return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
+
+
+@dataclass
+class Workload:
+    """One network on one device. Batches are made on first use and kept until `release`.
+
+    Attributes:
+        network: what to build.
+        device: `cpu` or `cuda:N`.
+        kind: `training` (forward, backward, optimizer) or `forward` (inference mode).
+    """
+
+    network: Network
+    device: str = "cpu"
+    kind: str = "training"
+    model: Any = field(init=False)
+    _optimizer: Any = field(init=False)
+    _batch: tuple[int, Any, Any] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        torch = import_torch()
+        torch.manual_seed(_SEED)
+        self.model = self.network.build().to(self.device)
+        self.model.train(self.kind == "training")
+        self._optimizer = None
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if self.kind == "training":
+            if not parameters:
+                raise CurvescopeError(
+                    f"{self.network.name} has no parameter to train; measure it with `--phase forward`."
+                )
+            self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the work runs on a CUDA device."""
+        return self.device.startswith("cuda")
+
+    def load(self, batch: int) -> None:
+        """Make the random inputs of one batch size; those of the last one are given back first."""
+        if self._batch is not None and self._batch[0] == batch:
+            return
+        import torch
+
+        self._batch = None
+        gc.collect()
+        generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
+        inputs, targets = self.network.sample(batch, self.device, generator)
+        self._batch = (batch, inputs, targets)
+
+    def time_step(self) -> tuple[int, int]:
+        """Run one step; returns its start on the monotonic clock and its duration, both in nanoseconds."""
+        self._synchronize()
+        start = time.monotonic_ns()
+        self._run(lambda _: contextlib.nullcontext())
+        self._synchronize()
+        return start, time.monotonic_ns() - start
+
+    def record_step(self, count_work: torch_step.CountWork | None = None) -> events.StepRows:
+        """Run one step under the profiler."""
+
+        def step(ranges: Ranges) -> None:
+            self._run(ranges)
+            self._synchronize()
+
+        return torch_step.record_step(step, self.model, cuda=self.cuda, count_work=count_work)
+
+    def _run(self, ranges: Ranges) -> None:
+        import torch
+
+        assert self._batch is not None, "load() a batch first"
+        _, inputs, targets = self._batch
+        if self.kind == "forward":
+            with torch.inference_mode(), ranges(events.PHASE_RANGE + "forward"):
+                self.model(*inputs)
+            return
+        with ranges(events.PHASE_RANGE + "forward"):
+            self._optimizer.zero_grad(set_to_none=True)
+            output = self.model(*inputs)
+            with ranges(events.LAYER_RANGE + "loss"):
+                loss = self.network.loss(output, targets)
+        with ranges(events.PHASE_RANGE + "backward"):
+            loss.backward()
+        with ranges(events.PHASE_RANGE + "optimizer"):
+            self._optimizer.step()
+
+    def _synchronize(self) -> None:
+        if self.cuda:
+            import torch
+
+            torch.cuda.synchronize(self.device)

@@ -21,7 +21,8 @@ class Row:
     Attributes:
         label: the group; idle and observer effect are groups of their own.
         time_ms: its share of the step.
-        spread_ms: half the interquartile range of its time over the profiled steps; null where it has no such.
+        spread_ms: half the interquartile range of its time over the profiled steps used; of the whole profiled step
+            for the observer effect.
         calls: rows per step.
         flops: per step; null where no row's work is known.
         gflop_per_s: its known FLOPs over its whole time; null where none are known.
@@ -30,7 +31,7 @@ class Row:
 
     label: str
     time_ms: float
-    spread_ms: float | None
+    spread_ms: float
     calls: float | None
     flops: float | None
     gflop_per_s: float | None
@@ -87,7 +88,8 @@ def break_down(steps: pd.DataFrame, kernels: pd.DataFrame, by: str, batch: int |
     idle = _row(IDLE, parts[parts["name"] == IDLE], used)
     rows.append(Row(IDLE, idle.time_ms, idle.spread_ms, None, None, None, None))
     seen_ms = sum(row.time_ms for row in rows)
-    rows.append(Row(OBSERVER, point.time_ms.value - seen_ms, None, None, None, None, None))
+    walls = _row(OBSERVER, parts, used)
+    rows.append(Row(OBSERVER, point.time_ms.value - seen_ms, walls.spread_ms, None, None, None, None))
     return Breakdown(batch, point.time_ms.value, tuple(rows), point.n, parts["step"].nunique(), len(used))
 
 

@@ -190,7 +190,7 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
         rows.add_row(
             escape(row.label),
             number(row.time_ms),
-            "" if row.spread_ms is None else number(row.spread_ms, 2),
+            number(row.spread_ms, 2),
             _share(row.time_ms, breakdown.time_ms),
             "" if row.calls is None else f"{row.calls:g}",
             "" if row.gflop_per_s is None else number(row.gflop_per_s, 3),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,8 +83,8 @@ def estimate(value: float, replicates: Floats, rounds: int, scale: float) -> Est
         return Estimate(value, -np.inf, np.inf, 1.0)
     error = float(np.std(replicates, ddof=1)) * np.sqrt(rounds / (rounds - 1))
     error = max(error, _RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, rounds - 1)) * error
-    p = float(2 * stats.t.sf(abs(value) / error, rounds - 1))
+    half = float(stdtrit(rounds - 1, (1 + CONFIDENCE) / 2)) * error
+    p = float(2 * stdtr(rounds - 1, -abs(value) / error))
     return Estimate(value, value - half, value + half, p)
 
 

@@ -56,7 +56,7 @@ class Protocol:
 
 PROTOCOLS = {
     "default": Protocol("default", (6, 40), (1, 8), 0.6, 6, 112.0),
-    "quick": Protocol("quick", (5, 12), (1, 3), 0.3, 3, 29.0),
+    "quick": Protocol("quick", (4, 12), (1, 2), 0.3, 3, 27.0),
 }
 
 
@@ -117,7 +117,8 @@ def run_sweep(
         clock_s: the clock that the time limit is held against.
 
     Raises:
-        CurvescopeError: the recording cannot be written, or a batch size does not fit the memory.
+        CurvescopeError: the network takes no step, the recording cannot be written, or a batch size does not fit the
+            memory.
         KeyboardInterrupt: passed on, after the recording is marked interrupted.
     """
     meta = {
@@ -132,6 +133,7 @@ def run_sweep(
         "host": describe_host(),
         "versions": describe_versions(),
     }
+    workload.try_step(min(batches))
     with RecordingWriter(path, meta) as writer:
         _Sweep(workload, batches, protocol, writer, report, clock_s).run()
 
@@ -185,8 +187,6 @@ class _Sweep:
     def _visit(self, batch: int, repeat: int) -> None:
         try:
             self._workload.load(batch)
-            if repeat == 0:
-                self._workload.time_step()  # builds what a first step builds: library handles, compiled primitives
             _, discarded_ns = self._workload.time_step()
             least, most = self._protocol.steps_per_visit
             count = max(least, min(most, round(self._protocol.visit_s / max(discarded_ns / 1e9, 1e-6))))

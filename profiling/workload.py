@@ -62,6 +62,22 @@ def pick_device(name: str | None) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
 
 
+def describe_cuda() -> tuple[bool, str]:
+    """Whether torch can use a CUDA device, and which, or why not.
+
+    Raises:
+        ImportError: torch is not installed.
+    """
+    import torch
+
+    if torch.version.cuda is None:
+        return False, "this PyTorch is a CPU build"
+    if not torch.cuda.is_available():
+        return False, "no usable driver or device"
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return True, ", ".join(names)
+
+
 @dataclass
 class Workload:
     """One network on one device. Batches are made on first use and kept until `release`.
@@ -109,6 +125,24 @@ class Workload:
         generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
         inputs, targets = self.network.sample(batch, self.device, generator)
         self._batch = (batch, inputs, targets)
+
+    def try_step(self, batch: int) -> None:
+        """Run one step, to see whether model, data and loss fit together before anything is recorded.
+
+        Raises:
+            CurvescopeError: they do not.
+        """
+        try:
+            self.load(batch)
+            self.time_step()
+        except CurvescopeError:
+            raise
+        except Exception as error:  # whatever a user's model raises is theirs to read
+            shape = (batch, *self.network.input_shape)
+            raise CurvescopeError(
+                f"{self.network.name} failed on an input of shape {shape} with {type(error).__name__}: {error}. "
+                "For your own model, check --input-shape and --phase."
+            ) from error
 
     def time_step(self) -> tuple[int, int]:
         """Run one step; returns its start on the monotonic clock and its duration, both in nanoseconds."""

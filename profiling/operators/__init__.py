@@ -185,7 +185,8 @@ def _foreach(reads: int, flops_per_element: int) -> Callable[[Call], Work]:
     """The same over a list of tensors."""
 
     def rule(call: Call) -> Work:
-        elements = sum(prod(shape) for shape in call.shape(0))
+        tensors: Sequence[Any] = call.shape(0)
+        elements = sum(prod(shape) for shape in tensors)
         return Work(flops_per_element * elements, call.traffic((reads + 1) * elements))
 
     return rule

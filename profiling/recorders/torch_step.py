@@ -87,11 +87,9 @@ def record_step(
 
 def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.DeviceEvent]]:
     """Kineto's in-process events as ours. Host ranges that Kineto mirrors onto the device's timeline are left out."""
-    from torch.autograd import DeviceType
-
     host, device = [], []
     for event in raw:
-        if event.device_type() == DeviceType.CPU:
+        if event.device_type().name == "CPU":
             if event.linked_correlation_id() and not event.shapes() and event.name().startswith("cuda"):
                 continue  # a runtime call: the operator around it has the time
             scope = event.scope()

@@ -1,0 +1,123 @@
+"""What this machine offers, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Finding(NamedTuple):
+    """One thing looked for: whether it is here, what was found, and how to get it if it is not."""
+
+    name: str
+    found: bool
+    detail: str
+    remedy: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and print a line each."""
+    findings = [look() for look in _CHECKS]
+    if args.json:
+        print(json.dumps([finding._asdict() for finding in findings]))
+        return 0
+
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for finding in findings:
+        mark = Text("found    ", "green") if finding.found else Text("not here ", "yellow")
+        console.print(mark + Text(f"{finding.name}: {finding.detail}"))
+        if finding.remedy and not finding.found:
+            console.print(Text(f"         {finding.remedy}", "dim"))
+    return 0
+
+
+def _cpu() -> Finding:
+    from ..profiling.host import describe_host
+
+    host = describe_host()
+    governor = host["governor"] or "not told by the kernel"
+    return Finding(
+        "CPU",
+        True,
+        f"{host['cpu']}, {host['usable_cores']} cores usable, governor {governor}, load {host['load_average_1min']}",
+    )
+
+
+def _torch() -> Finding:
+    from ..profiling.errors import BackendMissingError
+    from ..profiling.workload import import_torch
+
+    try:
+        torch = import_torch()
+    except BackendMissingError as error:
+        return Finding("PyTorch", False, "diagnose needs it", str(error))
+    libraries = [
+        name
+        for name, module in (("oneDNN", torch.backends.mkldnn), ("MKL", torch.backends.mkl))
+        if module.is_available()
+    ]
+    return Finding("PyTorch", True, f"{torch.__version__}, CPU kernels by {' and '.join(libraries) or 'itself alone'}")
+
+
+def _cuda() -> Finding:
+    remedy = "without one the CPU is measured; that is a normal state"
+    try:
+        from ..profiling.workload import describe_cuda
+
+        return Finding("CUDA device", *describe_cuda(), remedy)
+    except ImportError:
+        return Finding("CUDA device", False, "PyTorch is not installed", remedy)
+
+
+def _native() -> Finding:
+    from ..profiling import native
+    from ..profiling.errors import BackendMissingError
+
+    try:
+        native.clock_ns()
+    except (BackendMissingError, OSError) as error:
+        return Finding("native library", False, "the collector needs it", str(error))
+    return Finding("native library", True, native.LIBRARY_NAME)
+
+
+def _tool(name: str, use: str) -> Callable[[], Finding]:
+    def look() -> Finding:
+        path = shutil.which(name)
+        return Finding(name, path is not None, path or use, "part of NVIDIA's CUDA toolkit or its own download")
+
+    return look
+
+
+def _store() -> Finding:
+    writable = os.access(".", os.W_OK)
+    free_gb = shutil.disk_usage(".").free / 1e9
+    return Finding(
+        "place for recordings",
+        writable,
+        f"./runs, {free_gb:.0f} GB free",
+        "this folder is read-only: record with -o DIR",
+    )
+
+
+_CHECKS: tuple[Callable[[], Any], ...] = (
+    _cpu,
+    _torch,
+    _cuda,
+    _native,
+    _tool("nsys", "reads and records Nsight Systems profiles"),
+    _tool("ncu", "measures DRAM traffic and FLOPs per kernel"),
+    _tool("nvprof", "the profiler of Kepler to Volta"),
+    _store,
+)

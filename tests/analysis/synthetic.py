@@ -1,0 +1,82 @@
+"""Synthetic sweeps: steps and kernels with a known cost, for tests of what is found in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+BATCHES = (1, 2, 4, 8, 16, 32)
+
+
+def timed_steps(cost_ms, random, *, batches=BATCHES, rounds=8, per_round=3, noise=0.02, drift=0.03, spikes=0.05):
+    """The `steps` table of a sweep: lognormal noise, drift that a round shares, and now and then a step half as long
+    again, as neighbours on a shared machine cause it.
+    """
+    rows = []
+    for repeat in range(rounds):
+        shared = 1 + drift * random.standard_normal()
+        for batch in batches:
+            for index in range(per_round):
+                factor = shared * np.exp(noise * random.standard_normal())
+                if random.random() < spikes:
+                    factor *= 1.5
+                rows.append((batch, repeat, index, round(cost_ms(batch) * factor * 1e6)))
+    frame = pd.DataFrame(rows, columns=["batch", "repeat", "index", "duration_ns"])
+    return frame.assign(step=range(len(frame)), phase="training", start_ns=0, profiled=False, process=pd.NA)
+
+
+def profiled_step(step, batch, repeat, kernels, idle_ms=1.0):
+    """A profiled step whose kernels run one after the other.
+
+    Args:
+        kernels: (layer, phase, name, time in ms) of each.
+    """
+    position, rows = step * 10**12, []
+    start = position
+    for layer, phase, name, time_ms in kernels:
+        duration = round(time_ms * 1e6)
+        rows.append(
+            {
+                "name": name,
+                "start_ns": position,
+                "duration_ns": duration,
+                "step": step,
+                "phase": phase,
+                "layer": layer,
+                "op": "aten::x",
+                "source": "torch",
+                "flops": pd.NA,
+                "bytes_compulsory": pd.NA,
+            }
+        )
+        position += duration
+    window = position - start + round(idle_ms * 1e6)
+    row = {
+        "step": step,
+        "batch": batch,
+        "repeat": repeat,
+        "index": 99,
+        "phase": "training",
+        "start_ns": start,
+        "duration_ns": window,
+        "profiled": True,
+        "process": pd.NA,
+    }
+    return row, rows
+
+
+def sweep(cost_ms, layers, random, **options):
+    """Steps and kernels of a whole sweep.
+
+    Args:
+        cost_ms: time of a step over batch size.
+        layers: gives the kernels of one step at a batch size, as `profiled_step` takes them.
+    """
+    steps = timed_steps(cost_ms, random, **options)
+    rows, kernels = [], []
+    for repeat in range(5):
+        for batch in options.get("batches", BATCHES):
+            row, launched = profiled_step(len(steps) + len(rows), batch, repeat, layers(batch))
+            rows.append(row)
+            kernels += launched
+    return pd.concat([steps, pd.DataFrame(rows)], ignore_index=True), pd.DataFrame(kernels)

@@ -1,0 +1,197 @@
+"""The command line as a user meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ("diagnose", "explain", "breakdown", "runs", "doctor")
+
+USER_MODEL = """
+from torch import nn
+
+
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Conv2d(width, width, 3, padding=1)
+        self.second = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, x):
+        return x + self.second(self.first(x).relu())
+
+
+def small():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        Residual(8),
+        Residual(8),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 10),
+    )
+"""
+
+
+def curvescope(*arguments, cwd, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "curvescope.cli", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "my_model.py").write_text(USER_MODEL)
+    return folder
+
+
+MODEL = ("--model", "my_model:small", "--input-shape", "3,16,16")
+
+
+@pytest.fixture(scope="module")
+def recorded(workplace):
+    done = curvescope("diagnose", *MODEL, "--batch", "1,2,4", "--quick", "-o", "mine", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_diagnose_prints_curve_findings_and_what_to_do_next(recorded):
+    out = recorded.stdout
+    assert "ms/sample" in out
+    assert "excess ms" in out
+    assert "curvature" in out
+    assert "curvescope breakdown mine" in out
+    assert "about" in recorded.stderr
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_explain_splits_any_pair_and_adds_up(recorded, workplace):
+    done = curvescope("explain", "mine", "--pair", "1,4", "--json", cwd=workplace)
+    document = json.loads(done.stdout)
+    (explained,) = document["anomalies"]
+    assert explained["functional"]["coefficients"] == [[1, -4.0], [4, 1.0]]
+    total = sum(part["part"]["value"]["value"] for part in explained["parts"])
+    assert total == pytest.approx(explained["value"]["value"], rel=1e-9, abs=1e-9)
+    labels = [part["label"] for part in explained["parts"]]
+    assert "1.first forward" in labels
+    assert "1.second backward" in labels
+    assert labels[-2:] == ["idle", "observer effect"]
+
+
+def test_explain_splits_a_curvature(recorded, workplace):
+    done = curvescope("explain", "mine", "--at", "2", cwd=workplace)
+    assert done.returncode == 0
+    assert "curvature at 2" in done.stdout
+    assert "100%" in done.stdout
+
+
+@pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
+def test_breakdown_adds_up_to_the_step(recorded, workplace, by):
+    document = json.loads(curvescope("breakdown", "mine", "--by", by, "--batch", "2", "--json", cwd=workplace).stdout)
+    assert sum(row["time_ms"] for row in document["rows"]) == pytest.approx(document["time_ms"], rel=1e-9)
+    assert document["batch"] == 2
+
+
+def test_runs_lists_recordings(recorded, workplace):
+    (row,) = json.loads(curvescope("runs", ".", "--json", cwd=workplace).stdout)
+    assert row["path"] == "mine"
+    assert row["status"] == "complete"
+    assert row["batches"] == [1, 2, 4]
+    assert "my_model:small" in curvescope("runs", ".", cwd=workplace).stdout
+
+
+def test_doctor_says_what_is_here(tmp_path):
+    found = {row["name"]: row["found"] for row in json.loads(curvescope("doctor", "--json", cwd=tmp_path).stdout)}
+    assert found["CPU"]
+    assert found["PyTorch"]
+    assert found["native library"]
+    assert "not here" in curvescope("doctor", cwd=tmp_path, env={**os.environ, "PATH": "/nonexistent"}).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("diagnose", "alexnot"), "did you mean alexnet"),
+        (("diagnose",), "Name a network"),
+        (("diagnose", "alexnet", "--batch", "0"), "batch sizes start at 1"),
+        (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
+        (("diagnose", "alexnet", "--device", "abacus"), "Unknown device"),
+        (("diagnose", "--model", "my_model:small"), "--input-shape"),
+        (("diagnose", "--model", "my_model:large", "--input-shape", "3"), "no function large"),
+        (("diagnose", *MODEL, "-o", "mine"), "nothing is overwritten"),
+        (("explain", "nowhere"), "not a recording"),
+        (("explain", "mine", "--pair", "1,3"), "this recording has batch 1, 2, 4"),
+        (("explain", "mine", "--at", "4"), "a neighbour on each side"),
+        (("breakdown", "mine", "--batch", "3"), "was not measured"),
+        (("frobnicate",), "invalid choice"),
+        ((), "usage"),
+    ],
+)
+def test_bad_input_is_exit_code_2_with_words_and_no_traceback(recorded, workplace, arguments, message):
+    done = curvescope(*arguments, cwd=workplace)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_input_the_model_cannot_take_is_said(workplace):
+    done = curvescope("diagnose", "--model", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace)
+    assert done.returncode == 2
+    assert "--input-shape" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_keeps_what_is_whole(workplace):
+    command = [sys.executable, "-m", "curvescope.cli", "diagnose", *MODEL, "--batch", "1,2,4", "-o", "cut"]
+    with subprocess.Popen(command, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not list(Path(workplace, "cut").glob("steps/0000[4-9].parquet")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # the other process is real: there is no clock of ours to turn
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "curvescope explain cut" in err
+    assert "Traceback" not in err
+    done = curvescope("explain", "cut", cwd=workplace)
+    assert done.returncode == 0
+    assert "not complete (status: interrupted)" in done.stdout
+
+
+def test_help_imports_nothing_heavy(tmp_path):
+    """`--help` answers in under 0.3 s because none of these is loaded; the time itself is in benchmarks/."""
+    code = (
+        "import sys\n"
+        "from curvescope.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit as e: assert not e.code\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'duckdb', 'rich', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for command in COMMANDS:
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, tmp_path):
+    done = curvescope(command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "usage: curvescope " + command in done.stdout

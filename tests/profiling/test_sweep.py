@@ -1,0 +1,207 @@
+"""Sweeps of real steps on the CPU."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.anomalies import Verdict, diagnose
+from curvescope.analysis.breakdown import break_down
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.networks import Network, from_factory
+from curvescope.profiling.store import Status, open_recording
+from curvescope.profiling.sweep import Protocol, parse_batches, run_sweep
+from curvescope.profiling.workload import Workload
+
+from . import planted
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
+
+SHORT = Protocol("short", rounds=(5, 5), steps_per_visit=(3, 3), visit_s=0.1, profiled_rounds=3, time_limit_s=60.0)
+BATCHES = (2, 4, 8, 16)
+
+
+def sweep(path, build, batches=BATCHES, protocol=SHORT, kind="training"):
+    network = Network("planted", "a test's", (3, 32, 32), build, classes=10)
+    run_sweep(Workload(network, "cpu", kind), batches, protocol, path)
+    return open_recording(path)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    return sweep(tmp_path_factory.mktemp("sweep") / "r", planted.build)
+
+
+def test_every_step_is_kept(recorded):
+    steps = recorded.frame("steps")
+    timed = steps[~steps["profiled"]]
+    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 15)
+    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 3)
+    assert steps["step"].is_unique
+    assert recorded.meta["status"] == Status.COMPLETE
+    assert recorded.meta["rounds"] == 5
+    assert recorded.meta["lost"] == {}
+
+
+@pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
+def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by):
+    for batch in BATCHES:
+        breakdown = break_down(recorded.frame("steps"), recorded.frame("kernels"), by, batch)
+        steps = recorded.frame("steps")
+        timed = steps[~steps["profiled"] & (steps["batch"] == batch)]["duration_ns"]
+        assert breakdown.time_ms == pytest.approx(float(np.median(timed)) / 1e6)
+        assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
+        assert [row.label for row in breakdown.rows[-2:]] == ["idle", "observer effect"]
+
+
+def test_rows_of_one_step_never_overlap_and_lie_inside_it(recorded):
+    kernels, steps = recorded.frame("kernels"), recorded.frame("steps").set_index("step")
+    for step, unsorted in kernels.groupby("step"):
+        rows = unsorted.sort_values("start_ns")
+        ends = (rows["start_ns"] + rows["duration_ns"]).to_numpy()
+        assert (ends[:-1] <= rows["start_ns"].to_numpy()[1:]).all()
+        window = steps.loc[step]
+        assert rows["start_ns"].min() >= window["start_ns"]
+        assert ends.max() <= window["start_ns"] + window["duration_ns"]
+
+
+def test_backward_work_lands_on_its_layer(recorded):
+    kernels = recorded.frame("kernels")
+    backward = kernels[kernels["phase"] == "backward"].groupby("layer")["duration_ns"].sum()
+    assert {"stem", "middle.conv", "middle", "pool", "head"} <= set(backward.index)
+    mm = kernels[(kernels["layer"] == "middle") & (kernels["phase"] == "backward")]
+    by_batch = mm.merge(recorded.frame("steps")[["step", "batch"]], on="step").groupby("batch")["duration_ns"].sum()
+    assert by_batch[8] > 5 * by_batch[4]
+
+
+def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
+    steps = recorded.frame("steps")
+    batch = 4
+    step = steps[steps["profiled"] & (steps["batch"] == batch)]["step"].iloc[0]
+    kernels = recorded.frame("kernels")
+    rows = kernels[(kernels["step"] == step) & (kernels["layer"] == "middle.conv")]
+    forward = rows.query("phase == 'forward'")["flops"].dropna().sum()
+    backward = rows.query("phase == 'backward'")["flops"].dropna().sum()
+    products = 2 * batch * 16 * 32 * 32 * 16 * 9
+    bias = batch * 16 * 32 * 32
+    assert forward == products + bias
+    assert backward == 2 * products + bias
+
+
+def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
+    """At batch 8, in the layer `middle`, in the backward pass."""
+    for run in range(20):
+        recording = sweep(tmp_path / str(run), planted.build)
+        first = diagnose(recording.frame("steps"), recording.frame("kernels")).explanations[0]
+        assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 4, 8), run
+        assert (first.parts[0].part.layer, first.parts[0].part.phase) == ("middle", "backward"), run
+
+
+def test_a_forward_step_has_no_backward_rows(tmp_path):
+    recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), kind="forward")
+    assert set(recording.frame("kernels")["phase"].dropna()) == {"forward"}
+    assert set(recording.frame("steps")["phase"]) == {"forward"}
+
+
+def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
+    network = Network("planted", "a test's", (3, 32, 32), planted.build_plain, classes=10)
+    workload = Workload(network)
+    load = workload.load
+
+    def interrupt_at_8(batch):
+        if batch == 8:
+            raise KeyboardInterrupt
+        load(batch)
+
+    workload.load = interrupt_at_8
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["status"] == Status.INTERRUPTED
+    diagnosis = diagnose(recording.frame("steps"), recording.frame("kernels"))
+    assert diagnosis.curve.batches == (2, 4)
+    assert [finding.verdict for finding in diagnosis.findings] == [Verdict.NOISE]  # one round tells no spread
+
+
+def test_a_batch_that_does_not_fit_the_memory_is_named(tmp_path):
+    network = Network("planted", "a test's", (3, 32, 32), planted.build_plain, classes=10)
+    workload = Workload(network)
+    load = workload.load
+
+    def refuse(batch):
+        if batch >= 8:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ...")
+        load(batch)
+
+    workload.load = refuse
+    with pytest.raises(CurvescopeError, match="Batch 8 does not fit the memory"):
+        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+    assert set(open_recording(tmp_path / "r").frame("steps")["batch"]) == {2, 4}
+
+
+def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
+    meta = recorded.meta
+    assert meta["network"] == "planted"
+    assert meta["batches"] == list(BATCHES)
+    assert meta["protocol"]["name"] == "short"
+    assert meta["device"]["kind"] == "cpu"
+    assert meta["device"]["threads"] >= 1
+    import getpass
+    import platform
+
+    text = json.dumps({key: value for key, value in meta.items() if key != "argv"})
+    assert platform.node() not in text or len(platform.node()) < 4
+    assert "HOME" not in text
+    assert f"/{getpass.getuser()}/" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1..32", (1, 2, 4, 8, 16, 32)),
+        ("1,3,9", (1, 3, 9)),
+        ("32..160:64", (32, 96, 160)),
+        ("3..13", (3, 6, 12)),
+        ("7", (7,)),
+    ],
+)
+def test_batch_sizes(text, expected):
+    assert parse_batches(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "0..8", "4,2", "2,2", "-1", "8..4", "a", "", "1..8:0", "1.5", "1,,2"])
+def test_bad_batch_sizes_are_refused(text):
+    with pytest.raises(CurvescopeError, match="--batch"):
+        parse_batches(text)
+
+
+def test_a_users_factory_is_measured_by_its_path(tmp_path, monkeypatch):
+    (tmp_path / "my_model.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(5, 3)\n")
+    monkeypatch.chdir(tmp_path)
+    network = from_factory("my_model:build", (5,))
+    run_sweep(Workload(network), (1, 2), SHORT, tmp_path / "r")
+    assert open_recording(tmp_path / "r").meta["network"] == "my_model:build"
+
+
+@pytest.mark.parametrize(
+    ("source", "spec", "message"),
+    [
+        ("", "my_bad:build", "has no function build"),
+        ("build = 3", "my_bad:build", "has no function build"),
+        ("def build():\n    return 3", "my_bad:build", "returned int"),
+        ("def build(x):\n    return x", "my_bad:build", "TypeError"),
+        ("1/0", "my_bad:build", "ZeroDivisionError"),
+        ("", "no_such_module_here:build", "No module named"),
+        ("", "my_bad", "package.module:function"),
+    ],
+)
+def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message):
+    import sys
+
+    (tmp_path / "my_bad.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_bad", raising=False)
+    with pytest.raises(CurvescopeError, match=message):
+        from_factory(spec, (5,)).build()

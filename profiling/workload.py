@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -121,7 +120,6 @@ class Workload:
         import torch
 
         self._batch = None
-        gc.collect()
         generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
         inputs, targets = self.network.sample(batch, self.device, generator)
         self._batch = (batch, inputs, targets)

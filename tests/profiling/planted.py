@@ -16,8 +16,8 @@ class _SlowFromEight(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         if gradient.shape[0] >= 8:
-            waste = torch.ones(256, 256)
-            for _ in range(16):
+            waste = torch.ones(512, 512)
+            for _ in range(8):
                 waste = torch.mm(waste, waste).clamp_(max=1.0)
         return gradient
 

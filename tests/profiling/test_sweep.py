@@ -19,12 +19,12 @@ from . import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
 
-SHORT = Protocol("short", rounds=(5, 5), steps_per_visit=(3, 3), visit_s=0.1, profiled_rounds=3, time_limit_s=60.0)
+SHORT = Protocol("short", rounds=(6, 6), steps_per_visit=(3, 3), visit_s=0.1, profiled_rounds=3, time_limit_s=60.0)
 BATCHES = (2, 4, 8, 16)
 
 
 def sweep(path, build, batches=BATCHES, protocol=SHORT, kind="training"):
-    network = Network("planted", "a test's", (3, 32, 32), build, classes=10)
+    network = Network("planted", "a test's", (3, 16, 16), build, classes=10)
     run_sweep(Workload(network, "cpu", kind), batches, protocol, path)
     return open_recording(path)
 
@@ -37,11 +37,11 @@ def recorded(tmp_path_factory):
 def test_every_step_is_kept(recorded):
     steps = recorded.frame("steps")
     timed = steps[~steps["profiled"]]
-    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 15)
+    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 18)
     assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 3)
     assert steps["step"].is_unique
     assert recorded.meta["status"] == Status.COMPLETE
-    assert recorded.meta["rounds"] == 5
+    assert recorded.meta["rounds"] == 6
     assert recorded.meta["lost"] == {}
 
 
@@ -84,8 +84,8 @@ def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
     rows = kernels[(kernels["step"] == step) & (kernels["layer"] == "middle.conv")]
     forward = rows.query("phase == 'forward'")["flops"].dropna().sum()
     backward = rows.query("phase == 'backward'")["flops"].dropna().sum()
-    products = 2 * batch * 16 * 32 * 32 * 16 * 9
-    bias = batch * 16 * 32 * 32
+    products = 2 * batch * 16 * 16 * 16 * 16 * 9
+    bias = batch * 16 * 16 * 16
     assert forward == products + bias
     assert backward == 2 * products + bias
 
@@ -106,7 +106,7 @@ def test_a_forward_step_has_no_backward_rows(tmp_path):
 
 
 def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
-    network = Network("planted", "a test's", (3, 32, 32), planted.build_plain, classes=10)
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
     workload = Workload(network)
     load = workload.load
 
@@ -126,7 +126,7 @@ def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
 
 
 def test_a_batch_that_does_not_fit_the_memory_is_named(tmp_path):
-    network = Network("planted", "a test's", (3, 32, 32), planted.build_plain, classes=10)
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
     workload = Workload(network)
     load = workload.load
 

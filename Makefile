@@ -1,0 +1,40 @@
+# Curvescope: `make help` lists the targets. Everything happens in .venv; nothing needs root.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# The package is installed in place: Python changes are seen at once, native and dependency changes reinstall it.
+$(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/*)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[torch,dev]'
+	@touch $@
+
+.PHONY: run
+run: $(INSTALLED)  ## set up and diagnose AlexNet on this machine (about two minutes)
+	$(BIN)/curvescope diagnose alexnet
+
+.PHONY: test
+test: $(INSTALLED)  ## set up and run the tests
+	$(BIN)/python -m pytest
+
+.PHONY: check
+check: $(INSTALLED)  ## lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror native/include/*/* native/src/* tests/native/*.cpp
+	rm -rf build/types && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/types .
+	cd build && MYPYPATH=types ../$(BIN)/python -m mypy --config-file ../pyproject.toml -p curvescope
+
+.PHONY: bench
+bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers
+	$(BIN)/python benchmarks/startup.py
+
+.PHONY: clean
+clean:  ## remove what was built; recordings in runs/ stay
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help
+help:  ## this text
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  \1\t/' | expand -t 12

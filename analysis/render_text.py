@@ -125,6 +125,9 @@ def render_explanations(explanations: Iterable[Explanation], everything: bool = 
     blocks: list[RenderableType] = []
     for explanation in shown:
         blocks += [_explanation(explanation, everything), Text()]
+    if any(e.functional.kind == "bend" for e in shown):
+        note = "Bend at b: how far the next larger batch lies from the straight line through b and the one before."
+        blocks.append(Text(note, "dim"))
     if len(listed) > len(shown):
         blocks.append(Text(f"{len(listed) - len(shown)} smaller anomalies are not shown; --all shows them.", "dim"))
     return Group(*blocks)

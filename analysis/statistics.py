@@ -2,8 +2,8 @@
 
 Steps of one round share the state of the machine, so the round is the unit of resampling: a replicate draws rounds with
 replacement, the same for every batch size (which keeps what they have in common), then steps inside each. The spread
-of the central replicates gives a standard error; with few rounds it is too small by √(R/(R−1)) and is mended by that factor,
-and Student's t with R−1 degrees of freedom stands for the normal distribution.
+of the central replicates gives a standard error; with few rounds it is too small by √(R/(R−1)) and is mended by that
+factor, and Student's t with R−1 degrees of freedom stands for the normal distribution.
 Source of the scheme: Davison and Hinkley, Bootstrap Methods and their Application (1997), sections 2.4 and 3.8.
 """
 

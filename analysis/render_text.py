@@ -114,7 +114,7 @@ def _verdict(finding: Finding) -> Text:
     if finding.verdict == Verdict.SMALL:
         return Text(f"{finding.shape}, under 2 %", "dim")
     if finding.verdict == Verdict.UNSURE:
-        return Text("unsure: chance may do it in so many tests", "dim")
+        return Text("unsure among so many tests", "dim")
     return Text("noise", "dim")
 
 

@@ -25,6 +25,8 @@ from .store import RecordingWriter
 from .workload import Workload
 
 _SEED = 0
+# What torch's allocators say on CUDA and on the CPU.
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 LOST_SENTENCES = {
     "primitives_outside_operators": "oneDNN calls that ran in no operator the profiler saw; their time is in idle",
     "primitives_without_time": "oneDNN calls without a timestamp; their time stays with their operator",
@@ -198,7 +200,7 @@ class _Sweep:
                     self._warmed_up = True
                 rows = self._workload.record_step(count_work)
         except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "memory" in str(error):
+            if isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY):
                 raise CurvescopeError(
                     f"Batch {batch} does not fit the memory of {self._workload.device}. What was measured before is "
                     f"in {self._writer.path}; choose smaller sizes with --batch."

@@ -26,6 +26,7 @@ PHASE_RANGE = "curvescope.phase:"
 LAYER_RANGE = "curvescope.layer:"
 
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
+_BATCHED_OPERATORS = {"aten::bmm", "aten::baddbmm"}
 _GEMM_OPERATORS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "addmv", "mv", "dot")}
 
 
@@ -226,9 +227,16 @@ def _is_gemm(event: HostEvent) -> bool:
 
 
 def _multiplies(event: HostEvent, call: MklCall) -> bool:
-    """Whether the operator's shapes are those of the call: the extents m, n, k of a GEMM in any order."""
+    """Whether the call can be the operator's: batched for batched, and extents m, n, k of the shapes in any order.
+
+    MKL prints the extents of a batched product as pointers: those go by order and by fitting into their operator.
+    """
+    if call.duration_ns > event.duration_ns:
+        return False
+    if "BATCH" in call.name:
+        return event.name in _BATCHED_OPERATORS
     extents = {extent for shape in event.shapes if isinstance(shape, (list, tuple)) for extent in shape}
-    return len(call.sizes) >= 2 and all(size in extents or size == 1 for size in call.sizes[:3])
+    return bool(call.sizes) and all(size in extents or size == 1 for size in call.sizes[:3])
 
 
 def _innermost(operators: Sequence[_Node], starts: Sequence[int], moment_ns: int) -> _Node | None:

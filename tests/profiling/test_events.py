@@ -138,6 +138,19 @@ def test_mkl_calls_go_to_the_operator_of_their_shape_at_its_end():
     assert rows.lost == {}
 
 
+def test_batched_products_go_by_kind_and_order():
+    verbose = VerboseLog(mkl_calls=[MklCall("mkl SGEMM_BATCH(N,N)", (), 60), MklCall("mkl SGEMM_BATCH(T,N)", (), 30)])
+    events = [
+        STEP,
+        op("aten::mm", 50, 100, shapes=([4, 7], [7, 10])),
+        op("aten::bmm", 200, 100, shapes=([2, 4, 7], [2, 7, 10])),
+        op("aten::baddbmm", 400, 50, shapes=([2, 4, 10], [2, 4, 7], [2, 7, 10])),
+    ]
+    rows = kernel_rows(events, verbose=verbose)
+    calls = [(row["name"], row["op"]) for row in rows.kernels if row["source"] == "mkl"]
+    assert calls == [("mkl SGEMM_BATCH(N,N)", "aten::bmm"), ("mkl SGEMM_BATCH(T,N)", "aten::baddbmm")]
+
+
 def test_an_mkl_call_without_operator_is_counted():
     verbose = VerboseLog(mkl_calls=[MklCall("mkl SGEMM(T,N)", (3, 3, 3), 60)])
     assert kernel_rows([STEP], verbose=verbose).lost == {"mkl_calls_not_placed": 1}

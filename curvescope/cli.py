@@ -17,6 +17,7 @@ COMMANDS = {
     "explain": "explain the anomalies of a recording",
     "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
     "runs": "list recordings",
+    "networks": "list the networks with their parameters, FLOPs and activations",
     "doctor": "what this machine offers, what is missing and how to get it",
 }
 

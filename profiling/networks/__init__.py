@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 # name -> module that defines it as NETWORKS[name]
 _MODULES = {
     "alexnet": ".alexnet",
+    "overfeat": ".overfeat",
     "vgg_a": ".vgg",
     "vgg16": ".vgg",
     "vgg19": ".vgg",
+    "googlenet": ".googlenet",
+    "inception_bn": ".googlenet",
+    "inception_v3": ".inception_v3",
+    **{f"resnet{depth}{suffix}": ".resnet" for depth in (50, 101, 152) for suffix in ("", "_v1.5")},
+    "bert_base": ".bert",
+    "bert_base_encoder": ".bert",
 }
 
 
@@ -44,9 +51,7 @@ class Network:
     build: Callable[[], torch.nn.Module]
     classes: int | None = 1000
 
-    def sample(
-        self, batch: int, device: str, generator: torch.Generator
-    ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
+    def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
         """Random inputs, shape (batch, *input_shape), and targets, shape (batch,) or null."""
         import torch
 
@@ -55,7 +60,7 @@ class Network:
             return (inputs,), None
         return (inputs,), torch.randint(self.classes, (batch,), device=device, generator=generator)
 
-    def loss(self, output: Any, targets: torch.Tensor | None) -> torch.Tensor:
+    def loss(self, output: Any, targets: Any) -> torch.Tensor:
         """Cross-entropy against the targets; without targets the mean of squares of every floating-point output."""
         import torch
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("diagnose", "explain", "breakdown", "runs", "doctor")
+COMMANDS = ("diagnose", "explain", "breakdown", "runs", "networks", "doctor")
 
 USER_MODEL = """
 from torch import nn
@@ -111,6 +111,15 @@ def test_runs_lists_recordings(recorded, workplace):
     assert row["status"] == "complete"
     assert row["batches"] == [1, 2, 4]
     assert "my_model:small" in curvescope("runs", ".", cwd=workplace).stdout
+
+
+def test_networks_lists_what_can_be_measured(tmp_path):
+    rows = {row["name"]: row for row in json.loads(curvescope("networks", "--json", cwd=tmp_path).stdout)}
+    assert rows["vgg_a"]["parameters"] == 132_863_336
+    assert "arXiv:1409.1556" in rows["vgg_a"]["paper"]
+    out = curvescope("networks", cwd=tmp_path).stdout
+    assert "resnet152_v1.5" in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_doctor_says_what_is_here(tmp_path):

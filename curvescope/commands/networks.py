@@ -1,0 +1,58 @@
+"""List the networks with their parameters, FLOPs and activations.
+
+FLOPs are those of convolutions and matrix products, one FMA being two; activations are what the forward pass keeps for
+the backward pass in fp32. All are computed from the structure, per sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one line per network."""
+    from ..profiling.networks import get_network, names
+    from ..profiling.networks.facts import facts
+    from ..profiling.workload import import_torch
+
+    import_torch()
+    networks = [get_network(name) for name in names()]
+    costs = [facts(network) for network in networks]
+    if args.json:
+        rows = [
+            {"name": n.name, "paper": n.paper, "input_shape": n.input_shape, **dataclasses.asdict(c)}
+            for n, c in zip(networks, costs, strict=True)
+        ]
+        print(json.dumps(rows))
+        return 0
+
+    from rich.console import Console
+
+    from ..analysis.render_text import number, table
+
+    listed = table("network", "input", "parameters", "forward", "training", "kept")
+    listed.columns[0].no_wrap = True
+    for network, cost in zip(networks, costs, strict=True):
+        listed.add_row(
+            network.name,
+            "×".join(map(str, network.input_shape)),
+            f"{cost.parameters:,}",
+            number(cost.forward_flops / 1e9),
+            number(cost.training_flops / 1e9),
+            number(cost.activation_bytes / 1e6),
+        )
+    console = Console(highlight=False)
+    console.print(listed)
+    console.print(
+        "Forward and training in GFLOP, kept activations in MB (10⁶ bytes), all per sample and from the structure; "
+        "nothing was measured.",
+        style="dim",
+    )
+    return 0

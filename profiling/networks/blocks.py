@@ -1,0 +1,50 @@
+"""Blocks that several networks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class ConvolutionUnit(nn.Sequential):
+    """Convolution, batch normalisation if asked for, ReLU; `size` and `padding` are one number or (height, width)."""
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        size: Any,
+        stride: int = 1,
+        padding: Any = 0,
+        *,
+        epsilon: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, width, size, stride, padding, bias=epsilon is None)
+        if epsilon is not None:
+            self.bn = nn.BatchNorm2d(width, eps=epsilon)
+        self.relu = nn.ReLU(inplace=True)
+
+
+class Branches(nn.Module):
+    """Named branches over one input, joined along the channels."""
+
+    def __init__(self, branches: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        for name, branch in branches.items():
+            self.add_module(name, branch)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shape (batch, sum of the branches' channels, height, width)."""
+        return torch.cat([branch(x) for branch in self.children()], dim=1)
+
+
+def chain(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
+    """Named modules one after the other."""
+    sequence = nn.Sequential()
+    for name, part in parts:
+        sequence.add_module(name, part)
+    return sequence

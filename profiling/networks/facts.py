@@ -1,0 +1,69 @@
+"""What a network costs, from its structure alone: parameters, FLOPs, activations. Nothing runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import Network
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Costs of one network.
+
+    Attributes:
+        parameters: trainable ones; a shared one counts once.
+        forward_flops: of one sample, convolutions and matrix products only; one FMA is two.
+        training_flops: forward and backward pass of one sample.
+        activation_bytes: what the forward pass of one sample keeps for the backward pass, fp32, weights left out.
+    """
+
+    parameters: int
+    forward_flops: int
+    training_flops: int
+    activation_bytes: int
+
+
+def facts(network: Network) -> Facts:
+    """Costs at batch 2, where batch normalisation is defined, halved to one sample."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"):
+        model = network.build().train()
+    inputs, targets = _meta(network.sample(2, "cpu", torch.Generator().manual_seed(0)))
+    own = {id(parameter) for parameter in model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        # Views of one activation (a transposed or flattened one) are one buffer.
+        base = tensor._base if tensor._base is not None else tensor
+        if id(base) not in own:
+            kept[id(base)] = base
+        return tensor
+
+    with FlopCounterMode(display=False) as forward, torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        loss = network.loss(model(*inputs), targets)
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    flops = forward.get_total_flops()
+    return Facts(
+        sum(parameter.numel() for parameter in model.parameters()),
+        flops // 2,
+        (flops + backward.get_total_flops()) // 2,
+        sum(tensor.numel() * tensor.element_size() for tensor in kept.values()) // 2,
+    )
+
+
+def _meta(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.to("meta")
+    if isinstance(value, tuple):
+        return tuple(_meta(item) for item in value)
+    return value

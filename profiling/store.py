@@ -239,11 +239,12 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
         raise CurvescopeError(
             f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be whole."
         ) from error
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT or not isinstance(meta.get("schema_version"), int):
+    version, status = (meta.get("schema_version"), meta.get("status")) if isinstance(meta, dict) else (None, None)
+    if not isinstance(version, int) or not isinstance(status, str) or meta.get("format") != FORMAT:
         raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
-    if meta["schema_version"] > SCHEMA_VERSION:
+    if version > SCHEMA_VERSION:
         raise CurvescopeError(
-            f"{folder} has schema version {meta['schema_version']}, this Curvescope reads up to {SCHEMA_VERSION}: "
+            f"{folder} has schema version {version}, this Curvescope reads up to {SCHEMA_VERSION}: "
             "upgrade with `pip install --upgrade curvescope`."
         )
     return Recording(folder, meta)

@@ -99,6 +99,7 @@ def test_a_killed_writer_leaves_whole_parts(tmp_path):
         ({"schema_version": SCHEMA_VERSION + 1}, "upgrade with"),
         ({"format": "something else"}, "not written by Curvescope"),
         ({"schema_version": "new"}, "not written by Curvescope"),
+        ({"status": None}, "not written by Curvescope"),
     ],
 )
 def test_foreign_and_newer_recordings_are_refused_by_name(tmp_path, change, message):

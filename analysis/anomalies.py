@@ -184,15 +184,16 @@ def _kernels_of(
     return before, after
 
 
-def diagnose(steps: pd.DataFrame, kernels: pd.DataFrame, axis: str = "log2") -> Diagnosis:
+def diagnose(steps: pd.DataFrame, kernels: pd.DataFrame, axis: str = "log2", statistic: str = "median") -> Diagnosis:
     """Find and explain the anomalies of a recording.
 
     Args:
         steps: its `steps` table.
         kernels: its `kernels` table; without profiled steps anomalies are found, not split.
         axis: of the curvatures shown: log2 or linear.
+        statistic: of T(b): median or mean.
     """
-    curve = cost_curve(steps)
+    curve = cost_curve(steps, statistic)
     findings = find(curve, axis)
     parts = step_parts(kernels, steps)
     if parts.empty:

@@ -44,7 +44,7 @@ class Breakdown:
 
     Attributes:
         batch: samples in a step.
-        time_ms: median of the steps no profiler watched.
+        time_ms: T(b) of the steps no profiler watched.
         rows: largest first, then idle and the observer effect.
         n_timed: timed steps behind `time_ms`.
         n_profiled: profiled steps behind the rows.
@@ -59,7 +59,9 @@ class Breakdown:
     n_used: int
 
 
-def break_down(steps: pd.DataFrame, kernels: pd.DataFrame, by: str, batch: int | None = None) -> Breakdown:
+def break_down(
+    steps: pd.DataFrame, kernels: pd.DataFrame, by: str, batch: int | None = None, statistic: str = "median"
+) -> Breakdown:
     """Split the step at one batch size.
 
     Args:
@@ -67,11 +69,12 @@ def break_down(steps: pd.DataFrame, kernels: pd.DataFrame, by: str, batch: int |
         kernels: the `kernels` table.
         by: layer, kernel, phase or op.
         batch: a measured batch size; the largest if not given.
+        statistic: of T(b): median or mean.
 
     Raises:
         CurvescopeError: no such batch size, or nothing was profiled there.
     """
-    curve = cost_curve(steps)
+    curve = cost_curve(steps, statistic)
     batch = curve.batches[-1] if batch is None else batch
     if batch not in curve.batches:
         raise CurvescopeError(

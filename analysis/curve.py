@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..profiling.errors import CurvescopeError
 from .functionals import Functional
-from .statistics import Estimate, estimate, median_replicates, resample_rounds
+from .statistics import STATISTICS, Estimate, estimate, replicate, resample_rounds
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,8 +23,8 @@ class Point:
 
     Attributes:
         batch: samples in a step.
-        time_ms: median step time with its interval.
-        spread: interquartile range over the median.
+        time_ms: T(b) with its interval.
+        spread: interquartile range over T(b).
         n: timed steps.
         rounds: rounds they were taken in.
     """
@@ -49,16 +49,23 @@ class Curve:
         points: increasing in batch size.
         replicates_ms: bootstrap replicates of T, shape (replicates, points), rounds drawn alike for all points.
         rounds: rounds that every batch size was measured in.
+        statistic: median or mean.
     """
 
     points: tuple[Point, ...]
     replicates_ms: Floats
     rounds: int
+    statistic: str
 
     @property
     def batches(self) -> tuple[int, ...]:
         """The measured batch sizes, increasing."""
         return tuple(p.batch for p in self.points)
+
+    @property
+    def precision(self) -> float:
+        """The widest half interval of any batch size, as a share of its T(b)."""
+        return max((p.time_ms.high - p.time_ms.value) / p.time_ms.value for p in self.points)
 
     def evaluate(self, functional: Functional) -> Estimate:
         """The functional of T with its interval, in the functional's unit."""
@@ -77,13 +84,14 @@ def coefficients(functional: Functional, batches: tuple[int, ...]) -> Floats:
     return weights
 
 
-def cost_curve(steps: pd.DataFrame) -> Curve:
+def cost_curve(steps: pd.DataFrame, statistic: str = "median") -> Curve:
     """The curve of the steps that no profiler watched.
 
     Rounds that an interruption left without some batch size serve the others' medians, but not the intervals.
 
     Args:
         steps: the `steps` table.
+        statistic: what stands for T(b): median, or mean where a protocol asks for it.
 
     Raises:
         CurvescopeError: no step was timed, or steps have no batch size.
@@ -102,10 +110,13 @@ def cost_curve(steps: pd.DataFrame) -> Curve:
     points, replicates = [], []
     for batch, rounds in sorted(grouped.items()):
         values = np.concatenate(list(rounds.values()))
-        median = float(np.median(values))
-        replicate = median_replicates([rounds[r] for r in shared], drawn) if shared else np.full(len(drawn), median)
+        center = float(STATISTICS[statistic](values))
+        if shared:
+            drawn_times = replicate([rounds[r] for r in shared], drawn, statistic)
+        else:
+            drawn_times = np.full(len(drawn), center)
         low, high = np.percentile(values, [25, 75])
-        time = estimate(median, replicate, len(shared), median)
-        points.append(Point(batch, time, float((high - low) / median), len(values), len(rounds)))
-        replicates.append(replicate)
-    return Curve(tuple(points), np.column_stack(replicates), len(shared))
+        time = estimate(center, drawn_times, len(shared), center)
+        points.append(Point(batch, time, float((high - low) / center), len(values), len(rounds)))
+        replicates.append(drawn_times)
+    return Curve(tuple(points), np.column_stack(replicates), len(shared), statistic)

@@ -66,7 +66,8 @@ def render_curve(curve: Curve) -> RenderableType:
             spread,
             str(point.n),
         )
-    notes = [f"Median of n steps in {curve.rounds} rounds; spread is the interquartile range over the median."]
+    what = f"{curve.statistic.capitalize()} of n steps in {curve.rounds} rounds"
+    notes = [f"{what}; spread is their interquartile range over it."]
     if unstable := [str(p.batch) for p in curve.points if not p.stable]:
         notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))
@@ -203,7 +204,7 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
     rows.add_section()
     rows.add_row("step", number(total), "", _share(total, breakdown.time_ms), "", "", "")
     note = (
-        f"Batch {breakdown.batch}: median of {breakdown.n_timed} timed steps; terms from {breakdown.n_used} of "
+        f"Batch {breakdown.batch}: {breakdown.n_timed} timed steps; terms from {breakdown.n_used} of "
         f"{breakdown.n_profiled} profiled steps (those nearest their median). FLOPs by the direct algorithm, bytes "
         "compulsory, both from shapes. ± is half the interquartile range."
     )

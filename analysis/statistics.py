@@ -47,12 +47,16 @@ def resample_rounds(rounds: int, replicates: int = REPLICATES) -> npt.NDArray[np
     return np.random.default_rng(_SEED).integers(0, rounds, size=(replicates, rounds))
 
 
-def median_replicates(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64]) -> Floats:
-    """Medians over the resampled steps of one batch size.
+STATISTICS = {"median": np.nanmedian, "mean": np.nanmean}
+
+
+def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic: str = "median") -> Floats:
+    """Medians or means over the resampled steps of one batch size.
 
     Args:
         rounds: the values of each round, at least one in each.
         drawn: rounds of each replicate, shape (replicates, rounds).
+        statistic: median or mean.
 
     Returns:
         Shape (replicates,).
@@ -67,7 +71,7 @@ def median_replicates(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64]) ->
     values = padded[drawn[..., None], chosen]
     # A round of fewer steps contributes that many: the rest of its row is not there.
     values[np.arange(counts.max()) >= counts[drawn][..., None]] = np.nan
-    return np.asarray(np.nanmedian(values.reshape(len(drawn), -1), axis=1))
+    return np.asarray(STATISTICS[statistic](values.reshape(len(drawn), -1), axis=1))
 
 
 def estimate(value: float, replicates: Floats, rounds: int, scale: float) -> Estimate:

@@ -36,7 +36,7 @@ def show_diagnosis(
         as_json: one JSON document on standard output.
     """
     steps, kernels = recording.frame("steps"), recording.frame("kernels")
-    diagnosis = anomalies.diagnose(steps, kernels, axis)
+    diagnosis = anomalies.diagnose(steps, kernels, axis, recording.statistic)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:

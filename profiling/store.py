@@ -176,6 +176,11 @@ class Recording:
         """Whether its writer reached the end."""
         return bool(self.meta["status"] == Status.COMPLETE)
 
+    @property
+    def statistic(self) -> str:
+        """What stands for T(b) by the protocol: median or mean."""
+        return str((self.meta.get("protocol") or {}).get("statistic", "median"))
+
     def parts(self, table: str) -> list[Path]:
         """The Parquet files of a table, in the order they were written; empty where nothing was recorded."""
         return sorted((self.path / table).glob("*.parquet"))

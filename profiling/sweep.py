@@ -25,6 +25,7 @@ from .store import RecordingWriter
 from .workload import Workload
 
 _SEED = 0
+StepRow = dict[str, Any]  # a row of the `steps` table
 # What torch's allocators say on CUDA and on the CPU.
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 LOST_SENTENCES = {
@@ -41,24 +42,35 @@ class Protocol:
 
     Attributes:
         name: what to call it.
-        rounds: least and most rounds over all batch sizes; between them the time limit decides.
+        rounds: least and most rounds over all batch sizes; between them the time limit and `until` decide.
+        discarded_steps: steps at the start of each visit that are run and not kept; at least one.
         steps_per_visit: least and most timed steps of one visit; between them `visit_s` decides.
         visit_s: time the timed steps of one visit may take.
         profiled_rounds: rounds in which each visit ends with a profiled step; the first rounds are taken.
-        time_limit_s: no round starts that is not expected to end within it, once the least number is done.
+        time_limit_s: no round starts that is not expected to end within it, once the least number is done; null for
+            none: all rounds are run.
+        statistic: what stands for T(b): median or mean of the timed steps.
+        until: stop once the interval of every batch size is within this share of its T(b) to either side; null: never.
     """
 
     name: str
     rounds: tuple[int, int]
+    discarded_steps: int
     steps_per_visit: tuple[int, int]
     visit_s: float
     profiled_rounds: int
-    time_limit_s: float
+    time_limit_s: float | None
+    statistic: str = "median"
+    until: float | None = None
 
 
 PROTOCOLS = {
-    "default": Protocol("default", (6, 40), (1, 8), 0.6, 6, 112.0),
-    "quick": Protocol("quick", (4, 12), (1, 2), 0.3, 3, 27.0),
+    "default": Protocol("default", (6, 40), 1, (1, 8), 0.6, 6, 112.0),
+    "quick": Protocol("quick", (4, 12), 1, (1, 2), 0.3, 3, 27.0),
+    # The benchmark post that gave the VGG figures on a GTX 1080: the mean of 100 runs.
+    "addfor": Protocol("addfor", (10, 10), 1, (10, 10), 0.0, 3, None, "mean"),
+    # 20 steps ignored, 100 measured, 7 repeats, the median.
+    "dlperf": Protocol("dlperf", (7, 7), 20, (100, 100), 0.0, 3, None),
 }
 
 
@@ -104,6 +116,7 @@ def run_sweep(
     protocol: Protocol,
     path: Path,
     report: Callable[[Progress], None] = lambda _: None,
+    precise: Callable[[Sequence[StepRow]], bool] = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> None:
     """Measure and record one workload over batch sizes.
@@ -116,6 +129,7 @@ def run_sweep(
         protocol: how often.
         path: folder to create for the recording.
         report: told where the sweep stands after every visit.
+        precise: given the steps so far after every round, whether they are enough.
         clock_s: the clock that the time limit is held against.
 
     Raises:
@@ -137,7 +151,7 @@ def run_sweep(
     }
     workload.try_step(min(batches))
     with RecordingWriter(path, meta) as writer:
-        _Sweep(workload, batches, protocol, writer, report, clock_s).run()
+        _Sweep(workload, batches, protocol, writer, report, precise, clock_s).run()
 
 
 class _Sweep:
@@ -148,32 +162,34 @@ class _Sweep:
         protocol: Protocol,
         writer: RecordingWriter,
         report: Callable[[Progress], None],
+        precise: Callable[[Sequence[StepRow]], bool],
         clock_s: Callable[[], float],
     ) -> None:
         self._workload, self._batches, self._protocol = workload, tuple(batches), protocol
-        self._writer, self._report, self._clock_s = writer, report, clock_s
-        self._next_step = 0
+        self._writer, self._report, self._precise, self._clock_s = writer, report, precise, clock_s
+        self._steps: list[StepRow] = []
         self._visit_s: dict[int, float] = {}  # the last visit of each batch size, profiling included
         self._warmed_up = False
 
     def run(self) -> None:
         began = self._clock_s()
         least, most = self._protocol.rounds
+        limit_s = self._protocol.time_limit_s
         done = 0
         for repeat, order in enumerate(self._orders(most)):
-            if repeat >= least and self._clock_s() - began + sum(self._visit_s.values()) > self._protocol.time_limit_s:
-                break
+            if repeat >= least:
+                next_end_s = self._clock_s() - began + sum(self._visit_s.values())
+                if (limit_s is not None and next_end_s > limit_s) or self._precise(self._steps):
+                    break
             for place, batch in enumerate(order):
                 visit_began = self._clock_s()
                 self._visit(batch, repeat)
-                now = self._clock_s()
-                self._visit_s[batch] = now - visit_began
-                remaining = [self._visit_s.get(b, 0.0) for b in order[place + 1 :]]
-                round_s = sum(self._visit_s.values())
-                expected = max(
-                    now - began + sum(remaining) + round_s * (least - repeat - 1), self._protocol.time_limit_s
-                )
-                self._report(Progress(now - began, expected, f"round {repeat + 1}, batch {batch}"))
+                self._visit_s[batch] = self._clock_s() - visit_began
+                elapsed_s = self._clock_s() - began
+                remaining_s = sum(self._visit_s.get(b, 0.0) for b in order[place + 1 :])
+                remaining_s += sum(self._visit_s.values()) * (least - repeat - 1)
+                expected_s = max(elapsed_s + remaining_s, limit_s or 0.0)
+                self._report(Progress(elapsed_s, expected_s, f"round {repeat + 1}, batch {batch}"))
             done = repeat + 1
             self._sample_clocks()
         self._writer.update(rounds=done)
@@ -189,7 +205,8 @@ class _Sweep:
     def _visit(self, batch: int, repeat: int) -> None:
         try:
             self._workload.load(batch)
-            _, discarded_ns = self._workload.time_step()
+            for _ in range(self._protocol.discarded_steps):
+                _, discarded_ns = self._workload.time_step()
             least, most = self._protocol.steps_per_visit
             count = max(least, min(most, round(self._protocol.visit_s / max(discarded_ns / 1e9, 1e-6))))
             timed = [self._workload.time_step() for _ in range(count)]
@@ -223,10 +240,9 @@ class _Sweep:
 
     def _step_row(
         self, batch: int, repeat: int, index: int, start_ns: int, duration_ns: int, profiled: bool
-    ) -> dict[str, Any]:
-        self._next_step += 1
-        return {
-            "step": self._next_step - 1,
+    ) -> StepRow:
+        row = {
+            "step": len(self._steps),
             "batch": batch,
             "repeat": repeat,
             "index": index,
@@ -235,6 +251,8 @@ class _Sweep:
             "duration_ns": duration_ns,
             "profiled": profiled,
         }
+        self._steps.append(row)
+        return row
 
     def _sample_clocks(self) -> None:
         if not self._workload.cuda:

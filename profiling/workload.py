@@ -12,7 +12,7 @@ from .errors import BackendMissingError, CurvescopeError
 from .networks import Network
 from .recorders import events, onednn, torch_step
 
-STEP_KINDS = ("training", "forward")
+STEP_KINDS = ("training", "forward", "forward+backward")
 
 # Scales activations little enough that the loss of random data stays finite over any number of steps.
 _LEARNING_RATE = 1e-6
@@ -84,7 +84,7 @@ class Workload:
     Attributes:
         network: what to build.
         device: `cpu` or `cuda:N`.
-        kind: `training` (forward, backward, optimizer) or `forward` (inference mode).
+        kind: one of `STEP_KINDS`: training is forward, backward and optimizer; forward is in inference mode.
     """
 
     network: Network
@@ -98,14 +98,12 @@ class Workload:
         torch = import_torch()
         torch.manual_seed(_SEED)
         self.model = self.network.build().to(self.device)
-        self.model.train(self.kind == "training")
+        self.model.train(self.kind != "forward")
         self._optimizer = None
         parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if self.kind != "forward" and not parameters:
+            raise CurvescopeError(f"{self.network.name} has no parameter to train; measure it with `--phase forward`.")
         if self.kind == "training":
-            if not parameters:
-                raise CurvescopeError(
-                    f"{self.network.name} has no parameter to train; measure it with `--phase forward`."
-                )
             self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
 
     @property
@@ -169,14 +167,15 @@ class Workload:
                 self.model(*inputs)
             return
         with ranges(events.PHASE_RANGE + "forward"):
-            self._optimizer.zero_grad(set_to_none=True)
+            self.model.zero_grad(set_to_none=True)
             output = self.model(*inputs)
             with ranges(events.LAYER_RANGE + "loss"):
                 loss = self.network.loss(output, targets)
         with ranges(events.PHASE_RANGE + "backward"):
             loss.backward()
-        with ranges(events.PHASE_RANGE + "optimizer"):
-            self._optimizer.step()
+        if self._optimizer is not None:
+            with ranges(events.PHASE_RANGE + "optimizer"):
+                self._optimizer.step()
 
     def _synchronize(self) -> None:
         if self.cuda:

@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.store import open_recording
 
     recording = open_recording(args.recording)
-    breakdown = break_down(recording.frame("steps"), recording.frame("kernels"), args.by, args.batch)
+    breakdown = break_down(
+        recording.frame("steps"), recording.frame("kernels"), args.by, args.batch, recording.statistic
+    )
     if args.json:
         print(json.dumps({"by": args.by, **dataclasses.asdict(breakdown)}))
         return 0

@@ -3,7 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from curvescope.analysis.statistics import estimate, holm, median_replicates, resample_rounds
+from curvescope.analysis.curve import cost_curve
+from curvescope.analysis.statistics import estimate, holm, replicate, resample_rounds
+
+from .synthetic import timed_steps
 
 
 def test_holm_on_the_worked_example():
@@ -27,7 +30,7 @@ def test_rounding_of_equal_numbers_is_no_effect():
 def test_medians_of_replicates_come_from_the_drawn_rounds_alone():
     rounds = [np.array([1.0, 1.0, 1.0]), np.array([9.0])]
     drawn = np.array([[0, 0], [1, 1], [0, 1]])
-    medians = median_replicates(rounds, drawn)
+    medians = replicate(rounds, drawn)
     assert medians.tolist() == [1.0, 9.0, 1.0]
 
 
@@ -40,8 +43,17 @@ def test_intervals_of_a_mean_difference_cover_the_truth(rounds):
     for _ in range(400):
         drift = 1 + 0.03 * random.standard_normal(rounds)
         times = {b: [b * drift[r] * (1 + 0.01 * random.standard_normal(4)) for r in range(rounds)] for b in (1, 2)}
-        replicates = {b: median_replicates(values, drawn) for b, values in times.items()}
+        replicates = {b: replicate(values, drawn) for b, values in times.items()}
         value = np.median(np.concatenate(times[2])) - 2 * np.median(np.concatenate(times[1]))
         result = estimate(float(value), replicates[2] - 2 * replicates[1], rounds, 2.0)
         covered += result.low <= 0 <= result.high
     assert 0.93 * 400 <= covered <= 400
+
+
+def test_a_mean_where_a_protocol_asks_for_it():
+    rounds = [np.array([1.0, 3.0]), np.array([8.0])]
+    assert replicate(rounds, np.array([[1, 1]]), "mean").tolist() == [8.0]
+    steps = timed_steps({1: 1.0, 2: 2.0}.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0.3)
+    times = steps[steps["batch"] == 1]["duration_ns"]
+    assert cost_curve(steps, "mean").points[0].time_ms.value == pytest.approx(times.mean() / 1e6)
+    assert cost_curve(steps).points[0].time_ms.value == pytest.approx(times.median() / 1e6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,14 +13,14 @@ from curvescope.analysis.breakdown import break_down
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.networks import Network, from_factory
 from curvescope.profiling.store import Status, open_recording
-from curvescope.profiling.sweep import Protocol, parse_batches, run_sweep
+from curvescope.profiling.sweep import PROTOCOLS, Protocol, parse_batches, run_sweep
 from curvescope.profiling.workload import Workload
 
 from . import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
 
-SHORT = Protocol("short", rounds=(6, 6), steps_per_visit=(3, 3), visit_s=0.1, profiled_rounds=3, time_limit_s=60.0)
+SHORT = Protocol("short", (10, 10), 1, (2, 2), visit_s=0.1, profiled_rounds=3, time_limit_s=60.0)
 BATCHES = (2, 4, 8, 16)
 
 
@@ -37,11 +38,11 @@ def recorded(tmp_path_factory):
 def test_every_step_is_kept(recorded):
     steps = recorded.frame("steps")
     timed = steps[~steps["profiled"]]
-    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 18)
+    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 20)
     assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 3)
     assert steps["step"].is_unique
     assert recorded.meta["status"] == Status.COMPLETE
-    assert recorded.meta["rounds"] == 6
+    assert recorded.meta["rounds"] == 10
     assert recorded.meta["lost"] == {}
 
 
@@ -205,3 +206,57 @@ def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message)
     monkeypatch.delitem(sys.modules, "my_bad", raising=False)
     with pytest.raises(CurvescopeError, match=message):
         from_factory(spec, (5,)).build()
+
+
+def workload_of(build=planted.build_plain, kind="training"):
+    return Workload(Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", kind)
+
+
+def test_forward_and_backward_without_optimizer(tmp_path):
+    run_sweep(workload_of(kind="forward+backward"), (1, 2), SHORT, tmp_path / "r")
+    assert set(open_recording(tmp_path / "r").frame("kernels")["phase"].dropna()) == {"forward", "backward"}
+
+
+def test_a_sweep_ends_with_its_time_limit_but_not_before_the_least_rounds(tmp_path):
+    """On a clock of the test's: every reading is a second later, and a visit reads it three times."""
+    seconds = iter(range(10**6))
+    protocol = Protocol("limited", (2, 50), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=30.0)
+    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", clock_s=lambda: next(seconds))
+    rounds = open_recording(tmp_path / "r").meta["rounds"]
+    assert 2 < rounds < 10
+    seconds = iter(range(10**6))
+    hurried = replace(protocol, time_limit_s=0.1)
+    run_sweep(workload_of(), (1, 2), hurried, tmp_path / "s", clock_s=lambda: next(seconds))
+    assert open_recording(tmp_path / "s").meta["rounds"] == 2
+
+
+def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
+    protocol = Protocol("until", (2, 50), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+    seen = []
+
+    def after_four_rounds(steps):
+        seen.append(len(steps))
+        return len(steps) >= 8
+
+    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", precise=after_four_rounds)
+    assert seen == [4, 6, 8]
+    assert open_recording(tmp_path / "r").meta["rounds"] == 4
+
+
+def test_discarded_steps_are_run_and_not_kept(tmp_path):
+    workload = workload_of()
+    run = []
+    time_step = workload.time_step
+    workload.time_step = lambda: run.append(1) or time_step()
+    protocol = Protocol("ignoring", (1, 1), 5, (3, 3), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+    run_sweep(workload, (2,), protocol, tmp_path / "r")
+    assert len(run) == 1 + 5 + 3  # the trial before anything is recorded, too
+    assert len(open_recording(tmp_path / "r").frame("steps")) == 3
+
+
+def test_the_protocols_of_the_published_benchmarks():
+    dlperf, addfor = PROTOCOLS["dlperf"], PROTOCOLS["addfor"]
+    assert (dlperf.discarded_steps, dlperf.steps_per_visit, dlperf.rounds) == (20, (100, 100), (7, 7))
+    assert dlperf.statistic == "median"
+    assert addfor.rounds[0] * addfor.steps_per_visit[0] == 100
+    assert addfor.statistic == "mean"

@@ -9,8 +9,9 @@ Source of the scheme: Davison and Hinkley, Bootstrap Methods and their Applicati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ def resample_rounds(rounds: int, replicates: int = REPLICATES) -> npt.NDArray[np
     return np.random.default_rng(_SEED).integers(0, rounds, size=(replicates, rounds))
 
 
-STATISTICS = {"median": np.nanmedian, "mean": np.nanmean}
+STATISTICS: dict[str, Callable[..., Any]] = {"median": np.nanmedian, "mean": np.nanmean}
 
 
 def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic: str = "median") -> Floats:

@@ -20,7 +20,7 @@ from typing import Any
 
 from .errors import CurvescopeError
 from .host import cpu_frequency_hz, describe_device, describe_host, describe_versions
-from .recorders.events import StepRows
+from .recorders.events import Operation, StepRows
 from .store import RecordingWriter
 from .workload import Workload
 
@@ -260,7 +260,7 @@ class _Sweep:
             self._writer.write("clocks", _columns([sample]))
 
 
-def count_work(operation: Any) -> tuple[int | None, int | None]:
+def count_work(operation: Operation) -> tuple[int | None, int | None]:
     """FLOPs and compulsory bytes of an operator call, from its shapes."""
     from .operators import work
 

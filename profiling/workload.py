@@ -148,7 +148,7 @@ class Workload:
         self._synchronize()
         return start, time.monotonic_ns() - start
 
-    def record_step(self, count_work: torch_step.CountWork | None = None) -> events.StepRows:
+    def record_step(self, count_work: events.CountWork | None = None) -> events.StepRows:
         """Run one step under the profiler."""
 
         def step(ranges: Ranges) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from . import Network
@@ -10,7 +9,7 @@ from . import Network
 if TYPE_CHECKING:
     import torch
 
-# name, output channels, kernel, stride, padding, whether a 3×3 stride-2 max pool follows
+# Rows as blocks.convolutions takes them; the pools are 3×3 with stride 2.
 _CONVOLUTIONS = (
     ("1", 64, 11, 4, 2, True),
     ("2", 192, 5, 1, 2, True),
@@ -24,23 +23,20 @@ def build() -> torch.nn.Module:
     """61,100,840 parameters, as the single-tower variant is published."""
     from torch import nn
 
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
-    channels = 3
-    for name, width, kernel, stride, padding, pooled in _CONVOLUTIONS:
-        layers[f"conv{name}"] = nn.Conv2d(channels, width, kernel, stride, padding)
-        layers[f"relu{name}"] = nn.ReLU(inplace=True)
-        if pooled:
-            layers[f"pool{name}"] = nn.MaxPool2d(3, 2)
-        channels = width
-    layers["flatten"] = nn.Flatten()
-    layers["drop6"] = nn.Dropout()
-    layers["fc6"] = nn.Linear(channels * 6 * 6, 4096)
-    layers["relu6"] = nn.ReLU(inplace=True)
-    layers["drop7"] = nn.Dropout()
-    layers["fc7"] = nn.Linear(4096, 4096)
-    layers["relu7"] = nn.ReLU(inplace=True)
-    layers["fc8"] = nn.Linear(4096, 1000)
-    return nn.Sequential(layers)
+    from .blocks import chain, convolutions
+
+    parts, channels = convolutions(_CONVOLUTIONS, pool=(3, 2))
+    parts += [
+        ("flatten", nn.Flatten()),
+        ("drop6", nn.Dropout()),
+        ("fc6", nn.Linear(channels * 6 * 6, 4096)),
+        ("relu6", nn.ReLU(inplace=True)),
+        ("drop7", nn.Dropout()),
+        ("fc7", nn.Linear(4096, 4096)),
+        ("relu7", nn.ReLU(inplace=True)),
+        ("fc8", nn.Linear(4096, 1000)),
+    ]
+    return chain(parts)
 
 
 NETWORKS = {

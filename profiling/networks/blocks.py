@@ -48,3 +48,24 @@ def chain(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
     for name, part in parts:
         sequence.add_module(name, part)
     return sequence
+
+
+# name, output channels, kernel, stride, padding, whether a max pool follows
+ConvolutionRow = tuple[str, int, int, int, int, bool]
+
+
+def convolutions(rows: Sequence[ConvolutionRow], pool: tuple[int, int]) -> tuple[list[tuple[str, nn.Module]], int]:
+    """Convolutions with ReLU over an RGB image, some followed by a max pool of that size and stride.
+
+    Returns:
+        The named modules, and the channels they end with.
+    """
+    parts: list[tuple[str, nn.Module]] = []
+    channels = 3
+    for name, width, kernel, stride, padding, pooled in rows:
+        parts.append((f"conv{name}", nn.Conv2d(channels, width, kernel, stride, padding)))
+        parts.append((f"relu{name}", nn.ReLU(inplace=True)))
+        if pooled:
+            parts.append((f"pool{name}", nn.MaxPool2d(*pool)))
+        channels = width
+    return parts, channels

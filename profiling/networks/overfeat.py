@@ -9,7 +9,7 @@ from . import Network
 if TYPE_CHECKING:
     import torch
 
-# name, output channels, kernel, stride, padding, whether a 2×2 max pool follows
+# Rows as blocks.convolutions takes them; the pools are 2×2 with stride 2.
 _CONVOLUTIONS = (
     ("1", 96, 11, 4, 0, True),
     ("2", 256, 5, 1, 0, True),
@@ -23,16 +23,9 @@ def build() -> torch.nn.Module:
     """145,920,872 parameters; the paper says 145 million."""
     from torch import nn
 
-    from .blocks import chain
+    from .blocks import chain, convolutions
 
-    parts: list[tuple[str, nn.Module]] = []
-    channels = 3
-    for name, width, kernel, stride, padding, pooled in _CONVOLUTIONS:
-        parts.append((f"conv{name}", nn.Conv2d(channels, width, kernel, stride, padding)))
-        parts.append((f"relu{name}", nn.ReLU(inplace=True)))
-        if pooled:
-            parts.append((f"pool{name}", nn.MaxPool2d(2)))
-        channels = width
+    parts, channels = convolutions(_CONVOLUTIONS, pool=(2, 2))
     parts.append(("flatten", nn.Flatten()))
     for name, inputs, outputs in (("6", channels * 6 * 6, 3072), ("7", 3072, 4096)):
         parts.append((f"fc{name}", nn.Linear(inputs, outputs)))

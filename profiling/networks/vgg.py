@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,21 +19,23 @@ def build(blocks: tuple[int, ...]) -> torch.nn.Module:
     """A VGG with that many convolutions in each block."""
     from torch import nn
 
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    from .blocks import chain
+
+    parts: list[tuple[str, nn.Module]] = []
     channels = 3
     for block, (count, width) in enumerate(zip(blocks, _WIDTHS, strict=True), start=1):
         for place in range(1, count + 1):
-            layers[f"conv{block}_{place}"] = nn.Conv2d(channels, width, 3, padding=1)
-            layers[f"relu{block}_{place}"] = nn.ReLU(inplace=True)
+            parts.append((f"conv{block}_{place}", nn.Conv2d(channels, width, 3, padding=1)))
+            parts.append((f"relu{block}_{place}", nn.ReLU(inplace=True)))
             channels = width
-        layers[f"pool{block}"] = nn.MaxPool2d(2)
-    layers["flatten"] = nn.Flatten()
-    for number, (inputs, outputs) in enumerate(((channels * 7 * 7, 4096), (4096, 4096)), start=6):
-        layers[f"fc{number}"] = nn.Linear(inputs, outputs)
-        layers[f"relu{number}"] = nn.ReLU(inplace=True)
-        layers[f"drop{number}"] = nn.Dropout()
-    layers["fc8"] = nn.Linear(4096, 1000)
-    return nn.Sequential(layers)
+        parts.append((f"pool{block}", nn.MaxPool2d(2)))
+    parts.append(("flatten", nn.Flatten()))
+    for number, inputs in ((6, channels * 7 * 7), (7, 4096)):
+        parts.append((f"fc{number}", nn.Linear(inputs, 4096)))
+        parts.append((f"relu{number}", nn.ReLU(inplace=True)))
+        parts.append((f"drop{number}", nn.Dropout()))
+    parts.append(("fc8", nn.Linear(4096, 1000)))
+    return chain(parts)
 
 
 _PAPER = "Simonyan and Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition, arXiv:1409.1556"

@@ -15,7 +15,7 @@ Rules, in the order they apply:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -115,11 +115,14 @@ class Operation(NamedTuple):
     concrete: Sequence[Any]
 
 
+CountWork = Callable[[Operation], tuple["int | None", "int | None"]]  # FLOPs and compulsory bytes
+
+
 def kernel_rows(
     host: Iterable[HostEvent],
     device: Iterable[DeviceEvent] = (),
     verbose: VerboseLog | None = None,
-    count_work: Any = None,
+    count_work: CountWork | None = None,
     host_rows: bool = True,
 ) -> StepRows:
     """Turn the events of some steps into kernel rows.
@@ -128,7 +131,7 @@ def kernel_rows(
         host: events of every host thread, any order; times on one clock, in nanoseconds.
         device: events of the device, if there is one, on the same clock.
         verbose: oneDNN primitives on the same clock, and MKL calls in order.
-        count_work: called with an `Operation`, gives (flops, bytes_compulsory), each int or None; None counts nothing.
+        count_work: gives the work of an operator call; without it nothing is counted.
         host_rows: whether host operators are the work itself (CPU), or only launch it (device).
     """
     nodes = _nest(host)
@@ -183,17 +186,17 @@ def _inherit_forward_layers(nodes: Sequence[_Node]) -> None:
             layer_of[event.thread, event.sequence] = node.layer
     last: dict[int, str | None] = {}
     for node in nodes:
-        event = node.event
-        parent = node.parent
-        if event.is_backward and not event.is_range:
+        event, parent = node.event, node.parent
+        if event.is_range:
+            continue
+        accumulates = "AccumulateGrad" in event.name
+        if event.is_backward or accumulates:
             node.phase = "backward"
             if (event.forward_thread, event.sequence) in layer_of:
                 node.layer = last[event.thread] = layer_of[event.forward_thread, event.sequence]
-            elif "AccumulateGrad" in event.name:
+            elif accumulates:
                 node.layer = last.get(event.thread)
-        elif "AccumulateGrad" in event.name:
-            node.phase, node.layer = "backward", last.get(event.thread)
-        elif parent is not None and not parent.event.is_range and not event.is_range:
+        elif parent is not None and not parent.event.is_range:
             node.layer, node.phase = parent.layer, parent.phase
 
 
@@ -288,7 +291,7 @@ def _device_rows(
 ) -> Iterable[dict[str, Any]]:
     launcher = {n.event.correlation_id: n for n in nodes if not n.event.is_range}
     for event in device:
-        node = launcher.get(event.host_correlation_id)
+        node = launcher.get(event.host_correlation_id) if event.host_correlation_id else None
         if node is None:
             _count(lost, "kernels_without_operator")
         yield {
@@ -306,7 +309,7 @@ def _device_rows(
         }
 
 
-def _attach_work(nodes: Sequence[_Node], rows: Sequence[dict[str, Any]], count_work: Any) -> None:
+def _attach_work(nodes: Sequence[_Node], rows: Sequence[dict[str, Any]], count_work: CountWork) -> None:
     """Count each operator call once: at the outermost operator whose work is known, on its longest row."""
     counted: dict[int, tuple[int | None, int | None]] = {}
     owner: dict[int, int] = {}

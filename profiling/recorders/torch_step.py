@@ -13,8 +13,6 @@ from . import events, onednn
 _BACKWARD_SCOPE = 1
 _USER_SCOPE = 7
 
-CountWork = Callable[[events.Operation], tuple["int | None", "int | None"]]
-
 
 @contextlib.contextmanager
 def layer_ranges(model: Any) -> Iterator[None]:
@@ -51,7 +49,7 @@ def record_step(
     model: Any,
     *,
     cuda: bool = False,
-    count_work: CountWork | None = None,
+    count_work: events.CountWork | None = None,
 ) -> events.StepRows:
     """Run one step under the profiler and return its rows.
 

@@ -30,6 +30,7 @@ check: $(INSTALLED)  ## lint and types
 .PHONY: bench
 bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/annotate_cost.py
 
 .PHONY: clean
 clean:  ## remove what was built; recordings in runs/ stay

@@ -94,7 +94,7 @@ class Explanation:
     Attributes:
         functional: what was split.
         value: its value and interval.
-        parts: every term.
+        parts: every term; idle and the observer effect last.
         also: labels of other findings that come from the same term at the same place.
     """
 

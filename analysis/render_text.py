@@ -17,7 +17,7 @@ from .breakdown import Breakdown
 from .curve import Curve
 from .statistics import Estimate
 
-_SHOWN_PARTS = 6
+_SHOWN_PARTS = 8
 _SHOWN_EXPLANATIONS = 3
 
 
@@ -126,6 +126,8 @@ def render_explanations(explanations: Iterable[Explanation], everything: bool = 
     blocks: list[RenderableType] = []
     for explanation in shown:
         blocks += [_explanation(explanation, everything), Text()]
+    if shown:
+        blocks.append(Text("* more than noise, over all terms together.", "dim"))
     if any(e.functional.kind == "bend" for e in shown):
         note = "Bend at b: how far the next larger batch lies from the straight line through b and the one before."
         blocks.append(Text(note, "dim"))
@@ -161,7 +163,7 @@ def _part(part: ExplainedPart, whole: float) -> tuple[RenderableType, ...]:
     value = part.part.value
     style = "" if part.real else "dim"
     return (
-        Text(part.label, style),
+        Text(part.label + (" *" if part.real else ""), style),
         Text(signed(value.value), style),
         Text(_share(value.value, whole), style),
         Text(interval(value), style),

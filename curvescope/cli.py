@@ -16,6 +16,7 @@ COMMANDS = {
     "diagnose": "measure a network over batch sizes and explain its cost curve",
     "explain": "explain the anomalies of a recording",
     "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
+    "record": "run a command and record the NVTX ranges of all its processes",
     "runs": "list recordings",
     "networks": "list the networks with their parameters, FLOPs and activations",
     "doctor": "what this machine offers, what is missing and how to get it",

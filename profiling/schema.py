@@ -16,7 +16,7 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 
 PHASES = ("forward", "backward", "optimizer")
-SOURCES = ("cupti", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model")
+SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model")
 
 
 class Aggregate(Enum):

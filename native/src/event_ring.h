@@ -1,0 +1,104 @@
+// One thread's events on their way to the writer: a ring with one producer and one consumer, never waiting.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "chunk_format.h"
+
+namespace curvescope {
+
+class EventRing {
+ public:
+  static constexpr std::size_t kCapacity = 16384;  // 512 KiB: 8 ms of a thread that pushes every microsecond
+
+  explicit EventRing(std::int64_t thread) : events_(new Event[kCapacity]), thread_(thread) {}
+
+  std::int64_t thread() const noexcept { return thread_; }
+
+  // Producer. A push is taken only while its pop has room too, so that a dropped range is dropped whole: the pushes
+  // inside it and all their pops go with it. False: dropped, to be counted.
+  bool push(const Event& event) {
+    Depth& depth = depth_of(event.domain);
+    if (depth.dropped != 0 || free() < reserved_ + 2) {
+      ++depth.dropped;
+      return false;
+    }
+    ++depth.open;
+    ++reserved_;
+    append(event);
+    return true;
+  }
+
+  bool pop(Event event) {
+    Depth& depth = depth_of(event.domain);
+    if (depth.dropped != 0) {
+      --depth.dropped;
+      return true;  // its push was counted
+    }
+    if (depth.open == 0) {
+      event.kind = EventKind::kPopUnmatched;
+      return mark(event);
+    }
+    --depth.open;
+    --reserved_;
+    append(event);
+    return true;
+  }
+
+  bool mark(const Event& event) noexcept {
+    if (free() < reserved_ + 1) return false;
+    append(event);
+    return true;
+  }
+
+  bool half_full() const noexcept { return kCapacity - free() == kCapacity / 2; }
+
+  // Consumer: copies what is there.
+  void take(std::vector<Event>* out) {
+    const std::size_t head = head_.load(std::memory_order_acquire);
+    std::size_t tail = tail_.load(std::memory_order_relaxed);
+    out->reserve(out->size() + (head - tail));
+    for (; tail != head; ++tail) out->push_back(events_[tail % kCapacity]);
+    tail_.store(tail, std::memory_order_release);
+  }
+
+  std::atomic<bool> finished{false};  // its thread has ended: to be freed after the next take
+
+ private:
+  struct Depth {
+    std::uint32_t domain;
+    std::size_t open;
+    std::size_t dropped;
+  };
+
+  // A thread uses few domains, so a scan is the fastest map.
+  Depth& depth_of(std::uint32_t domain) {
+    for (Depth& depth : depths_) {
+      if (depth.domain == domain) return depth;
+    }
+    return depths_.emplace_back(Depth{domain, 0, 0});
+  }
+
+  std::size_t free() const noexcept {
+    return kCapacity - (head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_acquire));
+  }
+
+  void append(const Event& event) noexcept {
+    const std::size_t head = head_.load(std::memory_order_relaxed);
+    events_[head % kCapacity] = event;
+    head_.store(head + 1, std::memory_order_release);
+  }
+
+  std::unique_ptr<Event[]> events_;
+  std::int64_t thread_;
+  std::size_t reserved_ = 0;
+  std::vector<Depth> depths_;
+  alignas(64) std::atomic<std::size_t> head_{0};
+  alignas(64) std::atomic<std::size_t> tail_{0};
+};
+
+}  // namespace curvescope

@@ -1,0 +1,35 @@
+// Interned strings of the process: each text has one id, and keeps it over fork.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace curvescope {
+
+class Names {
+ public:
+  static constexpr std::uint32_t kEmpty = 0;
+  static constexpr std::uint32_t kDropped = 1;  // stands for every name beyond the bounds
+
+  Names();
+
+  // The id of the text; kDropped once a million texts or 64 MiB are held. May throw std::bad_alloc.
+  std::uint32_t intern(std::string_view text);
+
+  // Appends the texts from id `first` on, each after its uint32 length; returns the id after the last.
+  std::uint32_t append_since(std::uint32_t first, std::string* out);
+
+  // Held over fork, so that the child's table is whole.
+  std::mutex mutex;
+
+ private:
+  std::deque<std::string> texts_;  // never moves its elements: the keys below point into them
+  std::unordered_map<std::string_view, std::uint32_t> ids_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace curvescope

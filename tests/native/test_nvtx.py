@@ -1,0 +1,262 @@
+"""The collector in real programs, each run by `curvescope record`, which must find the ranges that they push."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.native import library_path
+from curvescope.profiling.recorders.nvtx import FOLDER_VARIABLE, match_push_pop, merge_chunks
+from curvescope.profiling.recorders.nvtx_chunks import EVENT, MARK, POP, PUSH, read_chunks
+from curvescope.profiling.store import RecordingWriter, open_recording
+
+
+def record(tmp_path, program, *arguments):
+    """Exit code and recording of a Python program."""
+    source = tmp_path / "program.py"
+    source.write_text(textwrap.dedent(program))
+    code = main(["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(source), *arguments])
+    return code, open_recording(tmp_path / "r")
+
+
+FOUR_BY_FOUR = """
+    import subprocess, sys, threading, nvtx
+
+    def work(worker):
+        for i in range(200):
+            with nvtx.annotate(f"outer {worker}", color=0x123456, domain="steps"):
+                with nvtx.annotate(f"inner {worker}", domain="steps"):
+                    nvtx.mark(f"mark {worker}")
+                with nvtx.annotate(f"default {worker}"):
+                    pass
+
+    if len(sys.argv) == 1:
+        others = [subprocess.Popen([sys.executable, __file__, str(n)]) for n in (1, 2, 3)]
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    if len(sys.argv) == 1:
+        assert all(other.wait() == 0 for other in others)
+"""
+
+
+def test_four_threads_in_four_processes_give_every_range_with_its_nesting_and_thread(tmp_path):
+    code, recording = record(tmp_path, FOUR_BY_FOUR)
+    ranges = recording.frame("ranges")
+    assert code == 0
+    assert recording.meta["lost"] == {}
+    assert ranges["process"].nunique() == 4
+    threads = ranges.groupby(["process", "thread"])
+    assert len(threads) == 16
+    for _, of_thread in threads:
+        # One worker per thread, so one number in all its names.
+        workers = {name.split()[-1] for name in of_thread["name"]}
+        assert len(workers) == 1
+        (worker,) = workers
+        named = {
+            kind: of_thread[of_thread["name"] == f"{kind} {worker}"] for kind in ("outer", "inner", "default", "mark")
+        }
+        assert {kind: len(rows) for kind, rows in named.items()} == dict.fromkeys(named, 200)
+        start = {kind: rows["start_ns"].to_numpy(np.int64) for kind, rows in named.items()}
+        end = {kind: start[kind] + rows["duration_ns"].to_numpy(np.int64) for kind, rows in named.items()}
+        for kind in ("inner", "default"):
+            assert (start["outer"] <= start[kind]).all()
+            assert (end[kind] <= end["outer"]).all()
+        assert (start["inner"] <= start["mark"]).all()
+        assert (start["mark"] <= end["inner"]).all()
+        assert (end["outer"][:-1] <= start["outer"][1:]).all()
+        assert set(named["outer"]["domain"]) == {"steps"}
+        assert named["default"]["domain"].isna().all()
+        assert set(named["outer"]["color_argb"]) == {0x123456}
+        assert set(named["mark"]["kind"]) == {"mark"}
+
+
+def test_times_are_on_the_monotonic_clock_and_threads_are_the_systems(tmp_path):
+    before = time.monotonic_ns()
+    _, recording = record(
+        tmp_path,
+        """
+        import threading, nvtx
+        with nvtx.annotate(str(threading.get_native_id())):
+            pass
+        """,
+    )
+    (row,) = recording.arrow("ranges").to_pylist()
+    assert row["name"] == str(row["thread"])
+    assert before <= row["start_ns"] <= row["start_ns"] + row["duration_ns"] <= time.monotonic_ns()
+
+
+def test_a_forked_child_records_for_itself_and_what_its_parent_opened_is_the_parents(tmp_path):
+    code, recording = record(
+        tmp_path,
+        """
+        import os, sys, nvtx
+        with nvtx.annotate("before"):
+            pass
+        nvtx.push_range("open")
+        child = os.fork()
+        with nvtx.annotate("child" if child == 0 else "parent"):
+            pass
+        nvtx.pop_range()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+        """,
+    )
+    ranges = recording.frame("ranges")
+    by_process = {frozenset(names) for _, names in ranges.groupby("process")["name"]}
+    assert code == 0
+    assert by_process == {frozenset({"before", "open", "parent"}), frozenset({"child"})}
+    assert {name: entry["count"] for name, entry in recording.meta["lost"].items()} == {"nvtx_unopened": 1}
+
+
+def test_after_os_exit_what_was_flushed_is_there_and_the_exit_code_is_passed_on(tmp_path):
+    code, recording = record(
+        tmp_path,
+        f"""
+        import os, nvtx
+        for _ in range(100):
+            with nvtx.annotate("flushed"):
+                pass
+        nvtx.push_range("open")
+        folder = os.environ["{FOLDER_VARIABLE}"]
+        while sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)) < 201 * {EVENT.itemsize}:
+            pass
+        os._exit(7)
+        """,
+    )
+    assert code == 7
+    assert list(recording.frame("ranges")["name"]) == ["flushed"] * 100
+    assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
+
+
+ENDLESS = """
+import threading, nvtx
+
+def work():
+    while True:
+        with nvtx.annotate("outer"):
+            with nvtx.annotate("inner", domain="d"):
+                pass
+
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+print("started", flush=True)
+"""
+
+
+def check_kills(tmp_path, runs):
+    # A fixed seed draws the moments; the machine's own load still varies them.
+    moments = random.Random(5)
+    for run in range(runs):
+        chunks = tmp_path / f"chunks{run}"
+        chunks.mkdir()
+        environment = {**os.environ, "NVTX_INJECTION64_PATH": str(library_path()), FOLDER_VARIABLE: str(chunks)}
+        with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(moments.uniform(0.0, 0.2))
+            # What lies in the file before the kill, whole chunks and the one being written, must be readable after it.
+            before = [read_chunks(path) for path in chunks.glob("*.chunks")]
+            process.send_signal(signal.SIGKILL)
+        (path,) = chunks.glob("*.chunks") or [None]
+        after = read_chunks(path)
+        for earlier in before:
+            assert after.names[: len(earlier.names)] == earlier.names
+            for thread, events in earlier.threads.items():
+                assert (after.threads[thread][: len(events)] == events).all()
+        with RecordingWriter(tmp_path / f"r{run}", {}) as writer:
+            merge_chunks(chunks, writer)
+        ranges = open_recording(tmp_path / f"r{run}").frame("ranges")
+        pushes = sum(int((events["kind"] == PUSH).sum()) for events in after.threads.values())
+        unclosed = open_recording(tmp_path / f"r{run}").meta["lost"].get("nvtx_unclosed", {"count": 0})["count"]
+        assert len(ranges) + unclosed == pushes
+        assert set(ranges["name"]) <= {"outer", "inner"}
+
+
+def test_killed_at_random_moments_each_recording_keeps_every_flushed_chunk(tmp_path):
+    check_kills(tmp_path, runs=10)
+
+
+@pytest.mark.slow
+def test_killed_two_hundred_times(tmp_path):
+    check_kills(tmp_path, runs=200)
+
+
+def test_a_file_cut_anywhere_gives_the_chunks_before_the_cut(tmp_path):
+    (tmp_path / "c").mkdir()
+    subprocess.run(
+        [sys.executable, "-c", "import nvtx\nfor i in range(5):\n with nvtx.annotate(str(i)): pass"],
+        env={**os.environ, "NVTX_INJECTION64_PATH": str(library_path()), FOLDER_VARIABLE: str(tmp_path / "c")},
+        check=True,
+    )
+    (path,) = (tmp_path / "c").iterdir()
+    whole = path.read_bytes()
+    (events,) = read_chunks(path).threads.values()
+    assert len(events) == 10
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        cut = read_chunks(path)
+        assert 0 <= cut.torn_bytes <= size
+        for piece in cut.threads.values():
+            assert (piece == events[: len(piece)]).all()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert read_chunks(path).torn_bytes > 0
+
+
+def test_matching_keeps_one_stack_per_domain_and_leaves_out_what_is_open():
+    # (kind, domain): a( b[ a( b] a) a), then one open push in each.
+    steps = [(PUSH, 0), (PUSH, 7), (PUSH, 0), (MARK, 0), (POP, 7), (POP, 0), (POP, 0), (PUSH, 0), (PUSH, 7)]
+    events = np.zeros(len(steps), EVENT)
+    events["kind"], events["domain"] = zip(*steps, strict=True)
+    begins, ends = match_push_pop(events)
+    assert sorted(zip(begins.tolist(), ends.tolist(), strict=True)) == [(0, 6), (1, 4), (2, 5)]
+
+
+def test_no_event_gives_no_pair():
+    begins, ends = match_push_pop(np.zeros(0, EVENT))
+    assert len(begins) == len(ends) == 0
+
+
+def test_ctrl_c_keeps_what_is_whole(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text(
+        "import nvtx, sys\nwith nvtx.annotate('kept'): pass\nprint('ready', flush=True)\nsys.stdin.read()\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "curvescope.cli",
+        "record",
+        "-o",
+        str(tmp_path / "r"),
+        "--",
+        sys.executable,
+        program,
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["status"] == "interrupted"
+    assert list(recording.frame("ranges")["name"]) == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [(["--", "no-such-program"], "check its spelling"), ([], "Say what to run")]
+)
+def test_a_command_that_cannot_run_is_refused_in_words_and_leaves_nothing(tmp_path, capsys, command, words):
+    assert main(["record", "-o", str(tmp_path / "r"), *command]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()

@@ -42,18 +42,22 @@ class Row:
 class Breakdown:
     """The groups of one batch size; their times add up to `time_ms`.
 
+    Where every step was profiled, as in an imported profile, `time_ms` is the profiled steps' own.
+
     Attributes:
-        batch: samples in a step.
-        time_ms: T(b) of the steps no profiler watched.
-        rows: largest first, then idle and the observer effect.
+        batch: samples in a step; null where the profile does not tell.
+        time_ms: T(b) of the steps no profiler watched, else the mean of the profiled steps used.
+        rows: largest first, then idle and, where it is known, the observer effect.
+        observer_ms: the observer effect; null where no step ran unwatched.
         n_timed: timed steps behind `time_ms`.
         n_profiled: profiled steps behind the rows.
         n_used: how many of those the rows average; the rest lay farther from the median.
     """
 
-    batch: int
+    batch: int | None
     time_ms: float
     rows: tuple[Row, ...]
+    observer_ms: float | None
     n_timed: int
     n_profiled: int
     n_used: int
@@ -74,16 +78,18 @@ def break_down(
     Raises:
         CurvescopeError: no such batch size, or nothing was profiled there.
     """
-    curve = cost_curve(steps, statistic)
-    batch = curve.batches[-1] if batch is None else batch
-    if batch not in curve.batches:
-        raise CurvescopeError(
-            f"Batch {batch} was not measured; this recording has {', '.join(map(str, curve.batches))}."
-        )
-    parts = step_parts(kernels, steps[steps["batch"] == batch])
+    if steps.empty:
+        raise CurvescopeError("This recording has no step: there is nothing to break down.")
+    curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
+    batches = curve.batches if curve else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
+    if batch is None and batches:
+        batch = batches[-1]
+    if batch is not None and batch not in batches:
+        measured = ", ".join(map(str, batches)) or "steps of unknown batch; give it with --batch when importing"
+        raise CurvescopeError(f"Batch {batch} was not measured; this recording has {measured}.")
+    parts = step_parts(kernels, steps if batch is None else steps[steps["batch"] == batch])
     if parts.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    point = next(p for p in curve.points if p.batch == batch)
     used = central_steps(parts)
     groups = parts[parts["name"] != IDLE]
     rows = [_row(label, group, used) for label, group in _grouped(groups, KEYS[by])]
@@ -91,9 +97,14 @@ def break_down(
     idle = _row(IDLE, parts[parts["name"] == IDLE], used)
     rows.append(Row(IDLE, idle.time_ms, idle.spread_ms, None, None, None, None))
     seen_ms = sum(row.time_ms for row in rows)
+    n_profiled = parts["step"].nunique()
+    if curve is None:
+        return Breakdown(batch, seen_ms, tuple(rows), None, 0, n_profiled, len(used))
+    point = next(p for p in curve.points if p.batch == batch)
+    observer_ms = point.time_ms.value - seen_ms
     walls = _row(OBSERVER, parts, used)
-    rows.append(Row(OBSERVER, point.time_ms.value - seen_ms, walls.spread_ms, None, None, None, None))
-    return Breakdown(batch, point.time_ms.value, tuple(rows), point.n, parts["step"].nunique(), len(used))
+    rows.append(Row(OBSERVER, observer_ms, walls.spread_ms, None, None, None, None))
+    return Breakdown(batch, point.time_ms.value, tuple(rows), observer_ms, point.n, n_profiled, len(used))
 
 
 def _grouped(kernels: pd.DataFrame, keys: list[str]) -> list[tuple[str, pd.DataFrame]]:

@@ -16,6 +16,7 @@ from .anomalies import Diagnosis, ExplainedPart, Explanation, Finding, Verdict
 from .breakdown import Breakdown
 from .curve import Curve
 from .statistics import Estimate
+from .terms import OBSERVER
 
 _SHOWN_PARTS = 8
 _SHOWN_EXPLANATIONS = 3
@@ -185,9 +186,10 @@ def _kernel_change(part: ExplainedPart) -> str:
 def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time."""
     rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s")
-    *groups, idle, observer = breakdown.rows
+    last = 1 if breakdown.observer_ms is None else 2  # idle, and the observer effect where it is known
+    groups, ends = breakdown.rows[:-last], breakdown.rows[-last:]
     listed = groups if limit is None else groups[:limit]
-    for row in [*listed, None, idle, observer]:
+    for row in [*listed, None, *ends]:
         if row is None:
             if rest := groups[len(listed) :]:
                 amount = math.fsum(r.time_ms for r in rest)
@@ -202,11 +204,18 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
             "" if row.gflop_per_s is None else number(row.gflop_per_s, 3),
             "" if row.gb_per_s is None else number(row.gb_per_s, 3),
         )
+    if breakdown.observer_ms is None:
+        rows.add_row(OBSERVER, "unknown", "", "", "", "", "")
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
     rows.add_row("step", number(total), "", _share(total, breakdown.time_ms), "", "", "")
+    timed = (
+        "every step was profiled, so the step is the profiled one's own time and what profiling cost it is unknown"
+        if breakdown.observer_ms is None
+        else f"{breakdown.n_timed} timed steps"
+    )
     note = (
-        f"Batch {breakdown.batch}: {breakdown.n_timed} timed steps; terms from {breakdown.n_used} of "
+        f"Batch {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
         f"{breakdown.n_profiled} profiled steps (those nearest their median). FLOPs by the direct algorithm, bytes "
         "compulsory, both from shapes. ± is half the interquartile range."
     )

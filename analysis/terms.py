@@ -21,6 +21,21 @@ OBSERVER = "observer effect"
 _SEED = 2
 
 
+def device_work(kernels: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
+    """The kernels, and the copies and sets of the device as kernels of those names: while one runs, nothing is idle.
+
+    Args:
+        kernels: the `kernels` table.
+        memory: the `memory` table.
+    """
+    moved = memory[memory["kind"].isin(["copy", "set"]) & memory["duration_ns"].notna()]
+    if moved.empty:
+        return kernels
+    name = (moved["kind"] + " " + moved["copy_kind"].fillna("")).str.strip()
+    rows = moved.assign(name=name).reindex(columns=kernels.columns).astype(kernels.dtypes)
+    return pd.concat([kernels, rows], ignore_index=True) if len(kernels) else rows
+
+
 def step_parts(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Every kernel of the profiled steps with its exclusive time, and one idle row per step.
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
 
 from . import __version__
 
-# command -> its line in `curvescope --help`. The module `commands/<command with - as _>.py` defines
-# `add_arguments(parser)` and `run(args) -> int`, and is imported only when its command is called.
+# command -> its line in `curvescope --help`. The module `commands/<command with - as _>.py` (a keyword gets a _ at its
+# end) defines `add_arguments(parser)` and `run(args) -> int`, and is imported only when its command is called.
 COMMANDS = {
     "diagnose": "measure a network over batch sizes and explain its cost curve",
     "explain": "explain the anomalies of a recording",
     "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
     "record": "run a command and record the NVTX ranges of all its processes",
+    "import": "turn a profile of another profiler into a recording",
     "runs": "list recordings",
     "networks": "list the networks with their parameters, FLOPs and activations",
     "doctor": "what this machine offers, what is missing and how to get it",
@@ -64,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from .profiling.errors import CurvescopeError
 
-    module = importlib.import_module(f".commands.{chosen.command.replace('-', '_')}", __package__)
+    name = chosen.command.replace("-", "_") + "_" * keyword.iskeyword(chosen.command)
+    module = importlib.import_module(f".commands.{name}", __package__)
     parser = argparse.ArgumentParser(
         prog=f"curvescope {chosen.command}",
         description=module.__doc__,

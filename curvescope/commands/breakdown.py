@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
     from ..analysis.breakdown import break_down
+    from ..analysis.terms import device_work
     from ..profiling.store import open_recording
 
     recording = open_recording(args.recording)
-    breakdown = break_down(
-        recording.frame("steps"), recording.frame("kernels"), args.by, args.batch, recording.statistic
-    )
+    work = device_work(recording.frame("kernels"), recording.frame("memory"))
+    breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
     if args.json:
         print(json.dumps({"by": args.by, **dataclasses.asdict(breakdown)}))
         return 0

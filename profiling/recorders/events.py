@@ -15,8 +15,9 @@ Rules, in the order they apply:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .onednn import MklCall, VerboseLog
@@ -45,6 +46,7 @@ class HostEvent(NamedTuple):
     shapes: Sequence[Any] = ()
     concrete: Sequence[Any] = ()
     dtypes: Sequence[str] = ()
+    phase: str | None = None  # where the event itself tells it; else it comes from the ranges
 
 
 class DeviceEvent(NamedTuple):
@@ -57,6 +59,7 @@ class DeviceEvent(NamedTuple):
     stream: int
     correlation_id: int
     host_correlation_id: int
+    columns: Mapping[str, Any] = MappingProxyType({})  # further columns of its row
 
 
 @dataclass(eq=False)
@@ -165,7 +168,8 @@ def _nest(events: Iterable[HostEvent]) -> list[_Node]:
         end = event.start_ns + event.duration_ns
         if parent is not None:
             end = min(end, parent.end_ns)  # clocks are read one after the other; a child cannot outlast its parent
-        node = _Node(event, end, parent, parent.layer if parent else None, parent.phase if parent else None)
+        phase = event.phase or (parent.phase if parent else None)
+        node = _Node(event, end, parent, parent.layer if parent else None, phase)
         if event.is_range:
             if event.name.startswith(LAYER_RANGE):
                 node.layer = event.name.removeprefix(LAYER_RANGE)
@@ -305,6 +309,7 @@ def _device_rows(
             "layer": node.layer if node else None,
             "op": node.op if node else None,
             "source": "torch",
+            **event.columns,
             "_node": node,
         }
 

@@ -1,0 +1,42 @@
+"""Turn a profile of another profiler into a recording: so far the PyTorch profiler's JSON, plain or gzip.
+
+Every step of it was watched by its profiler, so what that profiler cost is not known. Names of hosts, users and files
+are not copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", type=Path, help="the profile")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: under runs)")
+    parser.add_argument("--batch", type=int, help="samples per step (default: from the recorded shapes)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import the file."""
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.readers import import_profile
+
+    if args.batch is not None and args.batch < 1:
+        raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
+    done = import_profile(args.file, args.output, args.batch)
+    if args.json:
+        lost = {name: {"count": count, "sentence": sentence} for name, (count, sentence) in done.lost.items()}
+        print(json.dumps({"path": str(done.path), "format": done.format, "rows": done.rows, "lost": lost}))
+        return 0
+    print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items()))
+    for name, (count, sentence) in done.lost.items():
+        print(f"Lost: {count} {name} ({sentence}).")
+    print(f"Recorded in {done.path}.")
+    if done.rows["steps"]:
+        print(f"Next:\n  curvescope breakdown {done.path} --by kernel")
+    else:
+        print("No ProfilerStep mark in it, so no steps: call `step()` of the profiler after each step.")
+    return 0

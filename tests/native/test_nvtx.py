@@ -166,8 +166,11 @@ def check_kills(tmp_path, runs):
             # What lies in the file before the kill, whole chunks and the one being written, must be readable after it.
             before = [read_chunks(path) for path in chunks.glob("*.chunks")]
             process.send_signal(signal.SIGKILL)
-        (path,) = chunks.glob("*.chunks") or [None]
-        after = read_chunks(path)
+        paths = list(chunks.glob("*.chunks"))
+        if not paths:  # killed before its first flush
+            assert not before
+            continue
+        after = read_chunks(*paths)
         for earlier in before:
             assert after.names[: len(earlier.names)] == earlier.names
             for thread, events in earlier.threads.items():
@@ -229,7 +232,12 @@ def test_no_event_gives_no_pair():
 def test_ctrl_c_keeps_what_is_whole(tmp_path):
     program = tmp_path / "p.py"
     program.write_text(
-        "import nvtx, sys\nwith nvtx.annotate('kept'): pass\nprint('ready', flush=True)\nsys.stdin.read()\n"
+        "import nvtx, os, pathlib, sys, time\n"
+        "with nvtx.annotate('kept'): pass\n"
+        "folder = pathlib.Path(os.environ['CURVESCOPE_CHUNK_FOLDER'])\n"
+        "while not any(b'kept' in chunks.read_bytes() for chunks in folder.iterdir()): time.sleep(0.001)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
     )
     command = [
         sys.executable,

@@ -21,6 +21,7 @@ COMMANDS = {
     "import": "turn a profile of another profiler into a recording",
     "runs": "list recordings",
     "networks": "list the networks with their parameters, FLOPs and activations",
+    "devices": "list the GPUs that the cost model knows, each number with its source",
     "doctor": "what this machine offers, what is missing and how to get it",
 }
 

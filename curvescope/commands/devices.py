@@ -1,0 +1,67 @@
+"""List the GPUs that the cost model knows, with their peaks; one GPU by name: each number with its source."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("device", nargs="?", help="a GPU, as in gtx1080; all if not given")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..profiling.devices import CLOCKS, Device, devices, get_device
+
+    chosen = (get_device(args.device),) if args.device else devices()
+
+    def peaks(device: Device) -> list[float | None]:
+        return [device.peak_flops_per_s(clock) for clock in CLOCKS]
+
+    if args.json:
+        rows = [
+            {**asdict(d), **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(d), strict=True)}} for d in chosen
+        ]
+        print(json.dumps({"devices": rows}, allow_nan=False))
+        return 0
+    console = Console(highlight=False)
+    if args.device:
+        (device,) = chosen
+        console.print(
+            f"{device.name} ({device.chip}, {device.architecture}, compute capability {device.compute_capability}); "
+            f"long kernels run at the {device.running_clock} clock",
+            style="bold",
+        )
+        table = Table("fact", "value", "source", box=None)
+        for name, fact in device.facts.items():
+            source = fact.source if fact.verified else f"{fact.source} (not verified)"
+            table.add_row(name, f"{fact.value:,.0f}", Text(source))
+        console.print(table)
+        return 0
+    table = Table(box=None)
+    table.add_column("name", no_wrap=True)
+    for heading in ("GPU", "SMs", "TFLOP/s at base", "at boost", "runs at", "GB/s", "L2 MiB", "GiB"):
+        table.add_column(heading)
+    for device in chosen:
+        base, boost = ("-" if peak is None else f"{peak / 1e12:.2f}" for peak in peaks(device))
+        table.add_row(
+            device.key,
+            device.name,
+            str(device.sm_count),
+            base,
+            boost,
+            device.running_clock,
+            f"{device.memory_bytes_per_s / 1e9:.0f}",
+            f"{device.l2_bytes / 2**20:.1f}",
+            f"{device.memory_bytes / 2**30:.1f}",
+        )
+    console.print(table)
+    return 0

@@ -11,7 +11,7 @@ negative excess on a straight line is the fixed cost of a step being shared: rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -151,6 +151,12 @@ def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimat
         if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
             return Verdict.FIXED_COST
     return Verdict.UNSURE if value.p < LEVEL else Verdict.NOISE
+
+
+def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
+    """The finding with its verdict at another adjusted p, as in a larger family."""
+    verdict = _verdict(curve, finding.shown, finding.tested, finding.tested_value, p_adjusted)
+    return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
 
 
 def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFrame) -> Explanation:

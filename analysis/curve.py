@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..profiling.errors import CurvescopeError
 from .functionals import Functional
-from .statistics import STATISTICS, Estimate, estimate, replicate, resample_rounds
+from .statistics import STATISTICS, Estimate, estimate, normal_estimate, replicate, resample_rounds
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,12 +50,15 @@ class Curve:
         replicates_ms: bootstrap replicates of T, shape (replicates, points), rounds drawn alike for all points.
         rounds: rounds that every batch size was measured in.
         statistic: median or mean.
+        errors_ms: standard error of each T(b), shape (points,), where it was stated or published; null where the
+            replicates tell.
     """
 
     points: tuple[Point, ...]
     replicates_ms: Floats
     rounds: int
     statistic: str
+    errors_ms: Floats | None = None
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -71,6 +74,8 @@ class Curve:
         """The functional of T with its interval, in the functional's unit."""
         weights = coefficients(functional, self.batches)
         times = np.array([p.time_ms.value for p in self.points])
+        if self.errors_ms is not None:
+            return normal_estimate(float(weights @ times), float(np.hypot.reduce(weights * self.errors_ms)))
         scale = float(np.abs(weights * times).max())
         return estimate(float(weights @ times), self.replicates_ms @ weights, self.rounds, scale)
 
@@ -84,7 +89,7 @@ def coefficients(functional: Functional, batches: tuple[int, ...]) -> Floats:
     return weights
 
 
-def cost_curve(steps: pd.DataFrame, statistic: str = "median") -> Curve:
+def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | None = None) -> Curve:
     """The curve of the steps that no profiler watched.
 
     Rounds that an interruption left without some batch size serve the others' medians, but not the intervals.
@@ -92,6 +97,8 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median") -> Curve:
     Args:
         steps: the `steps` table.
         statistic: what stands for T(b): median, or mean where a protocol asks for it.
+        noise: standard error of every T(b) as a share of it, for steps that were not repeated; where a row has a
+            published spread, that over the root of its averaged steps is taken instead. Repeats overrule both.
 
     Raises:
         CurvescopeError: no step was timed, or steps have no batch size.
@@ -119,4 +126,24 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median") -> Curve:
         time = estimate(center, drawn_times, len(shared), center)
         points.append(Point(batch, time, float((high - low) / center), len(values), len(rounds)))
         replicates.append(drawn_times)
-    return Curve(tuple(points), np.column_stack(replicates), len(shared), statistic)
+    curve = Curve(tuple(points), np.column_stack(replicates), len(shared), statistic)
+    return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
+
+
+def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:
+    points, errors_ms = [], []
+    for point in curve.points:
+        rows = timed[timed["batch"] == point.batch]
+        relative = _published_error(rows)
+        error_ms = point.time_ms.value * (noise if relative is None else relative)
+        points.append(replace(point, time_ms=normal_estimate(point.time_ms.value, error_ms)))
+        errors_ms.append(error_ms)
+    return replace(curve, points=tuple(points), errors_ms=np.array(errors_ms))
+
+
+def _published_error(rows: pd.DataFrame) -> float | None:
+    """Relative standard error of the one row of a batch size; null where none is published."""
+    if len(rows) != 1 or "relative_spread" not in rows or rows["relative_spread"].isna().all():
+        return None
+    averaged = rows["averaged_steps"].iloc[0]
+    return float(rows["relative_spread"].iloc[0]) / (1.0 if pd.isna(averaged) else float(averaged) ** 0.5)

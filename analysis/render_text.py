@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .anomalies import Diagnosis, ExplainedPart, Explanation, Finding, Verdict
+from .anomalies import ExplainedPart, Explanation, Finding, Verdict
 from .breakdown import Breakdown
 from .curve import Curve
 from .statistics import Estimate
@@ -58,6 +58,8 @@ def render_curve(curve: Curve) -> RenderableType:
     for point in curve.points:
         time = point.time_ms.value
         spread = Text(f"{point.spread:.1%}" + ("" if point.stable else " !"), "" if point.stable else "yellow")
+        if point.n == 1:
+            spread = Text("unknown", "dim")
         rows.add_row(
             str(point.batch),
             number(time),
@@ -69,16 +71,18 @@ def render_curve(curve: Curve) -> RenderableType:
         )
     what = f"{curve.statistic.capitalize()} of n steps in {curve.rounds} rounds"
     notes = [f"{what}; spread is their interquartile range over it."]
+    if curve.errors_ms is not None:
+        notes = ["Without repeats: the intervals come from a stated or published error."]
     if unstable := [str(p.batch) for p in curve.points if not p.stable]:
         notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))
 
 
-def render_findings(diagnosis: Diagnosis) -> RenderableType:
+def render_findings(findings: Sequence[Finding]) -> RenderableType:
     """Every excess and every curvature with its verdict."""
     blocks: list[RenderableType] = []
-    excesses = [f for f in diagnosis.findings if f.shown.kind == "excess"]
-    curvatures = [f for f in diagnosis.findings if f.shown.kind == "curvature"]
+    excesses = [f for f in findings if f.shown.kind == "excess"]
+    curvatures = [f for f in findings if f.shown.kind == "curvature"]
     if excesses:
         rows = table("pair", "excess ms", "95 % interval", "verdict")
         for finding in excesses:
@@ -96,11 +100,11 @@ def render_findings(diagnosis: Diagnosis) -> RenderableType:
             rows.add_row(str(finding.shown.at), signed(finding.value.value), interval(finding.value), _verdict(finding))
         axis = "log2 axis of time per sample" if unit == "ms/sample" else "linear axis of step time"
         blocks += [Text(), rows, Text(f"Curvature on a {axis}; excess of b → kb is T(kb) − k·T(b).", "dim")]
-    if not diagnosis.findings:
+    if not findings:
         blocks.append(Text("One batch size has no neighbour to be held against: measure at least two."))
-    elif all(f.verdict in (Verdict.NOISE, Verdict.UNSURE) for f in diagnosis.findings):
+    elif all(f.verdict in (Verdict.NOISE, Verdict.UNSURE) for f in findings):
         blocks.append(Text("Nothing here is more than noise.", "bold"))
-    elif not diagnosis.anomalies:
+    elif not any(f.verdict == Verdict.ANOMALY for f in findings):
         blocks.append(Text("No anomaly: fixed plus proportional cost accounts for what is more than noise.", "bold"))
     return Group(*blocks)
 
@@ -108,7 +112,7 @@ def render_findings(diagnosis: Diagnosis) -> RenderableType:
 def _verdict(finding: Finding) -> Text:
     if finding.verdict == Verdict.ANOMALY:
         text = f"{finding.shape}: anomaly"
-        if finding.tested is not finding.shown:
+        if finding.tested != finding.shown:
             text += f" (bend {signed(finding.tested_value.value)} ms)"
         return Text(text, "bold red")
     if finding.verdict == Verdict.FIXED_COST:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -93,6 +93,13 @@ def estimate(value: float, replicates: Floats, rounds: int, scale: float) -> Est
     error = max(error, _RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
     half = float(stdtrit(rounds - 1, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(rounds - 1, -abs(value) / error))
+    return Estimate(value, value - half, value + half, p)
+
+
+def normal_estimate(value: float, error: float) -> Estimate:
+    """An interval and a p-value from a standard error that is known, not estimated from repeats."""
+    half = float(ndtri((1 + CONFIDENCE) / 2)) * error
+    p = float(2 * ndtr(-abs(value) / error)) if error > 0 else float(value == 0)
     return Estimate(value, value - half, value + half, p)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from .analysis import anomalies, functionals, render_text
+from .analysis import anomalies, functionals, render_series, render_text, series
 from .analysis.terms import step_parts
 from .profiling.errors import CurvescopeError
 from .profiling.store import Recording, Status
@@ -51,7 +51,7 @@ def show_diagnosis(
     console.print(_headline(recording), style="bold")
     console.print(render_text.render_curve(diagnosis.curve))
     console.print()
-    console.print(render_text.render_findings(diagnosis))
+    console.print(render_text.render_findings(diagnosis.findings))
     console.print()
     if explanations:
         console.print(render_text.render_explanations(explanations, everything))
@@ -63,6 +63,56 @@ def show_diagnosis(
     example = explanations[0].functional.at if explanations else diagnosis.curve.batches[-1]
     console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
     console.print(Text(f"  curvescope explain {recording.path} --all"))
+
+
+def show_table(
+    recording: Recording,
+    *,
+    axis: str = "log2",
+    problem: str | None = None,
+    noise: float | None = None,
+    everything: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Print the anomalies of every curve of a table of times; one curve whole.
+
+    Args:
+        recording: of kind `table`.
+        axis: of the curvatures: log2 or linear.
+        problem: show only curves whose problem or device has this in its name.
+        noise: overrules the one in the recording.
+        everything: every anomaly.
+        as_json: one JSON document on standard output.
+    """
+    noise = float(recording.meta["noise"]) if noise is None else noise
+    listed = series.find_all(recording.frame("steps"), noise, axis, recording.statistic)
+    if problem is not None:
+        words = problem.casefold().split()
+        listed = tuple(s for s in listed if all(word in f"{s.problem} {s.device_name}".casefold() for word in words))
+        if not listed:
+            raise CurvescopeError(f"--problem {problem}: no problem and device of {recording.path} has these words.")
+    if as_json:
+        curves = [
+            {
+                "problem": one.problem,
+                "device_name": one.device_name,
+                "curve": [_plain(point) for point in one.curve.points],
+                "findings": [{**_plain(finding), "shape": finding.shape} for finding in one.findings],
+            }
+            for one in listed
+        ]
+        print(json.dumps({"recording": str(recording.path), "noise": noise, "series": curves}, allow_nan=False))
+        return
+    console = Console(highlight=False)
+    console.print(render_series.render_series(listed, everything))
+    console.print(Text(render_series.noise_sentence(noise), "dim"))
+    if len(listed) > 1:
+        console.print(Text("Next: one curve whole, by words of its problem and device:"))
+        example = next(
+            (s for s in listed if any(f.verdict == anomalies.Verdict.ANOMALY for f in s.findings)), listed[0]
+        )
+        named = " ".join(filter(None, (example.problem, example.device_name)))
+        console.print(Text(f'  curvescope explain {recording.path} --problem "{named}"'))
 
 
 def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | None) -> functionals.Functional:

@@ -198,6 +198,10 @@ STEPS = Table(
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, its device work included."),
         _key("profiled", pa.bool_(), "Whether a profiler watched; such steps give terms, never T(b).", nullable=False),
         _PROCESS,
+        _key("problem", _TEXT, "What was stepped, where one recording holds several; null for the only one."),
+        _key("device_name", _TEXT, "Device of the step, where one recording holds several."),
+        _key("averaged_steps", _I64, "Steps behind the row, where a source publishes only their mean or median."),
+        _key("relative_spread", _F64, "Published standard deviation of one step over its time.", unit="1"),
     ),
 )
 

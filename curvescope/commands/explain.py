@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..arguments import parse_share
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -20,17 +22,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="log2",
         help="axis of curvatures: log2, of time per sample (default), or linear, of the step time",
     )
+    parser.add_argument("--problem", metavar="WORDS", help="of a table of times: curves with these words in their name")
+    parser.add_argument("--noise", metavar="SHARE", help="of a table of times: standard error without repeats, as 5%%")
     parser.add_argument("--all", action="store_true", help="every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation."""
+    from ..profiling.errors import CurvescopeError
     from ..profiling.store import open_recording
-    from ..show import show_diagnosis
+    from ..show import show_diagnosis, show_table
 
+    recording = open_recording(args.recording)
+    if recording.meta.get("kind") == "table":
+        noise = None if args.noise is None else parse_share("--noise", args.noise)
+        show_table(recording, axis=args.axis, problem=args.problem, noise=noise, everything=args.all, as_json=args.json)
+        return 0
+    if args.problem is not None or args.noise is not None:
+        raise CurvescopeError(f"--problem and --noise are for tables of times, which {args.recording} is not.")
     show_diagnosis(
-        open_recording(args.recording),
+        recording,
         axis=args.axis,
         pair=args.pair,
         at=args.at,

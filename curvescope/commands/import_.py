@@ -10,12 +10,20 @@ import argparse
 import json
 from pathlib import Path
 
+from ..arguments import parse_share
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("file", type=Path, help="the profile")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: under runs)")
     parser.add_argument("--batch", type=int, help="samples per step (default: from the recorded shapes)")
+    parser.add_argument(
+        "--table", action="store_true", help="the file is a CSV of problem, batch, time_ms[, device, n, spread]"
+    )
+    parser.add_argument(
+        "--noise", default="5%", metavar="SHARE", help="standard error of a table's times (default: 5%%)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -26,7 +34,12 @@ def run(args: argparse.Namespace) -> int:
 
     if args.batch is not None and args.batch < 1:
         raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
-    done = import_profile(args.file, args.output, args.batch)
+    if args.table:
+        from ..profiling.readers.table import import_table
+
+        done = import_table(args.file, args.output, parse_share("--noise", args.noise))
+    else:
+        done = import_profile(args.file, args.output, args.batch)
     if args.json:
         lost = {name: {"count": count, "sentence": sentence} for name, (count, sentence) in done.lost.items()}
         print(json.dumps({"path": str(done.path), "format": done.format, "rows": done.rows, "lost": lost}))
@@ -35,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
     for name, (count, sentence) in done.lost.items():
         print(f"Lost: {count} {name} ({sentence}).")
     print(f"Recorded in {done.path}.")
-    if done.rows["steps"]:
+    if args.table:
+        print(f"Next:\n  curvescope explain {done.path}")
+    elif done.rows["steps"]:
         print(f"Next:\n  curvescope breakdown {done.path} --by kernel")
     else:
         print("No ProfilerStep mark in it, so no steps: call `step()` of the profiler after each step.")

@@ -207,3 +207,23 @@ def test_every_command_has_help(command, tmp_path):
     done = curvescope(command, "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "usage: curvescope " + command in done.stdout
+
+
+PUBLISHED = Path(__file__).parents[1] / "data" / "published" / "k40m_training.csv"
+
+
+def test_a_table_of_times_is_imported_and_explained(tmp_path):
+    done = curvescope("import", PUBLISHED, "--table", "--noise", "4%", "-o", "table", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = curvescope("explain", "table", cwd=tmp_path).stdout
+    assert "AlexNet-227, PaddlePaddle" in out
+    assert "stated standard error of 4 %" in out
+    assert max(map(len, out.splitlines())) <= 80
+    (only,) = json.loads(curvescope("explain", "table", "--problem", "alexnet paddle", "--json", cwd=tmp_path).stdout)[
+        "series"
+    ]
+    assert [f["verdict"] for f in only["findings"] if f["shown"]["kind"] == "excess"][-1] == "anomaly"
+    nothing = curvescope("explain", "table", "--problem", "vgg", cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert "no problem and device" in nothing.stderr
+    assert curvescope("explain", "table", "--noise", "no", cwd=tmp_path).returncode == 2

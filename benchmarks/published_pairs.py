@@ -1,0 +1,95 @@
+"""Holds the detector against the plain rule `excess > 5 %` on every pair of DeepBench; writes docs/detector.md.
+
+Build: `python benchmarks/published_pairs.py --write`. Without --write the page is printed.
+"""
+
+# ruff: noqa: E501 - lines of the page
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from curvescope.analysis.anomalies import Verdict
+from curvescope.analysis.render_series import relative_size
+from curvescope.analysis.series import find_all
+from curvescope.profiling.readers.table import import_table
+from curvescope.profiling.store import open_recording
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "tests" / "data" / "published"
+PAGE = ROOT / "docs" / "detector.md"
+PLAIN_RULE = 0.05
+NOISES = (0.01, 0.02, 0.05, 0.10)
+TABLES = {"convolutions": "deepbench_conv", "GEMMs": "deepbench_gemm"}
+
+HEAD = """# The detector on published measurements
+
+Written by `python benchmarks/published_pairs.py --write` from the tables in tests/data/published. `curvescope import FILE
+--table` brings such a table in, `curvescope explain` tests it.
+
+DeepBench publishes one mean per problem and device, with no spread. A verdict then rests on a *stated* standard error of
+every time (`--noise`, 5 % if not given; printed with every verdict): excess(b → kb) has the standard error
+√((k·T(b)·noise)² + (T(kb)·noise)²), its p comes from the normal distribution, and all tests of a table are one family (Holm).
+Where rows repeat for every batch size of a curve, the repeats decide instead, as in a sweep.
+
+The plain rule calls a pair anomalous when T(kb) > 1.05·k·T(b). It has no notion of noise or of how many pairs are looked
+at; neither rule is the truth. *Precision* is the share of the detector's anomalies that the plain rule calls so too, *recall*
+the share of the plain rule's that the detector confirms. What the detector leaves out are pairs whose excess a stated
+error of that size, among so many pairs, gives by chance.
+
+| table | pairs | stated noise | plain rule | detector | both | precision | recall |
+|---|---|---|---|---|---|---|---|
+"""
+
+MIDDLE = """
+At 5 %, the anomalies are:
+
+| problem | device | pair | excess over proportional cost | p, adjusted |
+|---|---|---|---|---|
+"""
+
+TAIL = """
+VGG's conv3_1 (56x56, 128 > 256, 3x3) backward data is flagged from batch 8 to 16 on Titan X (Maxwell), M40 and Titan X (Pascal),
+all with cuDNN 5, and not on P100 (cuDNN 6) and V100 (cuDNN 7), where 16 cost 1.4 times 8. So is AlexNet on K40m
+in PaddlePaddle from batch 256 to 512 (tests/data/published/k40m_training.csv), and not in TensorFlow on the same card.
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    lines, listed = [], []
+    for label, name in TABLES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            steps = open_recording(import_table(PUBLISHED / f"{name}.csv", Path(folder) / "table").path).frame("steps")
+        for noise in NOISES:
+            pairs = [(s, f) for s in find_all(steps, noise) for f in s.findings if f.tested.kind == "excess"]
+            plain = [relative_size(*pair) > PLAIN_RULE for pair in pairs]
+            found = [f.verdict == Verdict.ANOMALY for _, f in pairs]
+            both = sum(p and f for p, f in zip(plain, found, strict=True))
+            lines.append(
+                f"| {label} | {len(pairs)} | {noise:.0%} | {sum(plain)} | {sum(found)} | {both} | "
+                f"{_ratio(both, sum(found))} | {_ratio(both, sum(plain))} |"
+            )
+            if noise == 0.05:
+                anomalies = [pair for pair in pairs if pair[1].verdict == Verdict.ANOMALY]
+                listed += [
+                    f"| {s.problem} | {s.device_name} | {f.tested.at} → {f.tested.to} | {relative_size(s, f):+.0%} | "
+                    f"{f.p_adjusted:.1g} |"
+                    for s, f in sorted(anomalies, key=lambda pair: -relative_size(*pair))
+                ]
+    return HEAD + "\n".join(lines) + "\n" + MIDDLE + "\n".join(listed) + "\n" + TAIL
+
+
+def _ratio(part: int, whole: int) -> str:
+    return f"{part / whole:.2f}" if whole else "none found"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write docs/detector.md")
+    if parser.parse_args().write:
+        PAGE.write_text(page())
+    else:
+        sys.stdout.write(page())

@@ -1,4 +1,6 @@
-"""Turn a profile of another profiler into a recording: so far the PyTorch profiler's JSON, plain or gzip.
+"""Turn a profile of another profiler into a recording: its format is told from its content, plain or gzip.
+
+Reads SQLite exports of Nsight Systems and the PyTorch profiler's JSON.
 
 Every step of it was watched by its profiler, so what that profiler cost is not known. Names of hosts, users and files
 are not copied.
@@ -24,13 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--noise", default="5%", metavar="SHARE", help="standard error of a table's times (default: 5%%)"
     )
+    parser.add_argument(
+        "--range-pattern",
+        metavar="REGEX",
+        help="what range names say: groups layer, phase, step, op, batch, as in 'L_(?P<layer>.+)'",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Import the file."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.readers import import_profile
+    from ..profiling.readers import Options, import_profile
 
     if args.batch is not None and args.batch < 1:
         raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
@@ -39,19 +46,22 @@ def run(args: argparse.Namespace) -> int:
 
         done = import_table(args.file, args.output, parse_share("--noise", args.noise))
     else:
-        done = import_profile(args.file, args.output, args.batch)
+        done = import_profile(args.file, args.output, Options(args.batch, args.range_pattern))
     if args.json:
         lost = {name: {"count": count, "sentence": sentence} for name, (count, sentence) in done.lost.items()}
-        print(json.dumps({"path": str(done.path), "format": done.format, "rows": done.rows, "lost": lost}))
+        document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": lost}
+        print(json.dumps({**document, "missing": done.missing, "steps_from": done.steps_from}))
         return 0
-    print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items()))
+    print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items() if count))
+    for sentence in done.missing.values():
+        print(f"Missing: {sentence}.")
     for name, (count, sentence) in done.lost.items():
         print(f"Lost: {count} {name} ({sentence}).")
+    if done.steps_from is not None:
+        print(f"Steps from {done.steps_from}.")
     print(f"Recorded in {done.path}.")
     if args.table:
         print(f"Next:\n  curvescope explain {done.path}")
     elif done.rows["steps"]:
         print(f"Next:\n  curvescope breakdown {done.path} --by kernel")
-    else:
-        print("No ProfilerStep mark in it, so no steps: call `step()` of the profiler after each step.")
     return 0

@@ -1,104 +1,156 @@
 """Readers of other profilers' files. The format is told from the content; a new one is a module and a line here.
 
-A reader module defines `NAME`, `recognises(head) -> bool` over the first bytes (decompressed), and
-`read(data, batch) -> Profile` over all of them.
+A reader module defines `NAME`, `recognises(source) -> bool`, and `read(source, writer, options)`, which writes tables
+through the `RecordingWriter`, some rows at a time, and raises `CurvescopeError` at what it cannot make sense of.
 """
 
 from __future__ import annotations
 
-import gzip
 import importlib
-import zlib
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..errors import CurvescopeError
 from ..schema import TABLES
-from ..store import RecordingWriter, new_recording_path
+from ..store import RecordingWriter, new_recording_path, open_recording
+from .range_names import RangeNames
+from .source import Source
 
-_READERS = ("pytorch_json",)
-_HEAD_BYTES = 1 << 16
-_MOST_BYTES = 2 << 30  # unpacked; parsed it takes several times as much memory
+# Asked in this order; the first that recognises the file reads it.
+_READERS = ("nsys_sqlite", "pytorch_json")
 
 
-@dataclass
-class Profile:
-    """What a reader found.
+@dataclass(frozen=True)
+class Options:
+    """What the user says about a profile.
 
     Attributes:
-        tables: rows by table, as dicts of schema columns.
-        device: what the profile tells of its device; null where it tells nothing.
-        lost: by name, a count and the sentence that explains it.
+        batch: samples per step; read from marks or shapes if not given.
+        range_pattern: what range names say, as `range_names.RangeNames` takes it; known habits if not given.
+        report: told what is being read, how much of it is done, and how much there is.
     """
 
-    tables: dict[str, list[dict[str, Any]]]
-    device: dict[str, Any] | None
-    lost: dict[str, tuple[int, str]]
+    batch: int | None = None
+    range_pattern: str | None = None
+    report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
+
+    @property
+    def names(self) -> RangeNames:
+        """The rules for range names."""
+        return RangeNames(self.range_pattern)
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A finished import: the recording's folder, the format, rows by table, and what was lost."""
+    """A finished import.
+
+    Attributes:
+        path: the recording's folder.
+        format: what the file was.
+        rows: rows by table.
+        lost: by name, a count and the sentence that explains it.
+        missing: what the profiler did not record, by name, as a sentence.
+        steps_from: how steps were found; null where the format has none.
+    """
 
     path: Path
     format: str
     rows: dict[str, int]
     lost: dict[str, tuple[int, str]]
+    missing: dict[str, str] = field(default_factory=dict)
+    steps_from: str | None = None
 
 
-def import_profile(source: Path, target: Path | None = None, batch: int | None = None) -> Imported:
+def import_profile(source: Path, target: Path | None = None, options: Options | None = None) -> Imported:
     """Turn a profile into a recording. Neither its name nor any path in it is copied: both may name hosts and people.
 
     Args:
         source: the file, plain or gzip.
         target: folder to create; a dated one under `runs` if not given.
-        batch: samples per step; read from the recorded shapes if not given.
+        options: what the user says about it.
 
     Raises:
-        CurvescopeError: the file cannot be read, is damaged, or is of no known format.
+        CurvescopeError: the file cannot be read, is damaged, or is of no known format; nothing is left behind.
     """
-    data = _content(source)
+    options = options or Options()
+    options.names  # noqa: B018 - a wrong pattern is refused before anything is made
+    writer: RecordingWriter | None = None
+    try:
+        with Source(source) as opened:
+            reader = _reader(opened)
+            meta = {"kind": "profile", "imported_from": reader.NAME, "network": None, "device": None, "batches": None}
+            writer = RecordingWriter(target or new_recording_path("imported"), meta)
+            with writer:
+                reader.read(opened, writer, options)
+    except CurvescopeError as error:
+        _remove(writer)
+        raise CurvescopeError(f"{source}: {error}") from error
+    except (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        _remove(writer)
+        raise CurvescopeError(f"{source}: it holds values that fit no column ({error}); record it again.") from error
+    return describe_import(writer.path)
+
+
+def describe_import(path: Path) -> Imported:
+    """What a finished import holds."""
+    recording = open_recording(path)
+    meta = recording.meta
+    return Imported(
+        path,
+        str(meta["imported_from"]),
+        {table: sum(pq.read_metadata(part).num_rows for part in recording.parts(table)) for table in TABLES},
+        {name: (lost["count"], lost["sentence"]) for name, lost in meta["lost"].items()},
+        meta.get("missing", {}),
+        meta.get("steps_from"),
+    )
+
+
+def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:
+    """Write the steps, and how they were found."""
+    if rows:
+        writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
+    batches = sorted({row["batch"] for row in rows if row["batch"] is not None})
+    writer.update(batches=batches or None, steps_from=steps_from)
+
+
+def _reader(source: Source) -> ModuleType:
     for module in _READERS:
         reader = importlib.import_module(f".{module}", __package__)
-        if reader.recognises(data[:_HEAD_BYTES]):
-            break
-    else:
-        raise CurvescopeError(
-            f"{source} is no profile that Curvescope reads. Give it the JSON of the PyTorch profiler "
-            "(`export_chrome_trace`), plain or gzip."
+        if reader.recognises(source):
+            return reader
+    raise CurvescopeError(_unknown(source))
+
+
+def _unknown(source: Source) -> str:
+    """What the file seems to be, and what to give instead."""
+    if source.tables is not None:
+        return "a SQLite database, but none of Nsight Systems or nvprof; export with `nsys export --type sqlite`."
+    if source.text.startswith("<"):
+        return (
+            "an XML file. A Visual Profiler session only names its data: give the file that nvprof wrote, "
+            "or record with `nvprof -o FILE`."
         )
-    try:
-        profile: Profile = reader.read(data, batch)
-        tables = {name: pa.Table.from_pylist(rows, TABLES[name].arrow) for name, rows in profile.tables.items()}
-    except CurvescopeError as error:
-        raise CurvescopeError(f"{source}: {error}") from error
-    except (pa.ArrowException, AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise CurvescopeError(f"{source} holds values that fit no column ({error}); record it again.") from error
-    batches = sorted({row["batch"] for row in profile.tables.get("steps", ()) if row["batch"] is not None})
-    meta = {"imported_from": reader.NAME, "network": None, "device": profile.device, "batches": batches or None}
-    with RecordingWriter(target or new_recording_path("imported"), meta) as writer:
-        for table, columns in tables.items():
-            writer.write(table, columns)
-        for lost, (count, sentence) in profile.lost.items():
-            writer.count_lost(lost, count, sentence)
-    return Imported(writer.path, reader.NAME, {t: len(r) for t, r in profile.tables.items()}, profile.lost)
+    if source.text.startswith(("{", "[")):
+        return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
+    if not source.text:
+        return (
+            "a binary file of no known kind (nvprof wrote its own before version 8 of CUDA). Export it again: "
+            "`nsys export --type sqlite`, `ncu --csv --page raw`, or `nvprof --csv --print-gpu-trace -i FILE`."
+        )
+    return (
+        "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and CSV of nvprof, "
+        "CSV of Nsight Compute, and traces of PyTorch, TensorFlow and JAX."
+    )
 
 
-def _content(source: Path) -> bytes:
-    try:
-        with source.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            data = (gzip.GzipFile(fileobj=file) if packed else file).read(_MOST_BYTES + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CurvescopeError(f"{source} is cut off or damaged ({error}); copy or record it again.") from error
-    except OSError as error:
-        raise CurvescopeError(f"{source} cannot be read ({error.strerror}); check the path.") from error
-    if len(data) > _MOST_BYTES:
-        raise CurvescopeError(f"{source} holds more than {_MOST_BYTES >> 30} GiB unpacked; record fewer steps.")
-    if not data.strip():
-        raise CurvescopeError(f"{source} is empty; record it again.")
-    return data
+def _remove(writer: RecordingWriter | None) -> None:
+    """Take away the folder of an import that was refused."""
+    if writer is not None:
+        shutil.rmtree(writer.path, ignore_errors=True)

@@ -15,13 +15,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from ..errors import CurvescopeError
 from ..recorders.events import LAYER_RANGE, PHASE_RANGE, DeviceEvent, HostEvent, kernel_rows
+from ..schema import TABLES
+from ..store import RecordingWriter
 from ..sweep import count_work
-from . import Profile
+from . import Options, describe_steps
+from .source import Source
+from .steps import MARKS
 
 NAME = "PyTorch profiler JSON"
 
+_MOST_BYTES = 2 << 30  # unpacked; parsed it takes several times as much memory
 _STEP_MARK = "ProfilerStep#"
 _MODULE = "nn.Module: "
 _OPTIMIZER = "Optimizer.step#"
@@ -53,25 +60,25 @@ class _Events:
     lost: Counter[str] = field(default_factory=Counter)
 
 
-def recognises(head: bytes) -> bool:
+def recognises(source: Source) -> bool:
     """Whether it starts like a JSON trace."""
-    start = head.lstrip()
-    keys = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
-    return start[:1] == b"{" and any(key in start for key in keys)
+    keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"')
+    return source.text.startswith("{") and any(key in source.text for key in keys)
 
 
-def read(data: bytes, batch: int | None) -> Profile:
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the whole file; every step counts as profiled.
 
     Args:
-        data: the JSON text.
-        batch: samples per step; from the first convolution or product of each step if not given.
+        source: the JSON text.
+        writer: takes the tables.
+        options: the batch size is that of the first convolution or product of each step if not given.
 
     Raises:
         CurvescopeError: broken JSON, no trace of this profiler, or several processes in one file.
     """
     try:
-        document = json.loads(data)
+        document = json.loads(source.read_all(_MOST_BYTES))
     except (ValueError, RecursionError) as error:
         raise CurvescopeError(f"broken JSON ({error}); the file was cut off or edited, record it again.") from error
     listed = document.get("traceEvents")
@@ -88,7 +95,7 @@ def read(data: bytes, batch: int | None) -> Profile:
         raise CurvescopeError("no event of the PyTorch profiler in it; other Chrome traces are not read.")
     if len(events.processes) > 1:
         raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
-    return _profile(events, document.get("deviceProperties"), batch)
+    _write(events, document.get("deviceProperties"), writer, options)
 
 
 def _take(event: Mapping[str, Any], events: _Events) -> None:
@@ -191,13 +198,13 @@ def _number(thread: int | str) -> int:
     return int(str(thread).split()[-1])
 
 
-def _profile(events: _Events, properties: Any, batch: int | None) -> Profile:
+def _write(events: _Events, properties: Any, writer: RecordingWriter, options: Options) -> None:
     lost = events.lost
     host = _with_forward_threads(events.host, lost)
     called = {call["correlation_id"]: call for call in events.calls}
     on_device = bool(events.device or events.calls or lost["counter_ranges"])
     rows = kernel_rows(host, events.device, count_work=count_work, host_rows=not on_device).kernels
-    steps, windows = _steps(events, rows if on_device else [], called, batch)
+    steps, windows = _steps(events, rows if on_device else [], called, options.batch)
     starts = [start for start, _ in events.marks]
     memory: list[dict[str, Any]] = []
     kernels: list[dict[str, Any]] = []
@@ -218,9 +225,13 @@ def _profile(events: _Events, properties: Any, batch: int | None) -> Profile:
         (memory if "kind" in row else kernels).append(row)
     for row in [*events.calls, *events.ranges]:
         row["step"] = _inside(starts, events.marks, row["start_ns"])
-    tables = {"steps": steps, "kernels": kernels, "memory": memory, "launches": events.calls, "ranges": events.ranges}
-    used = {event.device for event in events.device}
-    return Profile(tables, _device(properties, used), {n: (c, _LOST[n]) for n, c in lost.items() if c})
+    tables = {"kernels": kernels, "memory": memory, "launches": events.calls, "ranges": events.ranges}
+    for table, found in tables.items():
+        writer.write(table, pa.Table.from_pylist(found, TABLES[table].arrow))
+    for name, count in lost.items():
+        writer.count_lost(name, count, _LOST[name])
+    writer.update(device=_device(properties, {event.device for event in events.device}))
+    describe_steps(writer, steps, MARKS if steps else None)
 
 
 def _with_forward_threads(host: Iterable[HostEvent], lost: Counter[str]) -> list[HostEvent]:

@@ -13,9 +13,8 @@ import pytest
 from curvescope.analysis.breakdown import break_down
 from curvescope.analysis.terms import IDLE, device_work
 from curvescope.cli import main
-from curvescope.profiling import readers
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.readers import import_profile
+from curvescope.profiling.readers import Options, import_profile, source
 from curvescope.profiling.store import open_recording
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
@@ -163,7 +162,7 @@ def test_batch_is_null_when_nothing_tells_it_and_can_be_given(tmp_path):
     assert recording.frame("steps")["batch"].isna().all()
     assert break_down(recording.frame("steps"), recording.frame("kernels"), "kernel").batch is None
     assert "backward_without_forward" in recording.meta["lost"]
-    given = open_recording(import_profile(tmp_path / "p", tmp_path / "given", batch=5).path)
+    given = open_recording(import_profile(tmp_path / "p", tmp_path / "given", Options(batch=5)).path)
     assert given.meta["batches"] == [5]
 
 
@@ -233,7 +232,7 @@ def test_command_imports_and_breakdown_says_what_is_not_known(tmp_path, capsys):
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(source, "FREE_BYTES", 1 << 20)
     bomb = tmp_path / "bomb.json.gz"
     bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (8 << 20) + b"]}"))
     with pytest.raises(CurvescopeError, match="unpacked"):

@@ -1,0 +1,249 @@
+"""From the tables of a CUDA profiler to a recording: what the readers of Nsight Systems and nvprof have in common.
+
+Neutral tables, columns by name; a column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
+
+- ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
+  color_argb, payload.
+- launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
+- device: for kernels name and columns of the `kernels` table; for copies and sets columns of the `memory` table; for
+  both start_ns, end_ns, process, device, context, stream, correlation_id.
+
+Names are dictionary-encoded, all batches of one table with one dictionary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..schema import TABLES
+from ..store import RecordingWriter
+from . import Options, describe_steps, timeline
+from .nesting import NONE, HostRanges, Ints
+from .range_names import RangeName, scrub
+from .timeline import DeviceWork, Launches, Timeline
+
+_LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
+_PLACING = ("start_ns", "end_ns", "process", "device", "context", "stream", "correlation_id")
+
+Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # given the columns that are needed; null for all
+
+
+@dataclass
+class Profile:
+    """What a reader hands over.
+
+    Attributes:
+        source: value of the `source` columns.
+        ranges: all at once.
+        launches: all at once.
+        kernels: reads the kernels, batch by batch; called twice.
+        memory: reads copies and sets; called twice.
+        count: rows of kernels, copies and sets, for the progress report.
+    """
+
+    source: str
+    ranges: pa.Table
+    launches: pa.Table
+    kernels: Batches
+    memory: Batches
+    count: int
+
+
+def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
+    """Join, find the steps, and write every table."""
+    lost: Counter[str] = Counter()
+    ranges, names, said = _named_ranges(profile.ranges, options, lost)
+    launches = _Timed(profile.launches)
+    work = _device_work(profile, options, lost)
+    hosts = Launches(
+        launches.start_ns,
+        _ints(profile.launches, "thread_key"),
+        _ints(profile.launches, "process"),
+        _ints(profile.launches, "correlation_id"),
+    )
+    everything = HostRanges(
+        _ints(ranges, "start_ns"),
+        _ints(ranges, "end_ns"),
+        _ints(ranges, "thread_key"),
+        _ints(ranges, "process"),
+        _codes(ranges["name"]),
+        said,
+    )
+    nested = _select(everything, pc.equal(ranges["kind"], "push_pop").to_numpy().astype(bool))
+    built = timeline.build(nested, everything, names, hosts, work, options.batch)
+    several = (
+        len(np.unique(np.concatenate([np.unique(c) for c in (hosts.process, work.process, everything.process)]))) > 1
+    )
+    keep = frozenset({"process"} if several else ())
+    _write_ranges(profile, ranges, everything, built, writer, keep)
+    _write_launches(profile, launches, hosts, built, writer, keep)
+    first = 0
+    for table, batches in (("kernels", profile.kernels), ("memory", profile.memory)):
+        for batch in batches(None):
+            rows = slice(first, first + batch.num_rows)
+            first = rows.stop
+            timed = _Timed(batch)
+            columns = _columns_of(table, batch, keep) | timed.columns() | built.columns(rows)
+            if table == "memory":
+                columns.pop("op")
+            writer.write(table, pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
+            options.report(f"writing {table}", first, profile.count)
+    for name, count in (lost + built.lost).items():
+        writer.count_lost(name, count, timeline.LOST[name])
+    describe_steps(writer, built.step_rows, built.steps_from)
+    return built
+
+
+class _Timed:
+    """Starts and durations of a table; what has no believable time has none."""
+
+    def __init__(self, table: pa.Table) -> None:
+        start, end = table["start_ns"], table["end_ns"]
+        known = pc.and_(start.is_valid(), end.is_valid()).to_numpy().astype(bool)
+        self.start_ns, self.end_ns = _ints(table, "start_ns"), _ints(table, "end_ns")
+        far = (np.abs(self.start_ns) > _LATEST_NS) | (np.abs(self.end_ns) > _LATEST_NS)
+        self.placed = known & ~far & ((self.start_ns != 0) | (self.end_ns != 0))
+        self.backwards = self.placed & (self.end_ns < self.start_ns)
+        self.timed = self.placed & ~self.backwards
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Columns start_ns and duration_ns."""
+        duration = np.where(self.timed, self.end_ns - self.start_ns, 0)
+        return {
+            "start_ns": pa.array(self.start_ns, mask=~self.placed),
+            "duration_ns": pa.array(duration, mask=~self.timed),
+        }
+
+
+def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, list[str], list[RangeName]]:
+    """The readable ranges, the scrubbed name of each dictionary entry, and what it says."""
+    times = _Timed(table)
+    unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
+    lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
+    lost["negative_durations"] += int(np.count_nonzero(times.backwards))
+    table = table.filter(pa.array(times.timed))
+    # What a name says depends on its domain too.
+    domain = _dictionary(table["domain"] if "domain" in table.column_names else pa.nulls(table.num_rows, pa.string()))
+    name = _dictionary(table["name"])
+    domains = domain.dictionary.to_pylist()
+    texts = name.dictionary.to_pylist()
+    domain_code = _codes(domain)
+    pairs, which = np.unique(_codes(name) * (len(domains) + 1) + domain_code + 1, return_inverse=True)
+    rules = options.names
+    names, said = [], []
+    for pair in pairs.tolist():
+        text, of_domain = texts[pair // (len(domains) + 1)], pair % (len(domains) + 1) - 1
+        said.append(rules.read(text, domains[of_domain] if of_domain >= 0 else None))
+        names.append(scrub(text))
+    codes = pa.DictionaryArray.from_arrays(pa.array(which.astype(np.int32)), pa.array(names, pa.string()))
+    return table.set_column(table.column_names.index("name"), "name", codes), names, said
+
+
+def _device_work(profile: Profile, options: Options, lost: Counter[str]) -> DeviceWork:
+    pieces: list[DeviceWork] = []
+    done = 0
+    for batches, named in ((profile.kernels, True), (profile.memory, False)):
+        for batch in batches((*_PLACING, "name") if named else _PLACING):
+            times = _Timed(batch)
+            lost["negative_durations"] += int(np.count_nonzero(times.backwards))
+            lost["without_time"] += int(np.count_nonzero(~times.placed))
+            streams = np.zeros(batch.num_rows, np.int64)
+            for column in ("process", "device", "context", "stream"):
+                streams = streams * 1_000_003 + _ints(batch, column)  # wraps around: only has to tell streams apart
+            pieces.append(
+                DeviceWork(
+                    np.where(times.placed, times.start_ns, 0),
+                    np.where(times.timed, times.end_ns, 0),
+                    times.timed,
+                    _ints(batch, "process"),
+                    _ints(batch, "correlation_id"),
+                    _codes(batch["name"]) if named else np.full(batch.num_rows, NONE, np.int64),
+                    streams,
+                )
+            )
+            done += batch.num_rows
+            options.report("reading device work", done, profile.count)
+    if not pieces:
+        nothing = np.zeros(0, np.int64)
+        return DeviceWork(nothing, nothing, np.zeros(0, bool), nothing, nothing, nothing, nothing)
+    fields = pieces[0].__dataclass_fields__
+    return DeviceWork(**{name: np.concatenate([getattr(p, name) for p in pieces]) for name in fields})
+
+
+def _write_ranges(
+    profile: Profile,
+    table: pa.Table,
+    ranges: HostRanges,
+    built: Timeline,
+    writer: RecordingWriter,
+    keep: frozenset[str],
+) -> None:
+    columns = _columns_of("ranges", table, keep)
+    columns["start_ns"] = pa.array(ranges.start_ns)
+    columns["duration_ns"] = pa.array(ranges.end_ns - ranges.start_ns)
+    columns["step"] = built.step_of_host(ranges.process, ranges.start_ns)
+    writer.write("ranges", pa.table({**columns, "source": _constant(profile.source, table.num_rows)}))
+
+
+def _write_launches(
+    profile: Profile, times: _Timed, hosts: Launches, built: Timeline, writer: RecordingWriter, keep: frozenset[str]
+) -> None:
+    columns = _columns_of("launches", profile.launches, keep) | times.columns()
+    columns["step"] = built.step_of_host(hosts.process, hosts.start_ns)
+    writer.write("launches", pa.table({**columns, "source": _constant(profile.source, profile.launches.num_rows)}))
+
+
+def _columns_of(table: str, data: pa.Table, keep: frozenset[str]) -> dict[str, pa.ChunkedArray]:
+    """The columns that the schema's table has too; the process only where there are several."""
+    wanted = {column.name for column in TABLES[table].columns} - ({"process"} - keep)
+    return {name: data[name] for name in data.column_names if name in wanted}
+
+
+def _select(ranges: HostRanges, rows: np.typing.NDArray[np.bool_]) -> HostRanges:
+    return HostRanges(
+        ranges.start_ns[rows],
+        ranges.end_ns[rows],
+        ranges.thread[rows],
+        ranges.process[rows],
+        ranges.name[rows],
+        ranges.said,
+    )
+
+
+def _ints(table: pa.Table, column: str) -> Ints:
+    """A column as int64, `NONE` for null; all `NONE` where it is absent."""
+    if column not in table.column_names:
+        return np.full(table.num_rows, NONE, np.int64)
+    values = table[column].cast(pa.int64())
+    if values.null_count:
+        values = pc.fill_null(values, NONE)
+    return np.asarray(values.to_numpy(), dtype=np.int64)
+
+
+def _dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
+    """A text column with one dictionary."""
+    if isinstance(column, pa.ChunkedArray):
+        column = (
+            column.unify_dictionaries().combine_chunks()
+            if pa.types.is_dictionary(column.type)
+            else column.combine_chunks()
+        )
+    if isinstance(column, pa.ChunkedArray):  # of no chunk, or more than one
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+
+def _codes(column: pa.ChunkedArray | pa.Array) -> Ints:
+    """Codes of a dictionary column, `NONE` for null."""
+    encoded = _dictionary(column)
+    return np.asarray(pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _constant(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))

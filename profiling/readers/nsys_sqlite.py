@@ -1,0 +1,292 @@
+"""SQLite exports of Nsight Systems, 2020 to 2026.
+
+Tables and columns came and went over the versions: each is asked for by name, and what is not there is null, or named
+in `missing` where it matters. Metadata of the capture (command, environment, host and user) is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..store import RecordingWriter
+from . import Options
+from .assemble import Profile, assemble
+from .nesting import Ints
+from .range_names import scrub
+from .source import Source
+from .sqlite_tables import SqliteTables
+
+NAME = "Nsight Systems SQLite export"
+
+_KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "NVTX_EVENTS",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+)
+# ENUM_NSYS_EVENT_TYPE of every export that has it.
+_CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
+_KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
+# ENUM_CUDA_MEMCPY_OPER, the same numbers as CUpti_ActivityMemcpyKind; 11 to 13 are migrations of unified memory.
+COPY_KINDS = {
+    **dict.fromkeys((1, 3, 11), "host_to_device"),
+    **dict.fromkeys((2, 4, 12), "device_to_host"),
+    **dict.fromkeys((5, 6, 7, 8, 13), "device_to_device"),
+    9: "host_to_host",
+    10: "peer",
+}
+_PLACE = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "process": "globalPid",
+    "device": "deviceId",
+    "context": "contextId",
+    "stream": "streamId",
+    "correlation_id": "correlationId",
+}
+_SHAPE = {
+    "grid_x": "gridX",
+    "grid_y": "gridY",
+    "grid_z": "gridZ",
+    "block_x": "blockX",
+    "block_y": "blockY",
+    "block_z": "blockZ",
+    "registers_per_thread": "registersPerThread",
+    "graph_id": "graphId",
+}
+_KERNEL_NAMES = ("demangledName", "shortName", "mangledName")  # the first that is there
+_I64, _TEXT = pa.int64(), pa.string()
+
+
+def recognises(source: Source) -> bool:
+    """Whether it is such an export: its strings and its tables of events are there."""
+    tables = source.tables
+    known = (_KERNEL, _COPY, _RUNTIME, _NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME")
+    return tables is not None and "StringIds" in tables and any(name in tables for name in known)
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the export; every step counts as profiled.
+
+    Raises:
+        CurvescopeError: a table holds what it should not.
+    """
+    assert source.tables is not None
+    export = _Export(source.tables)
+    writer.update(device=export.device(), profiler=export.version(), missing=export.missing())
+    for name, (count, sentence) in export.lost().items():
+        writer.count_lost(name, count, sentence)
+    assemble(export.profile(), writer, options)
+    export.write_allocations(writer)
+
+
+class _Export:
+    def __init__(self, tables: SqliteTables) -> None:
+        self._tables = tables
+        strings = tables.read("StringIds", {"id": _I64, "value": _TEXT})
+        order = np.argsort(strings["id"].to_numpy(), kind="stable")
+        self._string_ids: Ints = strings["id"].to_numpy()[order]
+        self._strings: pa.Array = strings["value"].combine_chunks().take(pa.array(order))
+        self._code = np.full(len(order) + 1, -1, np.int32)  # of the strings that name something here
+        self._texts: list[str] = []
+
+    def profile(self) -> Profile:
+        """The neutral tables."""
+        count = sum(map(self._tables.count, (_KERNEL, _COPY, _SET)))
+        return Profile("nsys", self._ranges(), self._launches(), self._kernels, self._memory, count)
+
+    def missing(self) -> dict[str, str]:
+        """What was not recorded, by name, with what that means."""
+        tables, missing = self._tables, {}
+        if not tables.count(_KERNEL):
+            launched = tables.count(_RUNTIME)
+            missing["kernels"] = (
+                f"no kernel in {_KERNEL}, though {launched} CUDA calls were recorded: nothing was launched, or GPU "
+                "activity was not recorded (as under WSL 2, or without `--trace=cuda`)"
+                if launched
+                else f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with `--trace=cuda,nvtx`"
+            )
+        elif not tables.count(_RUNTIME):
+            missing["launches"] = f"no call in {_RUNTIME}: kernels cannot be joined to ranges"
+        if not tables.count(_NVTX):
+            missing["ranges"] = f"no range in {_NVTX}: layer and phase are unknown; record with `--trace=cuda,nvtx`"
+        return missing
+
+    def lost(self) -> dict[str, tuple[int, str]]:
+        """What a recording cannot hold."""
+        graphs = "CUDA graphs recorded as a whole, without their kernels; record with `--cuda-graph-trace=node`"
+        return {"graphs_without_kernels": (self._tables.count(_GRAPH), graphs)}
+
+    def version(self) -> dict[str, str] | None:
+        """Name and version of the profiler; null in exports without that."""
+        for name in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+            rows = self._tables.read(name, {"name": _TEXT, "value": _TEXT}).to_pylist()
+            said = {row["name"]: row["value"] for row in rows if row["value"] is not None}
+            if "EXPORT_PRODUCT_VERSION" in said:
+                version = {"name": "Nsight Systems", "version": said["EXPORT_PRODUCT_VERSION"]}
+                return (
+                    version | {"schema": said["EXPORT_SCHEMA_VERSION"]} if "EXPORT_SCHEMA_VERSION" in said else version
+                )
+        return None
+
+    def device(self) -> dict[str, Any] | None:
+        """The device that the first kernel ran on; null where the export does not tell."""
+        name = next((n for n in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if n in self._tables), None)
+        if name is None:
+            return None
+        whole = (
+            "id",
+            "cuDevice",
+            "smCount",
+            "computeMajor",
+            "computeMinor",
+            "totalMemory",
+            "memoryBandwidth",
+            "clockRate",
+        )
+        rows = self._tables.read(name, {**dict.fromkeys(whole, _I64), "name": _TEXT}).to_pylist()
+        used = next((t["deviceId"][0].as_py() for t in self._tables.scan(_KERNEL, {"deviceId": _I64})), None)
+        rows = [row for row in rows if row["smCount"]]  # a list of GPUs may hold ones that run no CUDA
+        cuda = self._tables.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": _I64, "cudaId": _I64}).to_pylist()
+        gpu_of = {row["cudaId"]: row["gpuId"] for row in cuda}
+        mine = [row for row in rows if row["id"] == gpu_of.get(used)]
+        mine = mine or [row for row in rows if used is not None and row["cuDevice"] == used]
+        if not mine and len({row["name"] for row in rows}) == 1:
+            mine = rows
+        if not mine:
+            return None
+        facts = mine[0]
+        capability = None if facts["computeMajor"] is None else f"{facts['computeMajor']}.{facts['computeMinor']}"
+        return {
+            "name": facts["name"],
+            "compute_capability": capability,
+            "sm_count": facts["smCount"],
+            "memory_bytes": facts["totalMemory"],
+            "memory_bytes_per_s": facts["memoryBandwidth"],
+            "clock_hz": facts["clockRate"],
+        }
+
+    def write_allocations(self, writer: RecordingWriter) -> None:
+        """Memory that was allocated and freed on the device, where it was recorded."""
+        wanted = dict.fromkeys(("start", "deviceId", "address", "bytes", "memoryOperationType"), _I64)
+        for batch in self._tables.scan("CUDA_GPU_MEMORY_USAGE_EVENTS", wanted):
+            batch = batch.filter(pc.field("memoryOperationType").isin([0, 1]) & pc.field("start").is_valid())
+            kind = pa.array(["allocate", "free"]).take(batch["memoryOperationType"])
+            columns = {"kind": kind, "start_ns": batch["start"], "bytes": batch["bytes"], "device": batch["deviceId"]}
+            writer.write("memory", {**columns, "address": batch["address"], "source": ["nsys"] * batch.num_rows})
+
+    def _ranges(self) -> pa.Table:
+        whole = ("start", "end", "eventType", "globalTid", "textId", "domainId", "category", "color")
+        table = self._tables.read(_NVTX, {**dict.fromkeys(whole, _I64), "text": _TEXT})
+        table = table.append_column("name", pc.coalesce(table["text"], self._string(table["textId"])))
+        domains, categories = {}, {}
+        for row in table.filter(pc.field("eventType").isin([_CATEGORY, _DOMAIN])).to_pylist():
+            if row["eventType"] == _DOMAIN:
+                domains[row["domainId"]] = row["name"]
+            else:
+                categories[row["domainId"], row["category"]] = row["name"]
+        table = table.filter(pc.field("eventType").isin(list(_KINDS)))
+        mark = pc.equal(table["eventType"], _MARK)
+        kinds = pa.array(list(_KINDS.values())).take(pc.index_in(table["eventType"], pa.array(list(_KINDS), _I64)))
+        thread, process = _thread_and_process(table["globalTid"])
+        domain = pa.array([domains.get(d) for d in table["domainId"].to_pylist()], _TEXT)
+        category = zip(table["domainId"].to_pylist(), table["category"].to_pylist(), strict=True)
+        return pa.table(
+            {
+                "name": pc.fill_null(table["name"], "").dictionary_encode(),
+                "start_ns": table["start"],
+                "end_ns": pc.if_else(mark, table["start"], table["end"]),
+                "process": process,
+                "thread": thread,
+                "thread_key": table["globalTid"],
+                "domain": domain,
+                "category": pa.array([categories.get(key) for key in category], _TEXT),
+                "kind": kinds,
+                "color_argb": table["color"],
+            }
+        )
+
+    def _launches(self) -> pa.Table:
+        wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
+        table = self._tables.read(_RUNTIME, dict.fromkeys(wanted, _I64))
+        thread, process = _thread_and_process(table["globalTid"])
+        return pa.table(
+            {
+                "name": self._names(table["nameId"]),
+                "start_ns": table["start"],
+                "end_ns": table["end"],
+                "process": process,
+                "thread": thread,
+                "thread_key": table["globalTid"],
+                "correlation_id": table["correlationId"],
+                "return_value": table["returnValue"],
+            }
+        )
+
+    def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        there = self._tables.columns(_KERNEL)
+        name = next((column for column in _KERNEL_NAMES if column in there), None)
+        columns = _PLACE if needed is not None else {**_PLACE, **_SHAPE}
+        extra = [] if needed is not None else ["staticSharedMemory", "dynamicSharedMemory"]
+        wanted = dict.fromkeys([*columns.values(), *extra, *([name] if name else [])], _I64)
+        for batch in self._tables.scan(_KERNEL, wanted):
+            found = {ours: batch[theirs] for ours, theirs in columns.items()}
+            found["process"] = _process(batch["globalPid"])
+            found["name"] = self._names(batch[name] if name else pa.nulls(batch.num_rows, _I64))
+            if extra:
+                found["shared_memory_bytes"] = pc.add(batch[extra[0]], batch[extra[1]])
+            yield pa.table(found)
+
+    def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        for name, kind in ((_COPY, "copy"), (_SET, "set")):
+            extra = {} if needed is not None else {"bytes": "bytes", "address": "virtualAddress"}
+            columns = {**_PLACE, **extra}
+            wanted = dict.fromkeys([*columns.values(), "copyKind"], _I64)
+            for batch in self._tables.scan(name, wanted):
+                found = {ours: batch[theirs] for ours, theirs in columns.items()}
+                found["process"] = _process(batch["globalPid"])
+                found["kind"] = pa.array([kind] * batch.num_rows, _TEXT)
+                found["copy_kind"] = copy_kinds(batch["copyKind"])
+                yield pa.table(found)
+
+    def _string(self, ids: pa.ChunkedArray) -> pa.Array:
+        """Texts of string ids; null for an id that is not in the table."""
+        return self._strings.take(self._places(ids))
+
+    def _names(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
+        """Texts of string ids, scrubbed, dictionary-encoded: one code for one id throughout the export."""
+        places = pc.fill_null(self._places(ids), len(self._strings)).to_numpy()
+        for place in np.unique(places[self._code[places] < 0]).tolist():
+            self._code[place] = len(self._texts)
+            text = self._strings[place].as_py() if place < len(self._strings) else None
+            self._texts.append(scrub(text or "") or "?")
+        return pa.DictionaryArray.from_arrays(pa.array(self._code[places]), pa.array(self._texts, _TEXT))
+
+    def _places(self, ids: pa.ChunkedArray) -> pa.Array:
+        wanted = pc.fill_null(ids, -1).to_numpy()
+        if not len(self._string_ids):
+            return pa.nulls(len(wanted), _I64)
+        at = np.minimum(np.searchsorted(self._string_ids, wanted), len(self._string_ids) - 1)
+        return pa.array(at, mask=(self._string_ids[at] != wanted) | ids.is_null().to_numpy().astype(bool))
+
+
+def copy_kinds(numbers: pa.ChunkedArray) -> pa.Array:
+    """Names of the driver's numbers of copy kinds; null for others."""
+    return pa.array(list(COPY_KINDS.values())).take(pc.index_in(numbers, pa.array(list(COPY_KINDS), _I64)))
+
+
+def _process(global_id: pa.ChunkedArray) -> pa.Array:
+    """The process in a serialised id: 24 bits of process above 24 bits of thread."""
+    return _thread_and_process(global_id)[1]
+
+
+def _thread_and_process(global_id: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    ids, absent = pc.fill_null(global_id, 0).to_numpy(), global_id.is_null().to_numpy().astype(bool)
+    return pa.array(ids & 0xFFFFFF, mask=absent), pa.array(ids >> 24 & 0xFFFFFF, mask=absent)

@@ -1,0 +1,214 @@
+"""What the name of a range says: layer, phase, step, operator, sequence number, batch size.
+
+The habits that are known, most exact first:
+- Curvescope's own: `curvescope.layer:conv1`, `curvescope.phase:forward`, `curvescope.step`; in the NVTX domain
+  `curvescope` the module's path, with ` backward` after it in the backward pass.
+- `layer:conv1`, the habit of pyprof.
+- pyprof's call marks: `{'traceMarker': [...]}` is a layer named by the innermost line of the user's own code,
+  `{'mod': ..., 'op': ...}` an operator.
+- torch.autograd.profiler.emit_nvtx: `aten::conv2d, seq = 12, sizes = [[32, 3, 224, 224]]` is an operator.
+- Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`. Phases: `forward`, `backward`,
+  `optimizer` and their usual forms.
+- Every other push/pop range is a layer, named by the path of such ranges around it, joined by `/`.
+
+A pattern replaces all of this: a regular expression with groups named layer, phase, step, op or batch.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ..errors import CurvescopeError
+
+GROUPS = ("layer", "phase", "step", "op", "batch")
+# Domains in which libraries mark their own calls: not the user's layers.
+LIBRARY_DOMAINS = frozenset(
+    {"nccl", "cublas", "cublaslt", "cudnn", "cufft", "cusparse", "cusolver", "curand", "cccl", "nvshmem", "cutensor"}
+)
+LONGEST_NAME = 4096  # characters of a range's or kernel's name that are kept
+_LONGEST_READ = 1 << 16  # and that are read for what they say
+
+_STEP = re.compile(
+    r"(?:profilerstep#|(?:(?:train|training|test|eval|global)[ _.-]?)?(?:step|iteration|iter|minibatch|batch))"
+    r"[ _#:=.-]*\d*(?:[ ,;(].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_PHASES = {
+    "forward": re.compile(r"(?:fwd|forward)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?", re.IGNORECASE),
+    "backward": re.compile(
+        r"(?:loss[ ._])?(?:bwd|backward|backprop)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?", re.IGNORECASE
+    ),
+    "optimizer": re.compile(
+        r"(?:opt|optim|optimizer|optimiser)(?:[ ._]?(?:step|update))?(?:\(\))?|Optimizer\.step#.*|weight[ _]update",
+        re.IGNORECASE,
+    ),
+}
+_BATCH = re.compile(r"(?:batch[ _-]?size|\bbs|\bbatchsize)[ ]*[=:][ ]*(\d{1,9})\b", re.IGNORECASE)
+_EMIT_NVTX = re.compile(r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?")
+_NODE = "autograd::engine::evaluate_function: "
+_OPERATOR = re.compile(r"(?:aten|torch|torch::autograd|prims|c10d|torchvision|xformers|flash_attn)::\w+.*")
+_BACKWARD_NODE = re.compile(r"(?:torch::autograd::)?\w*Backwards?\d*")
+_HOME = re.compile(r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspace|[A-Za-z]:\\Users)[^\s'\":,;()]*[/\\]")
+_OPERAND = re.compile(r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|addmm|mm)")
+
+
+class RangeName(NamedTuple):
+    """What one name says; null where it says nothing of the kind.
+
+    Attributes:
+        layer: its layer, or its part of the layer's path.
+        whole_layer: whether `layer` is the whole path, whatever is around it.
+        phase: forward, backward or optimizer.
+        step: whether it marks a step.
+        op: operator.
+        sequence: autograd's number, which joins a backward node to its forward operator.
+        backward: whether it is a backward node.
+        batch: samples in the step.
+    """
+
+    layer: str | None = None
+    whole_layer: bool = False
+    phase: str | None = None
+    step: bool = False
+    op: str | None = None
+    sequence: int | None = None
+    backward: bool = False
+    batch: int | None = None
+
+
+class RangeNames:
+    """Reads names by the known habits, or by the user's pattern alone."""
+
+    def __init__(self, pattern: str | None = None) -> None:
+        """Compile the pattern.
+
+        Args:
+            pattern: a regular expression with named groups out of `GROUPS`, searched for in each name.
+
+        Raises:
+            CurvescopeError: it is no regular expression, or has none of the groups.
+        """
+        self._pattern: re.Pattern[str] | None = None
+        if pattern is not None:
+            try:
+                self._pattern = re.compile(pattern)
+            except re.error as error:
+                raise CurvescopeError(f"--range-pattern {pattern}: no regular expression ({error}).") from error
+            if not set(self._pattern.groupindex) & set(GROUPS):
+                raise CurvescopeError(
+                    f"--range-pattern {pattern}: name the parts that matter, as in '(?P<layer>conv\\d+)'; "
+                    f"groups are {', '.join(GROUPS)}."
+                )
+
+    def read(self, name: str, domain: str | None = None) -> RangeName:
+        """What the name says, in its NVTX domain."""
+        name = name[:_LONGEST_READ]
+        said = self._by_pattern(name) if self._pattern is not None else _by_habit(name, domain)
+        return said if said.layer is None else said._replace(layer=scrub(said.layer))
+
+    def _by_pattern(self, name: str) -> RangeName:
+        assert self._pattern is not None
+        found = self._pattern.search(name)
+        if found is None:
+            return RangeName()
+        groups = {key: value for key, value in found.groupdict().items() if value}
+        phase = groups.get("phase")
+        if phase is not None:
+            phase = next((p for p, form in _PHASES.items() if form.fullmatch(phase)), None)
+        return RangeName(
+            layer=groups.get("layer"),
+            whole_layer=True,
+            phase=phase,
+            step="step" in groups,
+            op=groups.get("op"),
+            batch=_number(groups.get("batch")),
+        )
+
+
+def scrub(name: str) -> str:
+    """The name without folders that may hold a user's or a host's name, and no longer than `LONGEST_NAME`."""
+    name = name.replace("\x00", "")
+    if "/" in name or "\\" in name:
+        name = _HOME.sub("", name)
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+@lru_cache(maxsize=1 << 16)
+def _by_habit(name: str, domain: str | None) -> RangeName:
+    batch = _number(found.group(1)) if (found := _BATCH.search(name)) else None
+    if domain == "curvescope":
+        path, backward, _ = name.partition(" backward")
+        return RangeName(path, True, "backward" if backward else "forward", batch=batch)
+    if domain is not None and domain.lower() in LIBRARY_DOMAINS:
+        return RangeName(op=name)
+    if name.startswith("curvescope."):
+        kind, _, value = name.removeprefix("curvescope.").partition(":")
+        return RangeName(
+            layer=value if kind == "layer" else None,
+            whole_layer=True,
+            phase=value if kind == "phase" and value in _PHASES else None,
+            step=kind == "step",
+            batch=batch,
+        )
+    if name.startswith("layer:"):
+        return RangeName(name.removeprefix("layer:"), batch=batch)
+    if name.startswith("{'"):
+        return _pyprof(name)
+    if _BATCH.fullmatch(name):
+        return RangeName(batch=batch)
+    if _STEP.fullmatch(name):
+        return RangeName(step=True, batch=batch)
+    for phase, form in _PHASES.items():
+        if form.fullmatch(name):
+            return RangeName(phase=phase, batch=batch)
+    if ", seq = " in name or name.startswith(_NODE) or _OPERATOR.fullmatch(name):
+        return _emitted(name)
+    return RangeName(layer=name, batch=batch)
+
+
+def _emitted(name: str) -> RangeName:
+    found = _EMIT_NVTX.fullmatch(name)
+    if found is None:
+        return RangeName(op=name)
+    op = found["op"].removeprefix(_NODE)
+    backward = found["op"].startswith(_NODE) or _BACKWARD_NODE.fullmatch(op) is not None
+    accumulates = op.endswith("AccumulateGrad")
+    return RangeName(
+        op=op,
+        sequence=int(found["seq"]) if found["seq"] is not None and not accumulates else None,
+        backward=backward or accumulates,
+        phase="backward" if backward or accumulates else None,
+        batch=_first_extent(op, found["sizes"]),
+    )
+
+
+def _pyprof(name: str) -> RangeName:
+    try:
+        said: Any = ast.literal_eval(name)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return RangeName()
+    if not isinstance(said, dict):
+        return RangeName()
+    lines = said.get("traceMarker")
+    if isinstance(lines, list):
+        own = [line for line in lines if isinstance(line, str) and "-packages" not in line]
+        return RangeName(layer=own[-1], whole_layer=True) if own else RangeName()
+    if isinstance(said.get("op"), str):
+        return RangeName(op=f"{said.get('mod')}.{said['op']}")
+    return RangeName()
+
+
+def _first_extent(op: str, sizes: str | None) -> int | None:
+    """The batch size, where the operator's operands have it first; `addmm` takes it in its second."""
+    if sizes is None or _OPERAND.fullmatch(op) is None:
+        return None
+    place = 1 if op.endswith("addmm") else 0
+    shapes = re.findall(r"\[(\d{1,9})(?:, \d+)*\]", sizes)
+    return _number(shapes[place]) if len(shapes) > place else None
+
+
+def _number(digits: str | None) -> int | None:
+    return int(digits) if digits is not None and digits.isdecimal() and 0 < int(digits) < 1 << 31 else None

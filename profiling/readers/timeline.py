@@ -1,0 +1,257 @@
+"""Device work joined to the host: launch by correlation id, range by thread and time, step by launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from . import steps
+from .nesting import NONE, HostRanges, Ints, Placement, place
+
+LOST = {
+    "device_work_without_launch": "kernels, copies and sets whose launch was not recorded; layer and phase unknown",
+    "device_work_without_range": "kernels, copies and sets launched outside every range; layer and phase unknown",
+    "device_work_outside_steps": "kernels, copies and sets that belong to no step; no step counts them",
+    "device_work_cut_by_steps": "kernels, copies and sets that reach into another step's time; the step cuts them off",
+    "ranges_cut": "ranges that outlasted the range around them; their ends were cut to it",
+    "backward_without_forward": "backward nodes whose forward operator was not recorded; their layer is unknown",
+    "negative_durations": "rows that end before they start; they have no duration",
+    "without_time": "kernels, copies and sets that the profiler gave no time; they have none here",
+    "ranges_unclosed": "ranges whose end was not recorded; they are left out",
+}
+
+
+@dataclass
+class Launches:
+    """Host calls, arrays of shape (calls,)."""
+
+    start_ns: Ints
+    thread: Ints
+    process: Ints
+    correlation: Ints
+
+
+@dataclass
+class DeviceWork:
+    """Kernels, copies and sets in the order their rows are written, arrays of shape (rows,).
+
+    Rows without time have start and end 0 and `timed` False.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    timed: np.typing.NDArray[np.bool_]
+    process: Ints
+    correlation: Ints
+    kernel_name: Ints  # code of a kernel's name; NONE for copies and sets
+    stream: Ints  # unique over devices
+
+
+@dataclass
+class Timeline:
+    """What the joins found.
+
+    Attributes:
+        placement: of the ranges.
+        launch: index of each row's launch, or `NONE`.
+        range_: index of the innermost range around that launch, or `NONE`.
+        step: number of each row's step, or `NONE`.
+        step_rows: rows of the `steps` table.
+        steps_from: how the steps were found.
+        marks: the step marks, if that is how.
+        lost: named counts.
+    """
+
+    placement: Placement
+    launch: Ints
+    range_: Ints
+    step: Ints
+    step_rows: list[dict[str, Any]]
+    steps_from: str
+    marks: list[steps.Marks]
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def columns(self, rows: slice) -> dict[str, pa.Array]:
+        """Columns layer, phase, op and step of a stretch of the device work."""
+        return {**self.placement.take(self.range_[rows]), "step": code_array(self.step[rows])}
+
+    def step_of_host(self, process: Ints, moment_ns: Ints) -> pa.Array:
+        """Column step of things on the host."""
+        found, first = np.full(len(moment_ns), NONE, np.int64), 0
+        for marks in self.marks:
+            at = np.where(process == marks.process, marks.step_of(moment_ns), NONE)
+            found = np.where(at == NONE, found, at + first)
+            first += len(marks.start_ns)
+        return code_array(found)
+
+
+def code_array(code: Ints) -> pa.Array:
+    """Numbers with null for `NONE`."""
+    return pa.array(code, mask=code == NONE)
+
+
+def build(
+    nested: HostRanges,
+    all_ranges: HostRanges,
+    names: Sequence[str],
+    launches: Launches,
+    work: DeviceWork,
+    batch: int | None,
+) -> Timeline:
+    """Join everything.
+
+    Args:
+        nested: push/pop ranges.
+        all_ranges: these, start/end ranges and marks.
+        names: one per entry of `said` of both.
+        launches: host calls.
+        work: device work.
+        batch: samples per step, if the user gave it.
+    """
+    placement = place(nested)
+    launch = join(work, launches)
+    joined = launch != NONE
+    range_ = np.full(len(launch), NONE, np.int64)
+    range_[joined] = placement.innermost(launches.thread[launch[joined]], launches.start_ns[launch[joined]])
+    timeline = Timeline(placement, launch, range_, np.full(len(launch), NONE, np.int64), [], steps.NOTHING, [])
+    lost = timeline.lost
+    if len(launches.start_ns):
+        lost["device_work_without_launch"] = int(np.count_nonzero(~joined))
+    if len(nested.start_ns):
+        lost["device_work_without_range"] = int(np.count_nonzero(joined & (range_ == NONE)))
+    lost["ranges_cut"], lost["backward_without_forward"] = placement.cut, placement.unjoined
+    _find_steps(timeline, all_ranges, names, launches, work, batch)
+    return timeline
+
+
+def join(work: DeviceWork, launches: Launches) -> Ints:
+    """Index of the launch of each row, by process and correlation id; `NONE` where there is none."""
+    found = np.full(len(work.correlation), NONE, np.int64)
+    if not len(launches.correlation) or not len(found):
+        return found
+    if (launches.process == launches.process[0]).all() and (work.process == launches.process[0]).all():
+        keys, wanted = launches.correlation, work.correlation
+    else:
+        both = np.stack([np.append(launches.process, work.process), np.append(launches.correlation, work.correlation)])
+        _, which = np.unique(both, axis=1, return_inverse=True)
+        keys, wanted = np.split(which.reshape(-1).astype(np.int64), [len(launches.correlation)])
+    wanted = np.where(work.correlation == NONE, NONE, wanted)
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < 4 * len(keys) + 1024:  # ids in a row, as profilers give them: a table beats a search
+        table = np.full(high - low + 1, NONE, np.int64)
+        table[keys[::-1] - low] = np.arange(len(keys))[::-1]
+        inside = (wanted >= low) & (wanted <= high)
+        found[inside] = table[wanted[inside] - low]
+    else:
+        order = np.argsort(keys, kind="stable")
+        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        found = np.where(keys[order][at] == wanted, order[at], NONE)
+    found[work.correlation == NONE] = NONE
+    return found
+
+
+def _find_steps(
+    timeline: Timeline,
+    ranges: HostRanges,
+    names: Sequence[str],
+    launches: Launches,
+    work: DeviceWork,
+    batch: int | None,
+) -> None:
+    lost, timed = timeline.lost, work.timed
+    timeline.marks = steps.find_marks(ranges, names)
+    windows: list[tuple[int, int, int, int]] = []  # process, batch, start, end
+    if timeline.marks:
+        timeline.steps_from = steps.MARKS
+        # Work is placed by its launch; where that was not recorded, by its own time.
+        moment = (
+            np.where(timeline.launch == NONE, work.start_ns, launches.start_ns[timeline.launch])
+            if len(launches.start_ns)
+            else work.start_ns
+        )
+        for marks in timeline.marks:
+            mine = (work.process == marks.process) & timed
+            at = np.where(mine, marks.step_of(moment), NONE)
+            timeline.step = np.where(at == NONE, timeline.step, at + len(windows))
+            found = steps.mark_windows(marks, at, work.end_ns)
+            windows += [(marks.process, int(b), *w) for b, w in zip(marks.batch, found, strict=True)]
+    elif (kernels := timed & (work.kernel_name != NONE)).any():
+        columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream)
+        found = steps.repeated_windows(*(column[kernels] for column in columns))
+        timeline.steps_from = steps.REPETITION if found else steps.WHOLE
+        if not found:
+            found = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
+        starts = np.array([start for start, _ in found])
+        at = np.searchsorted(starts, work.start_ns, side="right") - 1
+        inside = timed & (at >= 0) & (work.start_ns <= found[-1][1])
+        timeline.step = np.where(inside, at, NONE)
+        windows = [(NONE, 0, *window) for window in found]
+    if windows:
+        lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (timeline.step == NONE)))
+        low = np.array([w[2] for w in windows])[timeline.step]
+        high = np.array([w[3] for w in windows])[timeline.step]
+        cut = (timeline.step != NONE) & ((work.start_ns < low) | (work.end_ns > high))
+        lost["device_work_cut_by_steps"] = int(np.count_nonzero(cut))
+    seen = _phases_seen(timeline)
+    told = _batch_told(timeline, ranges, len(windows))
+    several = len(timeline.marks) > 1
+    for step, (process, of_mark, start, end) in enumerate(windows):
+        timeline.step_rows.append(
+            {
+                "step": step,
+                "batch": batch or of_mark or told[step] or None,
+                "repeat": 0,
+                "index": step,
+                "phase": _kind(seen.get(step, set())),
+                "start_ns": start,
+                "duration_ns": end - start,
+                "profiled": True,
+                "process": process if several else None,
+            }
+        )
+
+
+def _phases_seen(timeline: Timeline) -> dict[int, set[str]]:
+    """The phases of the work in every step."""
+    inside = (timeline.step != NONE) & (timeline.range_ != NONE)
+    if not inside.any():
+        return {}
+    phase = timeline.placement.phase[timeline.range_[inside]]
+    pairs = np.unique(np.stack([timeline.step[inside], phase]), axis=1)
+    seen: dict[int, set[str]] = {}
+    for step, code in pairs.T.tolist():
+        if code != NONE:
+            seen.setdefault(step, set()).add(timeline.placement.phases[code])
+    return seen
+
+
+def _kind(seen: set[str]) -> str | None:
+    """What a step runs, by the phases seen in it; null where none was."""
+    if "optimizer" in seen:
+        return "training"
+    if "backward" in seen:
+        return "forward+backward"
+    return "forward" if "forward" in seen else None
+
+
+def _batch_told(timeline: Timeline, ranges: HostRanges, count: int) -> list[int]:
+    """The batch size that the first range in each step tells by its name or shapes; 0 where none does."""
+    told = [0] * count
+    of_name = np.array([said.batch or 0 for said in ranges.said], np.int64)
+    if not len(of_name) or not of_name.any():
+        return told
+    rows = np.flatnonzero(of_name[ranges.name])
+    rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+    if not timeline.marks:
+        values = np.unique(of_name[ranges.name[rows]])
+        return [int(values[0])] * count if len(values) == 1 else told
+    step = timeline.step_of_host(ranges.process[rows], ranges.start_ns[rows]).to_pylist()
+    for row, at in zip(rows.tolist(), step, strict=True):
+        if at is not None and at < count and not told[at]:
+            told[at] = int(of_name[ranges.name[row]])
+    return told

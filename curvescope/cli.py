@@ -21,6 +21,7 @@ COMMANDS = {
     "import": "turn a profile of another profiler into a recording",
     "runs": "list recordings",
     "networks": "list the networks with their parameters, FLOPs and activations",
+    "bench": "what operators and the device cost alone: GEMM, convolution, memory, latency, launch",
     "devices": "list the GPUs that the cost model knows, each number with its source",
     "doctor": "what this machine offers, what is missing and how to get it",
 }

@@ -16,7 +16,7 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 
 PHASES = ("forward", "backward", "optimizer")
-SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model")
+SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model", "bench")
 
 
 class Aggregate(Enum):
@@ -193,7 +193,7 @@ STEPS = Table(
         _key("batch", _I64, "Samples in the step; null where the profile does not tell.", unit="samples"),
         _key("repeat", _I32, "Round over all batches the step belongs to.", nullable=False),
         _key("index", _I32, "Position of the step inside its round and batch.", nullable=False),
-        _key("phase", _TEXT, "What one step runs: training, forward or forward+backward; null where not known."),
+        _key("phase", _TEXT, "What one step runs: training, forward, forward+backward or operator; null if not known."),
         _START,
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, its device work included."),
         _key("profiled", pa.bool_(), "Whether a profiler watched; such steps give terms, never T(b).", nullable=False),

@@ -1,0 +1,184 @@
+"""What the benchmarks of operators share: their options, the measuring with its progress, the table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.errors import CurvescopeError
+
+if TYPE_CHECKING:
+    from ...kernels.conditions import Note
+    from ...kernels.method import Method
+    from ...kernels.runner import Result
+    from ...kernels.sweeps import Sweep
+
+
+def add_axes(parser: argparse.ArgumentParser) -> None:
+    """Options of the benchmarks whose problems are given by axes."""
+    parser.add_argument(
+        "--axis", action="append", default=[], metavar="NAME=VALUES", help="as in n=1,2,4..256; once for each axis"
+    )
+    parser.add_argument("--precision", default="fp32", help="fp64, fp32, tf32, fp16 or bf16, or several: fp32,bf16")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of every benchmark that times problems."""
+    parser.add_argument("--backend", default="torch", help="what runs it (default: torch)")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+    parser.add_argument(
+        "--cache",
+        choices=("cold", "hot"),
+        default="cold",
+        help="cold: the caches are flushed before every sample (default); hot: they are not, and short kernels are "
+        "called many times in a sample",
+    )
+    parser.add_argument(
+        "--until", default="1%", metavar="SHARE", help="stop when the median is this sure (default: 1%%)"
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=3.0, metavar="S", help="seconds for one problem (default: 3)"
+    )
+    parser.add_argument("--no-verify", action="store_true", help="time without checking results; they are marked so")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_WHAT)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def method_of(args: argparse.Namespace) -> Method:
+    """The method that the options ask for.
+
+    Raises:
+        CurvescopeError: a share or a limit that makes no sense.
+    """
+    from ...kernels.method import Method
+
+    try:
+        until = float(args.until.removesuffix("%")) / (100 if args.until.endswith("%") else 1)
+    except ValueError:
+        until = 0.0
+    if not 0 < until < 1:
+        raise CurvescopeError(f"--until {args.until}: a share of the median, as in 1% or 0.01.")
+    if not args.time_limit > 0:
+        raise CurvescopeError(f"--time-limit {args.time_limit}: seconds, more than 0.")
+    return Method(cache=args.cache, until=until, time_limit_s=args.time_limit, verify=not args.no_verify)
+
+
+def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int:
+    """Measure the sweeps, record each, print the results.
+
+    Args:
+        args: of `add_arguments`.
+        what: name of the benchmark.
+        sweeps: each becomes a recording: the output folder itself, or where there are several a folder in it.
+
+    Returns:
+        The exit code: 1 where a result was incorrect or a problem failed.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ...kernels.backends import open_backend
+    from ...kernels.method import Outcome
+    from ...kernels.runner import run_sweep
+    from ...profiling.store import new_recording_path
+
+    method = method_of(args)
+    backend = open_backend(args.backend, args.device)
+    path = args.output or new_recording_path(what)
+    count = sum(len(sweep.problems) for sweep in sweeps)
+    messages = Console(stderr=True, highlight=False)
+    messages.print(
+        f"Measuring {count} problem{'s' * (count != 1)} with {backend.name} on {backend.describe()['name']}, "
+        f"{method.cache} caches, timed by {backend.timer.name}, at most about {method.time_limit_s:g} s each, "
+        f"into {path}."
+    )
+    done: list[tuple[Path, Sweep, list[Result]]] = []
+    with Progress(
+        TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=messages, transient=True,
+    ) as bars:  # fmt: skip
+        task = bars.add_task("preparing", total=count)
+
+        def report(result: Result) -> None:
+            bars.update(task, description=f"{result.problem}, visit {result.visits}")
+
+        try:
+            for sweep in sweeps:
+                folder = path if len(sweeps) == 1 else path / _folder(sweep.label)
+                done.append((folder, sweep, run_sweep(sweep, backend, method, folder, report)))
+                bars.advance(task, len(sweep.problems))
+        except KeyboardInterrupt:
+            messages.print(f"Interrupted. What was measured is whole, in {path}: `curvescope runs {path}` lists it.")
+            raise
+    if args.json:
+        print(json.dumps({"backend": backend.name, "method": dataclasses.asdict(method), "sweeps": _document(done)}))
+    else:
+        _show(done, method)
+    wrong = {Outcome.INCORRECT, Outcome.FAILED}
+    return int(any(result.outcome in wrong for _, _, results in done for result in results))
+
+
+def _folder(label: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in label.replace("*", "x"))
+
+
+def _document(done: Sequence[tuple[Path, Sweep, list[Result]]]) -> list[dict[str, Any]]:
+    from ...kernels.runner import document
+
+    return [
+        {
+            "recording": str(path),
+            "label": sweep.label,
+            "axis": sweep.axis,
+            "layer": sweep.layer,
+            "phase": sweep.phase,
+            "results": [document(result) for result in results],
+        }
+        for path, sweep, results in done
+    ]
+
+
+def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("problem")
+    for name in ("median µs", "±", "n", "GFLOP/s", "GB/s"):
+        table.add_column(name, justify="right")
+    notes: dict[str, list[Note]] = {}
+    for _, _, results in done:
+        for result in results:
+            table.add_row(result.problem, *_cells(result))
+            for note in result.notes:
+                notes.setdefault(note.kind, []).append(note)
+    console.print(table)
+    for of_kind in notes.values():
+        worst = max(of_kind, key=lambda note: note.size).sentence
+        console.print(Text(worst + (f" (the worst of {len(of_kind)})" if len(of_kind) > 1 else "") + ".", "yellow"))
+    path = done[0][0]
+    several = len(done) > 1
+    console.print(
+        Text(f"{method.cache} caches; GB/s of compulsory bytes. Recorded in {path.parent if several else path}.")
+    )
+    if any(len(sweep.problems) > 1 for _, sweep, _ in done):
+        example = next(p for p, sweep, _ in done if len(sweep.problems) > 1)
+        console.print(Text(f"Next: curvescope explain {example}"))
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    if result.median_ns is None:
+        return (f"{result.outcome}: {result.detail}"[:60], "", "", "", "")
+    return (
+        f"{result.median_ns / 1e3:.2f}",
+        "?" if result.uncertainty is None else f"{result.uncertainty:.1%}",
+        f"{result.n}" + ("*" if result.outcome != "ok" else ""),
+        "-" if result.gflop_per_s is None else f"{result.gflop_per_s:.1f}",
+        "-" if result.gb_per_s is None else f"{result.gb_per_s:.2f}",
+    )

@@ -1,0 +1,101 @@
+"""Matrix products: C = op(A) · op(B), column-major as in BLAS, cuBLAS and DeepBench.
+
+A is m × k as stored, or k × m where transposed; B is k × n or n × k; C is m × n. An array in C order holds the matrix
+with its extents reversed: C is an array of shape (n, m). In a layer `y = x · Wᵀ` of torch, m counts the outputs, k the
+inputs and n the samples, A is W (transposed) and B is x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..profiling import operators
+from ..profiling.errors import CurvescopeError
+from .problem import (
+    FULL_CHECK_FLOPS,
+    PRECISIONS,
+    Array,
+    Error,
+    allowed_error,
+    compare,
+    normal,
+    precision_of,
+    random_signs,
+)
+
+TRANSPOSES = ("NN", "NT", "TN", "TT")
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A matrix product.
+
+    Attributes:
+        m: rows of C.
+        n: columns of C; the batch, where the product is a layer's.
+        k: products in each element of C.
+        transpose: of A and B, each N or T.
+        precision: a key of `PRECISIONS`.
+    """
+
+    m: int
+    n: int
+    k: int
+    transpose: str = "NN"
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        precision_of(self.precision)
+        if min(self.m, self.n, self.k) < 1:
+            raise CurvescopeError(f"gemm {self.m}x{self.n}x{self.k}: every extent is at least 1.")
+        if self.transpose not in TRANSPOSES:
+            raise CurvescopeError(f"Unknown transpose {self.transpose!r}: choose from {', '.join(TRANSPOSES)}.")
+
+    @property
+    def label(self) -> str:
+        """As in `gemm 1760x16x1760 NN fp32`: m, n, k, transposes, precision."""
+        return self.label_along("")
+
+    def label_along(self, axis: str) -> str:
+        """The label of all problems along an axis: its name stands for its value."""
+        m, n, k = (axis if axis == name else getattr(self, name) for name in ("m", "n", "k"))
+        return f"gemm {m}x{n}x{k} {self.transpose} {self.precision}"
+
+    @property
+    def work(self) -> operators.Work:
+        """2 m n k FLOPs; A and B read, C written."""
+        dtype = PRECISIONS[self.precision].profiler_dtype
+        return operators.work("aten::mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
+
+    def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
+        """A and B as C-order arrays: A of shape (k, m), or (m, k) where transposed; B of (n, k) or (k, n)."""
+        a = (self.k, self.m) if self.transpose[0] == "N" else (self.m, self.k)
+        b = (self.n, self.k) if self.transpose[1] == "N" else (self.k, self.n)
+        return normal(generator, a, self.precision), normal(generator, b, self.precision)
+
+    def views(self, operands: tuple[Array, ...]) -> tuple[Array, Array]:
+        """op(A) of shape (k, m) and op(B) of (n, k): C as an array of shape (n, m) is the second times the first."""
+        a, b = operands
+        return a if self.transpose[0] == "N" else a.T, b if self.transpose[1] == "N" else b.T
+
+    def reference(self, operands: tuple[Array, ...]) -> Array:
+        """C in float64, shape (n, m)."""
+        a, b = self.views(operands)
+        return np.asarray(b.astype(np.float64) @ a.astype(np.float64))
+
+    def error(self, operands: tuple[Array, ...], result: Array) -> Error:
+        """Against the reference; of a large product, sums over the columns of C with random signs are compared.
+
+        Args:
+            operands: A and B.
+            result: C, shape (n, m).
+        """
+        allowed = allowed_error(self.precision, self.k)
+        if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != (self.n, self.m):
+            return compare(result, self.reference(operands), allowed)
+        a, b = self.views(operands)
+        signs = random_signs(self.n)
+        reference = (signs @ b.astype(np.float64)) @ a.astype(np.float64)
+        return compare(signs @ result, reference, allowed * self.n**0.5, projected=True)

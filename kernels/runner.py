@@ -1,0 +1,274 @@
+"""Runs the problems of a sweep on a backend and writes them as a recording that `explain` and `breakdown` read.
+
+A sample is a row of `steps`, with the axis' value as its batch; a profiled call gives rows of `kernels`. The verdicts,
+what was discarded and what disturbed stand in `recording.json` under `results`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..profiling.host import describe_host, describe_versions
+from ..profiling.store import RecordingWriter
+from .backends import Backend
+from .conditions import Conditions, Note
+from .method import Measurement, Method
+from .sweeps import Sweep
+from .timers import Sample
+
+_SEED = 0
+# Operands of problems that are visited in turn are kept up to this much; beyond, each visit makes its own again.
+_KEPT_BYTES = 1_000_000_000
+STEP_KIND = "operator"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of one problem at the end.
+
+    Attributes:
+        problem: its label.
+        value: on the sweep's axis.
+        outcome: one of `method.Outcome`.
+        detail: a sentence where the outcome is not ok.
+        error: the largest error found, in the result's unit; null where nothing was compared, or it is not finite.
+        error_allowed: what would have been accepted.
+        error_projected: whether sums with random signs were compared instead of each element.
+        n: samples kept.
+        visits: visits they were taken in.
+        calls: calls in one sample.
+        median_ns: of one call; null where nothing was timed, as the times below.
+        low_ns: lower end of the interval of the median; null for fewer than six visits.
+        high_ns: its upper end.
+        best_ns: the least sample.
+        flops: of one call, by the direct algorithm.
+        bytes_compulsory: each operand once.
+        discarded: samples not kept, by reason.
+        notes: what a reader of the numbers should know.
+    """
+
+    problem: str
+    value: int
+    outcome: str
+    detail: str
+    error: float | None
+    error_allowed: float | None
+    error_projected: bool
+    n: int
+    visits: int
+    calls: int
+    median_ns: float | None
+    low_ns: float | None
+    high_ns: float | None
+    best_ns: int | None
+    flops: int | None
+    bytes_compulsory: int | None
+    discarded: dict[str, int]
+    notes: tuple[Note, ...]
+
+    @property
+    def uncertainty(self) -> float | None:
+        """Half the interval of the median, as a share of it."""
+        if self.median_ns is None or self.low_ns is None or self.high_ns is None:
+            return None
+        return (self.high_ns - self.low_ns) / 2 / self.median_ns
+
+    @property
+    def gflop_per_s(self) -> float | None:
+        """FLOPs of the direct algorithm over the median."""
+        return self.flops / self.median_ns if self.flops and self.median_ns else None
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Compulsory bytes over the median; GB is 10⁹ bytes."""
+        return self.bytes_compulsory / self.median_ns if self.bytes_compulsory and self.median_ns else None
+
+
+def run_sweep(
+    sweep: Sweep,
+    backend: Backend,
+    method: Method,
+    path: Path,
+    report: Callable[[Result], None] = lambda _: None,
+) -> list[Result]:
+    """Measure and record the problems of one sweep.
+
+    Args:
+        sweep: what to measure.
+        backend: what runs it.
+        method: how.
+        path: folder to create for the recording.
+        report: told after every visit what is known of its problem.
+
+    Raises:
+        CurvescopeError: the recording cannot be written.
+        KeyboardInterrupt: passed on, after the recording is marked interrupted.
+    """
+    meta = {
+        "kind": "bench",
+        "argv": sys.argv[1:],
+        "network": sweep.label,
+        "step": STEP_KIND,
+        "batches": list(sweep.problems),
+        "batch_axis": sweep.axis,
+        "protocol": {"name": "bench", "statistic": "median", "timer": backend.timer.name, **asdict(method)},
+        "backend": backend.name,
+        "seed": _SEED,
+        "device": backend.describe(),
+        "host": describe_host(),
+        "versions": describe_versions(),
+    }
+    with RecordingWriter(path, meta) as writer:
+        run = _Run(sweep, backend, method, writer, report)
+        try:
+            run.visit_all()
+        finally:
+            writer.update(results=[document(result) for result in run.results()])
+    return run.results()
+
+
+class _Run:
+    def __init__(
+        self,
+        sweep: Sweep,
+        backend: Backend,
+        method: Method,
+        writer: RecordingWriter,
+        report: Callable[[Result], None],
+    ) -> None:
+        self._sweep, self._backend, self._method, self._writer, self._report = sweep, backend, method, writer, report
+        self._measurements = {value: Measurement(p, _SEED) for value, p in sweep.problems.items()}
+        self._steps = 0
+
+    def results(self) -> list[Result]:
+        return [self._result(value, m) for value, m in self._measurements.items() if m.verdict is not None]
+
+    def visit_all(self) -> None:
+        moved = [p.work.bytes_compulsory or 0 for p in self._sweep.problems.values()]
+        keep = sum(moved) <= _KEPT_BYTES
+        for repeat, order in enumerate(self._orders()):
+            waiting = [value for value in order if not self._measurements[value].done(self._method)]
+            if not waiting:
+                break
+            for value in waiting:
+                self._visit(value, repeat)
+                if not keep:
+                    self._measurements[value].release()
+
+    def _orders(self) -> Iterator[list[int]]:
+        shuffled = random.Random(_SEED)  # noqa: S311 - an order of measurement, no secret
+        order = list(self._measurements)
+        while True:
+            yield order
+            order = shuffled.sample(order, len(order))
+
+    def _visit(self, value: int, repeat: int) -> None:
+        measurement = self._measurements[value]
+        conditions_before = len(measurement.conditions)
+        samples = measurement.visit(self._backend, self._method)
+        steps = [self._step_row(value, repeat, i, s, False) for i, s in enumerate(samples)]
+        if samples and repeat < self._method.profiled_visits:
+            steps.extend(self._profile(value, repeat, len(steps)))
+        if steps:
+            self._writer.write("steps", _columns(steps))
+        if new := measurement.conditions[conditions_before:]:
+            self._writer.write("clocks", _columns([_clock_row(c) for c in new]))
+        self._report(self._result(value, measurement))
+
+    def _profile(self, value: int, repeat: int, index: int) -> list[dict[str, Any]]:
+        measurement = self._measurements[value]
+        prepared = measurement.prepare(self._backend, self._method)
+        assert prepared is not None
+        if self._method.cache == "cold":
+            self._backend.flush()
+        rows = self._backend.record(prepared.run, self._sweep.layer, self._sweep.phase)
+        if rows is None:
+            (sample,) = self._backend.timer.take(prepared.run, 1, 1, None)
+            kernels = [self._kernel_row(prepared.kernel, sample)]
+        else:
+            sample, kernels = Sample(*rows.windows[0]), rows.kernels
+        step = self._step_row(value, repeat, index, sample, True)
+        if kernels:
+            work = measurement.problem.work
+            longest = max(kernels, key=lambda row: row["duration_ns"])
+            longest |= {"flops": work.flops, "bytes_compulsory": work.bytes_compulsory}
+            self._writer.write("kernels", _columns([{**row, "step": step["step"]} for row in kernels]))
+        return [step]
+
+    def _kernel_row(self, name: str, sample: Sample) -> dict[str, Any]:
+        return {
+            "name": name,
+            "start_ns": sample.start_ns,
+            "duration_ns": sample.duration_ns,
+            "layer": self._sweep.layer,
+            "phase": self._sweep.phase,
+            "source": "bench",
+        }
+
+    def _step_row(self, value: int, repeat: int, index: int, sample: Sample, profiled: bool) -> dict[str, Any]:
+        self._steps += 1
+        return {
+            "step": self._steps - 1,
+            "batch": value,
+            "repeat": repeat,
+            "index": index,
+            "phase": STEP_KIND,
+            "start_ns": sample.start_ns,
+            "duration_ns": sample.duration_ns,
+            "profiled": profiled,
+        }
+
+    def _result(self, value: int, measurement: Measurement) -> Result:
+        assert measurement.verdict is not None
+        outcome, detail, error = measurement.verdict
+        durations = measurement.durations_ns()
+        low, high = (measurement.interval_ns() if durations else None) or (None, None)
+        work = measurement.problem.work
+        return Result(
+            measurement.problem.label,
+            value,
+            outcome,
+            detail,
+            error.largest if error and math.isfinite(error.largest) else None,
+            error.allowed if error else None,
+            error.projected if error else False,
+            len(durations),
+            len(measurement.visits),
+            measurement.calls,
+            statistics.median(durations) if durations else None,
+            low,
+            high,
+            min(durations, default=None),
+            work.flops,
+            work.bytes_compulsory,
+            dict(measurement.discarded),
+            tuple(measurement.notes(self._backend, self._method)),
+        )
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The result as JSON holds it."""
+    rates = {"gflop_per_s": result.gflop_per_s, "gb_per_s": result.gb_per_s}
+    return {**asdict(result), "notes": [note._asdict() for note in result.notes], **rates}
+
+
+def _clock_row(conditions: Conditions) -> dict[str, Any]:
+    reasons = conditions.throttle_reasons
+    return {
+        "start_ns": conditions.start_ns,
+        "sm_clock_hz": conditions.clock_hz,
+        "throttle_reasons": None if reasons is None else "|".join(reasons),
+    }
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns; a key that some rows lack is null there."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}

@@ -1,0 +1,118 @@
+"""Clocks for kernels: the host's performance counter, and CUDA events of any library that has them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from typing import Any, NamedTuple, Protocol
+
+Run = Callable[[], Any]
+
+
+class Sample(NamedTuple):
+    """One timed sample: its start on the host's monotonic clock, and the duration of one call in it."""
+
+    start_ns: int
+    duration_ns: int
+
+
+class Timer(Protocol):
+    """Takes samples."""
+
+    @property
+    def name(self) -> str:
+        """What tells the time."""
+
+    @property
+    def resolution_ns(self) -> float:
+        """What a sample's duration may be wrong by."""
+
+    def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
+        """Time `count` samples of `calls` calls each; `before` runs ahead of each, outside its time."""
+
+
+class PerfCounter:
+    """`time.perf_counter_ns`, on Linux the same clock as `time.monotonic_ns`: for work that is done when `run` returns.
+
+    What a sample costs beside the work is two readings of the clock and an append: benchmarks/bench_overhead.py.
+    """
+
+    name = "perf_counter"
+
+    def __init__(self) -> None:
+        reads = [time.perf_counter_ns() for _ in range(1001)]
+        self.resolution_ns = max(1.0, statistics.median(b - a for a, b in pairwise(reads)))
+
+    def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
+        """See `Timer.take`."""
+        clock = time.perf_counter_ns
+        samples = []
+        for _ in repeat(None, count):
+            if before is not None:
+                before()
+            if calls == 1:
+                start = clock()
+                run()
+                end = clock()
+            else:
+                start = clock()
+                for _ in repeat(None, calls):
+                    run()
+                end = clock()
+            samples.append((start, end))
+        return [Sample(start, round((end - start) / calls)) for start, end in samples]
+
+
+@dataclass(frozen=True)
+class EventApi:
+    """CUDA events of one library.
+
+    Attributes:
+        create: makes an event that can be timed.
+        record: puts it into the stream that the work goes to.
+        elapsed_ms: from the first event to the second, once both have happened.
+        synchronize: waits for the device.
+    """
+
+    create: Callable[[], Any]
+    record: Callable[[Any], Any]
+    elapsed_ms: Callable[[Any, Any], float]
+    synchronize: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class CudaEvents:
+    """An event before and one after each sample, in the stream of the work.
+
+    All samples are put into the stream before the host waits once: the device goes from one to the next without
+    waiting for the host, as long as the host is quicker than the kernels are (a flush between samples gives it time).
+    """
+
+    api: EventApi
+    name: str = "CUDA events"
+    # "a resolution of approximately 0.5 microseconds": CUDA Runtime API, cudaEventElapsedTime
+    resolution_ns: float = 500.0
+
+    def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
+        """See `Timer.take`."""
+        api = self.api
+        events = [(api.create(), api.create()) for _ in range(count)]
+        began_ns = time.monotonic_ns()
+        for start, end in events:
+            if before is not None:
+                before()
+            api.record(start)
+            for _ in repeat(None, calls):
+                run()
+            api.record(end)
+        api.synchronize()
+        first = events[0][0]
+        return [
+            Sample(
+                began_ns + round(api.elapsed_ms(first, start) * 1e6), round(api.elapsed_ms(start, end) * 1e6 / calls)
+            )
+            for start, end in events
+        ]

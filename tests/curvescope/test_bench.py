@@ -1,0 +1,99 @@
+"""`curvescope bench` as a user meets it, and what the other commands make of its recordings."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from .test_cli import curvescope
+
+SHORT = ("--time-limit", "0.3")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    axes = ("--axis", "n=4,8,16", "--axis", "m=16", "--axis", "k=16")
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other take long on a busy machine
+    done = curvescope("bench", "gemm", *axes, "--cache", "hot", *SHORT, "-o", "swept", "--json", cwd=folder, env=alone)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def test_a_gemm_sweep_is_measured_and_verified(swept):
+    _, document = swept
+    (sweep,) = document["sweeps"]
+    assert sweep["label"] == "gemm 16xnx16 NN fp32"
+    assert [result["value"] for result in sweep["results"]] == [4, 8, 16]
+    for result in sweep["results"]:
+        assert result["outcome"] == "ok"
+        assert result["error"] <= result["error_allowed"]
+        assert result["flops"] == 2 * 16 * 16 * result["value"]
+        assert result["best_ns"] <= result["low_ns"] <= result["median_ns"] <= result["high_ns"]
+        assert result["calls"] > 1  # microseconds: one call is too short for the timer
+        assert result["discarded"]["warm-up"] == result["visits"]
+
+
+def test_explain_and_breakdown_read_it(swept):
+    folder, document = swept
+    explained = json.loads(curvescope("explain", "swept", "--pair", "4,16", "--json", cwd=folder).stdout)
+    medians = {result["value"]: result["median_ns"] / 1e6 for result in document["sweeps"][0]["results"]}
+    assert {p["batch"]: p["time_ms"]["value"] for p in explained["curve"]} == pytest.approx(medians)
+    (excess,) = explained["anomalies"]
+    total = sum(part["part"]["value"]["value"] for part in excess["parts"])
+    assert total == pytest.approx(medians[16] - 4 * medians[4], rel=1e-9, abs=1e-12)
+    broken = json.loads(curvescope("breakdown", "swept", "--by", "op", "--batch", "16", "--json", cwd=folder).stdout)
+    (product,) = [row for row in broken["rows"] if row["label"] == "aten::mm"]
+    assert product["flops"] == 2 * 16**3
+
+
+def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path):
+    axes = ("--axis", "m=32", "--axis", "n=32", "--axis", "k=32", "--axis", "transpose=NN,TT")
+    done = curvescope("bench", "gemm", *axes, *SHORT, "-o", "two", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "gemm 32x32x32 TT fp32" in done.stdout
+    assert "cold caches" in done.stdout
+    rows = json.loads(curvescope("runs", "two", "--json", cwd=tmp_path).stdout)
+    assert [row["path"] for row in rows] == ["two/gemm_32x32x32_NN_fp32", "two/gemm_32x32x32_TT_fp32"]
+
+
+def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path):
+    done = curvescope("bench", "gemm", "--device", "cpu", "--precision", "tf32", "-o", "none", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    ((result,),) = [sweep["results"] for sweep in json.loads(done.stdout)["sweeps"]]
+    assert result["outcome"] == "unsupported"
+    assert result["median_ns"] is None
+    assert "TF32" in result["detail"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gemm", "--axis", "q=1"), "has the axes m, n, k"),
+        (("gemm", "--axis", "n=8..2"), "upwards"),
+        (("gemm", "--precision", "fp8"), "choose from fp64"),
+        (("gemm", "--backend", "abacus"), "choose from torch"),
+        (("gemm", "--until", "0"), "a share of the median"),
+        (("gemm", "--time-limit", "-1"), "more than 0"),
+        (("frobnicate",), "invalid choice"),
+    ],
+)
+def test_bad_input_says_what_to_do(tmp_path, arguments, message):
+    done = curvescope("bench", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_every_benchmark_has_help(tmp_path):
+    from curvescope.commands.bench import BENCHES
+
+    front = curvescope("bench", "--help", cwd=tmp_path).stdout
+    for name in BENCHES:
+        assert f"  {name} " in front
+        done = curvescope("bench", name, "--help", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"usage: curvescope bench {name}")

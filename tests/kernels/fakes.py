@@ -1,0 +1,76 @@
+"""A backend whose time is a list of numbers and whose kernel is a Python function."""
+
+from __future__ import annotations
+
+import itertools
+
+from curvescope.kernels.backends import Prepared
+from curvescope.kernels.conditions import Conditions
+from curvescope.kernels.timers import Sample
+
+
+class FakeTimer:
+    """Every call lasts what `durations_ns` says next; nothing waits."""
+
+    name = "fake"
+
+    def __init__(self, durations_ns, resolution_ns=1.0):
+        self.resolution_ns = resolution_ns
+        self._durations = itertools.cycle(durations_ns)
+        self.now_ns = 0
+        self.taken = []  # (calls, count, flushed) of every `take`
+
+    def take(self, run, calls, count, before):
+        self.taken.append((calls, count, before is not None))
+        samples = []
+        for _ in range(count):
+            if before is not None:
+                before()
+            run()
+            duration = next(self._durations)
+            samples.append(Sample(self.now_ns, duration))
+            self.now_ns += duration * calls
+        return samples
+
+
+class FakeWatch:
+    def __init__(self, timer, **conditions):
+        self._timer = timer
+        self.conditions = {"waiting_share": 0.0, "others_share": 0.0, "clock_hz": 10**9, **conditions}
+
+    def begin(self):
+        self._began = self._timer.now_ns
+
+    def end(self):
+        return Conditions(self._began, self._timer.now_ns - self._began, **self.conditions)
+
+
+class FakeBackend:
+    name = "fake"
+
+    def __init__(self, kernel, durations_ns=(1_000_000,), flush_ns=10_000, resolution_ns=1.0, **conditions):
+        self.timer = FakeTimer(durations_ns, resolution_ns)
+        self.watch = FakeWatch(self.timer, **conditions)
+        self.flush_ns = flush_ns
+        self.flushes = self.runs = 0
+        self._kernel = kernel
+
+    def prepare(self, problem, operands):
+        def run():
+            self.runs += 1
+
+        return Prepared(run, lambda: self._kernel(problem, operands), "fake_kernel")
+
+    def flush(self):
+        self.flushes += 1
+
+    def record(self, run, layer, phase):
+        return None
+
+    def describe(self):
+        return {"kind": "cpu", "name": "fake device", "threads": 1}
+
+
+def exact(problem, operands):
+    """The kernel that is right."""
+    return problem.reference(operands)

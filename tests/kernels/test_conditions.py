@@ -1,0 +1,81 @@
+"""Disturbances: from counters by hand, and a load that is really there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from curvescope.kernels.conditions import Conditions, CpuWatch, Snapshot, describe_disturbance, read_snapshot
+
+
+def conditions(**changes):
+    quiet = {"start_ns": 0, "wall_ns": 10**9, "waiting_share": 0.0, "others_share": 0.0, "clock_hz": 2 * 10**9}
+    return Conditions(**{**quiet, **changes})
+
+
+def test_shares_by_hand(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    start = Snapshot(0, 5_000, 1_000, 50_000)
+    # 1 s: threads waited 0.2 s; everybody used 3 s of 4 processor seconds, 1 s of it this process.
+    end = Snapshot(10**9, 200_005_000, 10**9 + 1_000, 3 * 10**9 + 50_000)
+    snapshots = iter([start, start, end])
+    watch = CpuWatch(lambda: next(snapshots), lambda: 3 * 10**9)
+    watch.begin()
+    assert watch.end() == Conditions(0, 10**9, 0.2, 0.5, 3 * 10**9)
+
+
+def test_what_the_system_does_not_tell_is_null_and_no_disturbance():
+    snapshots = iter([Snapshot(0, None, 0, None)] * 2 + [Snapshot(10**9, None, 10, None)])
+    watch = CpuWatch(lambda: next(snapshots), lambda: None)
+    watch.begin()
+    found = watch.end()
+    assert (found.waiting_share, found.others_share, found.clock_hz) == (None, None, None)
+    assert describe_disturbance([found]) == []
+
+
+def test_a_quiet_machine_gives_no_note_and_each_disturbance_gives_its_own():
+    assert describe_disturbance([conditions(), conditions(waiting_share=0.01)]) == []
+    assert describe_disturbance([]) == []
+    kinds = {
+        "waiting": conditions(waiting_share=0.5),
+        "others": conditions(others_share=0.5),
+        "clock": conditions(clock_hz=10**9),
+        "throttled": conditions(throttle_reasons=("hw_slowdown",)),
+    }
+    for kind, stretch in kinds.items():
+        assert [note.kind for note in describe_disturbance([conditions(), stretch])] == [kind]
+
+
+def test_shares_are_weighted_by_time():
+    short = conditions(waiting_share=1.0, wall_ns=10**7)
+    assert describe_disturbance([conditions(), short]) == []  # 1 % of the whole
+
+
+BURN = "import time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile time.monotonic() < end: pass"
+
+
+@pytest.mark.skipif(read_snapshot().waiting_ns is None, reason="the system does not tell how long threads waited")
+def test_a_planted_load_is_noticed():
+    # Two burning processes for each processor: this one gets a third of the time at best, by whatever scheduler.
+    burners = [
+        subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE) for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    try:
+        for burner in burners:
+            burner.stdout.readline()
+        watch = CpuWatch()
+        watch.begin()
+        end_ns = time.monotonic_ns() + 500_000_000
+        while time.monotonic_ns() < end_ns:
+            pass
+        notes = {note.kind: note for note in describe_disturbance([watch.end()])}
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.communicate()
+    assert notes["waiting"].size > 0.1
+    assert notes["others"].size > 0.1

@@ -1,0 +1,90 @@
+"""Matrix products: labels, work and reference by hand; what the check lets through and what it catches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels.problem import PRECISIONS, allowed_error, normal
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.operators import Work
+
+
+def test_label_and_work_by_hand():
+    problem = Gemm(2, 3, 5, "TN", "bf16")
+    assert problem.label == "gemm 2x3x5 TN bf16"
+    assert problem.label_along("n") == "gemm 2xnx5 TN bf16"
+    # 6 results of 5 products and 5 sums; 10 + 15 + 6 elements of 2 bytes
+    assert problem.work == Work(60, 62)
+
+
+@pytest.mark.parametrize("transpose", TRANSPOSES)
+def test_reference_is_the_column_major_product(transpose):
+    problem = Gemm(2, 3, 5, transpose, "fp64")
+    a, b = problem.operands(np.random.default_rng(0))
+    # Read in Fortran order, as BLAS does: an array of shape (p, q) in C order is the matrix q × p.
+    a_matrix, b_matrix = a.T, b.T
+    expected = (a_matrix if transpose[0] == "N" else a_matrix.T) @ (b_matrix if transpose[1] == "N" else b_matrix.T)
+    assert expected.shape == (2, 3)
+    np.testing.assert_allclose(problem.reference((a, b)).T, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_operands_are_held_exactly_by_their_precision(precision):
+    values = normal(np.random.default_rng(1), (1000,), precision)
+    assert abs(values.mean()) < 0.1
+    assert abs(values.std() - 1) < 0.1
+    if precision == "fp16":
+        np.testing.assert_array_equal(values, values.astype(np.float16))
+    if precision == "bf16":
+        torch = pytest.importorskip("torch")
+        tensor = torch.from_numpy(values)
+        np.testing.assert_array_equal(values, tensor.bfloat16().float().numpy())
+        raw = np.random.default_rng(1).standard_normal(1000, np.float32)
+        np.testing.assert_array_equal(values, torch.from_numpy(raw).bfloat16().float().numpy())
+
+
+# The second is beyond the full check, so sums over its columns are compared.
+SHAPES = [(65, 33, 129), (1500, 1400, 1000)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", np.float32), ("fp16", np.float16)])
+def test_rounded_results_are_accepted_and_a_wrong_element_is_not(shape, precision, dtype):
+    problem = Gemm(*shape, precision=precision)
+    operands = problem.operands(np.random.default_rng(2))
+    a, b = problem.views(operands)
+    result = (b.astype(np.float32) @ a.astype(np.float32)).astype(dtype).astype(np.float64)
+    error = problem.error(operands, result)
+    assert error.acceptable
+    assert error.projected == (shape == SHAPES[1])
+    # A tile at the edge whose last product counts wrongly: the classic mistake of a kernel's tail.
+    spoiled = result.copy()
+    spoiled[-8:, -8:] -= (b[-8:, -1:].astype(np.float64) * a[-1:, -8:].astype(np.float64)) * 5
+    assert not problem.error(operands, spoiled).acceptable
+
+
+def test_not_a_number_and_a_wrong_shape_are_wrong():
+    problem = Gemm(4, 4, 4)
+    operands = problem.operands(np.random.default_rng(0))
+    result = problem.reference(operands)
+    result[0, 0] = np.nan
+    assert not problem.error(operands, result).acceptable
+    assert not problem.error(operands, result[:3]).acceptable
+
+
+def test_the_allowance_grows_with_the_sum_and_the_roundoff():
+    assert allowed_error("fp32", 1000) > allowed_error("fp32", 10)
+    assert allowed_error("fp64", 10) < allowed_error("fp32", 10) < allowed_error("tf32", 10) < allowed_error("bf16", 10)
+    # fp32 over 1024 products, by hand: 16 · 2^-24 · (1 + 32) · 32
+    assert allowed_error("fp32", 1024) == pytest.approx(16 * 2**-24 * 33 * 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((0, 1, 1), "at least 1"), ((1, 1, 1, "NX"), "transpose"), ((1, 1, 1, "NN", "fp8"), "precision")],
+)
+def test_what_is_no_problem_is_refused(arguments, message):
+    with pytest.raises(CurvescopeError, match=message):
+        Gemm(*arguments)

@@ -59,8 +59,8 @@ class Gemm:
         return self.label_along("")
 
     def label_along(self, axis: str) -> str:
-        """The label of all problems along an axis: its name stands for its value."""
-        m, n, k = (axis if axis == name else getattr(self, name) for name in ("m", "n", "k"))
+        """The label of all problems along an axis: * stands for its value."""
+        m, n, k = ("*" if axis == name else getattr(self, name) for name in ("m", "n", "k"))
         return f"gemm {m}x{n}x{k} {self.transpose} {self.precision}"
 
     @property

@@ -118,6 +118,7 @@ def run_sweep(
         "step": STEP_KIND,
         "batches": list(sweep.problems),
         "batch_axis": sweep.axis,
+        "layers": sweep.layers,
         "protocol": {"name": "bench", "statistic": "median", "timer": backend.timer.name, **asdict(method)},
         "backend": backend.name,
         "seed": _SEED,

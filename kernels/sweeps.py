@@ -23,15 +23,20 @@ class Sweep:
         label: what they have in common.
         axis: the axis they differ along: what `batch` stands for in their recording.
         problems: by the axis' value, increasing.
-        layer: module path, where the problem is a layer's.
+        layers: module paths, where the problem is a layer's; several where layers are alike.
         phase: forward or backward.
     """
 
     label: str
     axis: str
     problems: Mapping[int, Problem]
-    layer: str | None = None
+    layers: tuple[str, ...] = ()
     phase: str = "forward"
+
+    @property
+    def layer(self) -> str | None:
+        """The first of the layers; null where there is none."""
+        return self.layers[0] if self.layers else None
 
 
 def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
@@ -114,7 +119,7 @@ def group(problems: Sequence[P], batch_axis: str) -> list[Sweep]:
     """
     families: dict[Any, dict[int, P]] = {}
     for problem in problems:
-        family = dataclasses.replace(problem, **{batch_axis: 1})
+        family = tuple(getattr(problem, f.name) for f in dataclasses.fields(problem) if f.name != batch_axis)
         families.setdefault(family, {})[getattr(problem, batch_axis)] = problem
     return [_sweep(family, batch_axis) for family in families.values()]
 

@@ -22,7 +22,7 @@ class Prepared(NamedTuple):
 
     Attributes:
         run: does it once; on a device it only asks for it, in the stream that the timer records events in.
-        result: what the last run gave, float64, on the host.
+        result: what a run gives, float64, on the host.
         kernel: the name of what runs, where no profiler tells.
     """
 

@@ -11,6 +11,7 @@ from ...profiling.host import describe_device, last_level_cache_bytes
 from ...profiling.recorders import events, torch_step
 from ...profiling.workload import import_torch, pick_device
 from ..conditions import CpuWatch
+from ..conv import Conv
 from ..gemm import Gemm
 from ..problem import PRECISIONS, Array, Problem
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
@@ -132,4 +133,24 @@ def _gemm(torch: Any, problem: Problem, tensors: list[Any]) -> Prepared:
     return Prepared(partial(torch.mm, b, a, out=c), lambda: _host(c), "torch.mm")
 
 
-_BUILDERS: dict[type, Callable[[Any, Problem, list[Any]], Prepared]] = {Gemm: _gemm}
+def _conv(torch: Any, problem: Problem, tensors: list[Any]) -> Prepared:
+    assert isinstance(problem, Conv)
+    if problem.layout == "nhwc":
+        tensors = [tensor.contiguous(memory_format=torch.channels_last) for tensor in tensors]
+    first, second = tensors
+    geometry = (problem.stride, problem.padding, problem.dilation)
+    if problem.direction == "fwd":
+        run = partial(torch.conv2d, first, second, None, *geometry, problem.groups)
+        return Prepared(run, lambda: _host(run()), "torch.conv2d")
+    to_data = problem.direction == "bwd_data"
+    # The operand that the direction does not read: only its shape counts.
+    unread = torch.empty_like(first).resize_(problem.image_shape if to_data else problem.weights_shape)
+    gradient, image, weights = (first, unread, second) if to_data else (second, first, unread)
+    backward = partial(
+        torch.ops.aten.convolution_backward,
+        *(gradient, image, weights, None, *geometry, False, (0, 0), problem.groups, (to_data, not to_data, False)),
+    )
+    return Prepared(backward, lambda: _host(backward()[0 if to_data else 1]), "torch.convolution_backward")
+
+
+_BUILDERS: dict[type, Callable[[Any, Problem, list[Any]], Prepared]] = {Gemm: _gemm, Conv: _conv}

@@ -25,7 +25,7 @@ def swept(tmp_path_factory):
 def test_a_gemm_sweep_is_measured_and_verified(swept):
     _, document = swept
     (sweep,) = document["sweeps"]
-    assert sweep["label"] == "gemm 16xnx16 NN fp32"
+    assert sweep["label"] == "gemm 16x*x16 NN fp32"
     assert [result["value"] for result in sweep["results"]] == [4, 8, 16]
     for result in sweep["results"]:
         assert result["outcome"] == "ok"

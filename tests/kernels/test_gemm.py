@@ -14,7 +14,7 @@ from curvescope.profiling.operators import Work
 def test_label_and_work_by_hand():
     problem = Gemm(2, 3, 5, "TN", "bf16")
     assert problem.label == "gemm 2x3x5 TN bf16"
-    assert problem.label_along("n") == "gemm 2xnx5 TN bf16"
+    assert problem.label_along("n") == "gemm 2x*x5 TN bf16"
     # 6 results of 5 products and 5 sums; 10 + 15 + 6 elements of 2 bytes
     assert problem.work == Work(60, 62)
 

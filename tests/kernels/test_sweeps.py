@@ -32,7 +32,7 @@ def test_what_is_no_axis_is_refused(text):
 def test_axes_span_sweeps_over_n():
     sweeps = span(Gemm(8, 8, 8), ["n=1,2", "m=4,16", "transpose=NN,TN"], "fp32,bf16")
     assert len(sweeps) == 8
-    assert sweeps[0].label == "gemm 4xnx8 NN fp32"
+    assert sweeps[0].label == "gemm 4x*x8 NN fp32"
     assert sweeps[0].axis == "n"
     assert list(sweeps[0].problems) == [1, 2]
 

@@ -12,6 +12,7 @@ import importlib
 # `run(args) -> int`, as a command does, and is imported only when it is called.
 BENCHES = {
     "gemm": "matrix products, at any shapes or over a batch axis",
+    "conv": "convolutions: forward, and backward to data or weights",
 }
 
 

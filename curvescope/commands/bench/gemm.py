@@ -1,7 +1,8 @@
 """Matrix products alone: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in BLAS.
 
-`curvescope bench gemm --axis n=1,2,4..256 --axis m=4096 --axis k=4096` is a cost curve over n, which `curvescope
-explain` reads: n is the batch of a fully connected layer. Axes: m, n, k, transpose (NN, NT, TN, TT).
+Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which `curvescope explain`
+reads: n is the batch of a fully connected layer. `--from vgg_a --batch 1..64` takes the fully connected layers of a
+network, `--set deepbench` DeepBench's training products.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from . import measuring
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the benchmark's arguments."""
-    measuring.add_axes(parser)
+    measuring.add_problems(parser)
     measuring.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, record and print."""
     from ...kernels.gemm import Gemm
-    from ...kernels.sweeps import span
 
-    return measuring.measure(args, "gemm", span(Gemm(2048, 2048, 2048), args.axis, args.precision))
+    return measuring.measure(args, "gemm", measuring.problems_of(args, Gemm(2048, 2048, 2048)))

@@ -13,17 +13,61 @@ from ...profiling.errors import CurvescopeError
 
 if TYPE_CHECKING:
     from ...kernels.conditions import Note
+    from ...kernels.conv import Conv
+    from ...kernels.gemm import Gemm
     from ...kernels.method import Method
     from ...kernels.runner import Result
     from ...kernels.sweeps import Sweep
 
 
-def add_axes(parser: argparse.ArgumentParser) -> None:
-    """Options of the benchmarks whose problems are given by axes."""
-    parser.add_argument(
+# Work that every problem of a set is cut down to by --reduced: milliseconds on any machine.
+_REDUCED_FLOPS = 2_000_000
+
+
+def add_problems(parser: argparse.ArgumentParser) -> None:
+    """Options that say which matrix products or convolutions."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--axis", action="append", default=[], metavar="NAME=VALUES", help="as in n=1,2,4..256; once for each axis"
     )
+    which.add_argument("--from", dest="network", metavar="NETWORK", help="the layers of a network, as in vgg_a")
+    which.add_argument("--set", choices=("deepbench",), help="a published set of problems")
+    parser.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
+    parser.add_argument("--reduced", action="store_true", help="cut every problem down: a trial that all of them run")
     parser.add_argument("--precision", default="fp32", help="fp64, fp32, tf32, fp16 or bf16, or several: fp32,bf16")
+
+
+def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
+    """The sweeps that the options of `add_problems` ask for.
+
+    Args:
+        args: parsed.
+        base: what `--axis` changes; its type says which of a set's or network's problems are meant.
+
+    Raises:
+        CurvescopeError: there are none.
+    """
+    from ...kernels import problem_sets, sweeps
+    from ...kernels.gemm import Gemm
+    from ...profiling.networks import get_network
+    from ...profiling.sweep import parse_batches
+
+    found: list[Sweep] = []
+    if args.network is not None:
+        network, batches = get_network(args.network), parse_batches(args.batch)
+        for precision in args.precision.split(","):
+            found += problem_sets.layer_sweeps(network, batches, type(base), precision)
+        if not found:
+            raise CurvescopeError(f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back.")
+    elif args.set is not None:
+        of_set = problem_sets.deepbench_gemm if isinstance(base, Gemm) else problem_sets.deepbench_conv
+        for precision in args.precision.split(","):
+            found += sweeps.group(of_set(precision), "n")
+    else:
+        found = sweeps.span(base, args.axis, args.precision)
+    if not args.reduced:
+        return found
+    return [problem_sets.reduce_sweep(sweep, _REDUCED_FLOPS) for sweep in found]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +108,9 @@ def method_of(args: argparse.Namespace) -> Method:
         raise CurvescopeError(f"--until {args.until}: a share of the median, as in 1% or 0.01.")
     if not args.time_limit > 0:
         raise CurvescopeError(f"--time-limit {args.time_limit}: seconds, more than 0.")
-    return Method(cache=args.cache, until=until, time_limit_s=args.time_limit, verify=not args.no_verify)
+    # A third of the limit goes to the least visits: the rest is for those that precision asks for.
+    visit_s = min(Method.visit_s, args.time_limit / 3 / Method.visits[0])
+    return Method(args.cache, until, args.time_limit, visit_s=visit_s, verify=not args.no_verify)
 
 
 def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int:
@@ -108,7 +154,7 @@ def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int
 
         try:
             for sweep in sweeps:
-                folder = path if len(sweeps) == 1 else path / _folder(sweep.label)
+                folder = path if len(sweeps) == 1 else path / _folder(sweep)
                 done.append((folder, sweep, run_sweep(sweep, backend, method, folder, report)))
                 bars.advance(task, len(sweep.problems))
         except KeyboardInterrupt:
@@ -122,8 +168,8 @@ def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int
     return int(any(result.outcome in wrong for _, _, results in done for result in results))
 
 
-def _folder(label: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in label.replace("*", "x"))
+def _folder(sweep: Sweep) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in sweep.label.replace("*", sweep.axis))
 
 
 def _document(done: Sequence[tuple[Path, Sweep, list[Result]]]) -> list[dict[str, Any]]:
@@ -134,7 +180,7 @@ def _document(done: Sequence[tuple[Path, Sweep, list[Result]]]) -> list[dict[str
             "recording": str(path),
             "label": sweep.label,
             "axis": sweep.axis,
-            "layer": sweep.layer,
+            "layers": sweep.layers,
             "phase": sweep.phase,
             "results": [document(result) for result in results],
         }
@@ -153,9 +199,10 @@ def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> N
     for name in ("median µs", "±", "n", "GFLOP/s", "GB/s"):
         table.add_column(name, justify="right")
     notes: dict[str, list[Note]] = {}
-    for _, _, results in done:
+    for _, sweep, results in done:
         for result in results:
-            table.add_row(result.problem, *_cells(result))
+            alike = f" (and {len(sweep.layers) - 1} alike)" if len(sweep.layers) > 1 else ""
+            table.add_row(" ".join(filter(None, (sweep.layer, result.problem))) + alike, *_cells(result))
             for note in result.notes:
                 notes.setdefault(note.kind, []).append(note)
     console.print(table)
@@ -169,7 +216,7 @@ def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> N
     )
     if any(len(sweep.problems) > 1 for _, sweep, _ in done):
         example = next(p for p, sweep, _ in done if len(sweep.problems) > 1)
-        console.print(Text(f"Next: curvescope explain {example}"))
+        console.print(Text(f"Next: curvescope explain {example}"), soft_wrap=True)
 
 
 def _cells(result: Result) -> tuple[str, ...]:

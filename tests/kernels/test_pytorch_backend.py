@@ -1,0 +1,115 @@
+"""The torch backend: right on the CPU in every direction and precision; on CUDA through its edge."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from curvescope.kernels.backends import UnsupportedError, open_backend
+from curvescope.kernels.backends.pytorch import TorchBackend
+from curvescope.kernels.conv import DIRECTIONS, Conv
+from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels.timers import CudaEvents
+from curvescope.profiling.errors import CurvescopeError
+
+PROBLEMS = [
+    *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),
+    *(Gemm(64, 32, 128, "TN", precision) for precision in ("fp64", "bf16", "fp16")),
+    *(Conv(2, 8, 9, 11, 16, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
+    *(Conv(2, 8, 9, 11, 16, 3, 3, padding=(1, 1), direction=d, layout="nhwc") for d in DIRECTIONS),
+    *(Conv(2, 8, 9, 11, 16, 3, 3, direction=d, precision="bf16") for d in DIRECTIONS),
+]
+
+
+@pytest.fixture(scope="module")
+def backend():
+    return open_backend("torch", "cpu")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
+def test_results_are_the_references(backend, problem):
+    operands = problem.operands(np.random.default_rng(0))
+    prepared = backend.prepare(problem, operands)
+    prepared.run()
+    error = problem.error(operands, prepared.result())
+    assert error.acceptable, error
+
+
+def test_a_recorded_call_names_the_kernel_its_layer_and_phase(backend):
+    problem = Conv(2, 8, 9, 11, 16, 3, 3)
+    prepared = backend.prepare(problem, problem.operands(np.random.default_rng(0)))
+    rows = backend.record(prepared.run, "conv1", "forward")
+    (primitive,) = [row for row in rows.kernels if row["source"] == "onednn" and "reorder" not in row["name"]]
+    assert "convolution" in primitive["name"]
+    assert (primitive["layer"], primitive["phase"]) == ("conv1", "forward")
+
+
+def test_what_the_cpu_lacks_is_unsupported(backend):
+    with pytest.raises(UnsupportedError, match="TF32"):
+        backend.prepare(Gemm(2, 2, 2, "NN", "tf32"), ())
+
+
+def test_a_flush_drives_the_cache_out(backend):
+    backend.flush()
+    assert backend.flush_ns > 0
+    assert backend._flushed.nbytes >= 2 * 1024**2
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(CurvescopeError, match="choose from"):
+        open_backend("abacus")
+
+
+class CudaEdge:
+    """What the backend uses of torch where the device is CUDA; tensors stay on the CPU."""
+
+    def __init__(self, capability):
+        self.log = []
+        self.cuda = SimpleNamespace(
+            Event=lambda enable_timing: SimpleNamespace(
+                record=lambda stream: self.log.append(f"record in {stream}"), elapsed_time=lambda end: 1.5
+            ),
+            current_stream=lambda device: f"stream of {device}",
+            synchronize=lambda device: self.log.append(f"synchronize {device}"),
+            get_device_capability=lambda device: capability,
+            get_device_properties=lambda device: SimpleNamespace(L2_cache_size=4_000),
+        )
+        self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace()), cudnn=SimpleNamespace())
+        self.float32, self.bfloat16, self.mm = torch.float32, torch.bfloat16, torch.mm
+
+    def from_numpy(self, array):
+        return SimpleNamespace(to=lambda device, dtype: torch.from_numpy(array).to(dtype))
+
+    def empty(self, shape, dtype, device):
+        return torch.empty(shape, dtype=dtype)
+
+    def zeros(self, size, device):
+        self.log.append(f"{size * 4} bytes on {device}")
+        return torch.zeros(size)
+
+
+def test_on_cuda_events_time_and_tf32_is_chosen_by_the_problem():
+    edge = CudaEdge((8, 0))
+    backend = TorchBackend(edge, "cuda:1")
+    assert isinstance(backend.timer, CudaEvents)
+    problem = Gemm(4, 4, 4, "NN", "tf32")
+    prepared = backend.prepare(problem, problem.operands(np.random.default_rng(0)))
+    assert edge.backends.cuda.matmul.allow_tf32 is True
+    backend.prepare(Gemm(4, 4, 4), problem.operands(np.random.default_rng(0)))
+    assert edge.backends.cuda.matmul.allow_tf32 is False
+    edge.log.clear()
+    (sample,) = backend.timer.take(prepared.run, 3, 1, None)
+    assert sample.duration_ns == 500_000
+    assert edge.log == ["record in stream of cuda:1"] * 2 + ["synchronize cuda:1"]
+    backend.flush()
+    assert "8000 bytes on cuda:1" in edge.log  # twice the L2
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_before_ampere_there_is_no_tf32_or_bf16(precision):
+    backend = TorchBackend(CudaEdge((7, 5)), "cuda:0")
+    with pytest.raises(UnsupportedError, match=r"compute capability 7\.5 has no"):
+        backend.prepare(Gemm(2, 2, 2, "NN", precision), ())

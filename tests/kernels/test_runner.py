@@ -1,0 +1,105 @@
+"""Recordings of sweeps: what stands in them, interrupted too; and DeepBench from end to end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from curvescope.analysis.curve import cost_curve
+from curvescope.kernels import problem_sets, sweeps
+from curvescope.kernels.backends import open_backend
+from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.method import Method, Outcome
+from curvescope.kernels.runner import run_sweep
+from curvescope.profiling.store import open_recording
+
+from .fakes import FakeBackend, exact
+
+SWEEP = sweeps.span(Gemm(8, 8, 8), ["n=1,2,4"])[0]
+METHOD = Method(visit_s=0.003)
+
+
+def test_every_sample_is_a_step_and_a_profiled_call_is_a_kernel(tmp_path):
+    results = run_sweep(SWEEP, FakeBackend(exact), METHOD, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    steps, kernels = recording.frame("steps"), recording.frame("kernels")
+    assert recording.complete
+    assert [r.outcome for r in results] == ["ok"] * 3
+    assert (~steps["profiled"]).sum() == sum(r.n for r in results)
+    assert set(steps["batch"]) == {1, 2, 4}
+    assert set(steps["repeat"]) == set(range(6))
+    assert len(kernels) == 3 * METHOD.profiled_visits == steps["profiled"].sum()
+    assert set(kernels["name"]) == {"fake_kernel"}
+    assert sorted(set(kernels["flops"])) == [2 * 8 * 8 * n for n in (1, 2, 4)]
+    assert [p.time_ms.value for p in cost_curve(steps).points] == [1.0] * 3
+    assert recording.meta["results"][0]["problem"] == "gemm 8x1x8 NN fp32"
+    assert recording.meta["protocol"]["timer"] == "fake"
+    assert len(recording.frame("clocks")) == 18
+
+
+def test_a_wrong_kernel_is_in_the_recording_by_its_verdict_alone(tmp_path):
+    results = run_sweep(SWEEP, FakeBackend(lambda problem, operands: exact(problem, operands) * 1.01), METHOD, tmp_path)
+    assert [r.outcome for r in results] == [Outcome.INCORRECT] * 3
+    assert all(r.median_ns is None and r.gflop_per_s is None and r.n == 0 for r in results)
+    recording = open_recording(tmp_path)
+    assert recording.frame("steps").empty
+    assert {row["outcome"] for row in recording.meta["results"]} == {"incorrect"}
+
+
+def test_a_result_that_is_not_a_number_can_be_written(tmp_path):
+    (result,) = run_sweep(
+        sweeps.span(Gemm(8, 8, 8), [])[0],
+        FakeBackend(lambda problem, operands: exact(problem, operands) * float("nan")),
+        METHOD,
+        tmp_path,
+    )
+    assert result.outcome == Outcome.INCORRECT
+    assert result.error is None
+    assert "off by nan" in json.loads((tmp_path / "recording.json").read_text())["results"][0]["detail"]
+
+
+def test_an_interrupted_run_keeps_what_it_has(tmp_path):
+    visits = []
+
+    def report(result):
+        visits.append(result)
+        if len(visits) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(SWEEP, FakeBackend(exact), METHOD, tmp_path, report)
+    recording = open_recording(tmp_path)
+    assert recording.meta["status"] == "interrupted"
+    assert set(recording.frame("steps")["batch"]) == {1, 2, 4}
+    assert [row["visits"] for row in recording.meta["results"]] == [
+        result.visits for result in recording_results(visits)
+    ]
+
+
+def recording_results(visits):
+    """What was known last of each problem, in the order of the sweep."""
+    last = {result.value: result for result in visits}
+    return [last[value] for value in SWEEP.problems]
+
+
+def test_operands_beyond_what_is_kept_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("curvescope.kernels.runner._KEPT_BYTES", 100)
+    backend = FakeBackend(exact)
+    prepared = []
+    original = backend.prepare
+    backend.prepare = lambda *arguments: prepared.append(1) or original(*arguments)
+    run_sweep(SWEEP, backend, METHOD, tmp_path)
+    assert len(prepared) == 3 * 6
+
+
+@pytest.mark.parametrize("name", ["deepbench_gemm", "deepbench_conv"])
+def test_deepbench_runs_from_end_to_end_at_reduced_size(tmp_path, name):
+    backend = open_backend("torch", "cpu")
+    once = Method(cache="hot", visits=(1, 1), visit_s=0.0, profiled_visits=0)
+    problems = [problem_sets.reduce(problem, 500_000) for problem in getattr(problem_sets, name)()]
+    for i, sweep in enumerate(sweeps.group(problems, "n")):
+        for result in run_sweep(sweep, backend, once, tmp_path / str(i)):
+            assert result.outcome == Outcome.OK, result
+            assert result.n >= 1
+            assert result.flops <= 500_000

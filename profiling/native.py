@@ -40,6 +40,24 @@ def load() -> ctypes.CDLL:
     return library
 
 
+def demangle(name: str) -> str:
+    """The C++ name behind a mangled one; the name itself where it is none."""
+    if not name.startswith("_Z"):
+        return name
+    # Not ours: the C++ library that the collector is linked to exports it.
+    function, free = load()["__cxa_demangle"], load()["free"]
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    function.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    status = ctypes.c_int()
+    found = function(name.encode(), None, None, ctypes.byref(status))
+    if not found:
+        return name
+    try:
+        return ctypes.string_at(found).decode("utf-8", errors="replace")
+    finally:
+        free(found)
+
+
 def clock_ns() -> int:
     """CLOCK_MONOTONIC in nanoseconds, the clock every recorded time is aligned to."""
     return int(load().curvescope_clock_ns())

@@ -1,6 +1,7 @@
 """Turn a profile of another profiler into a recording: its format is told from its content, plain or gzip.
 
-Reads SQLite exports of Nsight Systems and the PyTorch profiler's JSON.
+Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight Compute, and the
+PyTorch profiler's JSON.
 
 Every step of it was watched by its profiler, so what that profiler cost is not known. Names of hosts, users and files
 are not copied.

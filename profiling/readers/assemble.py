@@ -45,6 +45,7 @@ class Profile:
         kernels: reads the kernels, batch by batch; called twice.
         memory: reads copies and sets; called twice.
         count: rows of kernels, copies and sets, for the progress report.
+        replayed: whether kernels were run again and again for metrics, so that their places in time mean nothing.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Profile:
     kernels: Batches
     memory: Batches
     count: int
+    replayed: bool = False
 
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
@@ -89,7 +91,7 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
             rows = slice(first, first + batch.num_rows)
             first = rows.stop
             timed = _Timed(batch)
-            columns = _columns_of(table, batch, keep) | timed.columns() | built.columns(rows)
+            columns = _columns_of(table, batch, keep) | timed.columns(profile.replayed) | built.columns(rows)
             if table == "memory":
                 columns.pop("op")
             writer.write(table, pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
@@ -112,11 +114,11 @@ class _Timed:
         self.backwards = self.placed & (self.end_ns < self.start_ns)
         self.timed = self.placed & ~self.backwards
 
-    def columns(self) -> dict[str, pa.Array]:
-        """Columns start_ns and duration_ns."""
+    def columns(self, replayed: bool = False) -> dict[str, pa.Array]:
+        """Columns start_ns and duration_ns; without starts where kernels were replayed."""
         duration = np.where(self.timed, self.end_ns - self.start_ns, 0)
         return {
-            "start_ns": pa.array(self.start_ns, mask=~self.placed),
+            "start_ns": pa.array(self.start_ns, mask=~self.placed | replayed),
             "duration_ns": pa.array(duration, mask=~self.timed),
         }
 
@@ -160,7 +162,7 @@ def _device_work(profile: Profile, options: Options, lost: Counter[str]) -> Devi
                 DeviceWork(
                     np.where(times.placed, times.start_ns, 0),
                     np.where(times.timed, times.end_ns, 0),
-                    times.timed,
+                    times.timed & (not profile.replayed),
                     _ints(batch, "process"),
                     _ints(batch, "correlation_id"),
                     _codes(batch["name"]) if named else np.full(batch.num_rows, NONE, np.int64),

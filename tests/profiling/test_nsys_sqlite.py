@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_cloverleaf_is_what_sql_says_it_is(tmp_path, query):
         CLOVERLEAF,
         "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds s ON s.id = nameId GROUP BY 1",
     )
-    assert sorted(launches.groupby("name").size().items()) == calls
+    assert sorted(launches.groupby("name").size().items()) == [(re.sub(r"_v\d+$", "", name), n) for name, n in calls]
     assert set(recording.meta["missing"]) == {"ranges"}
     assert recording.meta["device"]["name"] == "NVIDIA A100-SXM4-80GB"
     assert recording.meta["profiler"]["version"] == "2024.5.1.113"

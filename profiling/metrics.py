@@ -1,0 +1,119 @@
+"""Metrics of NVIDIA's profilers as columns of the schema: one table, `metrics.toml`, with a source for every entry."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Units as the profilers print them, in B, ns, 1. Nsight Compute counts in thousands; nvprof writes KB, MB and GB for
+# powers of 1024: 16,777,216 bytes are its 16.000000MB.
+NCU_UNITS = {
+    **{prefix + unit: 1000.0**power for unit in ("byte", "B") for power, prefix in enumerate(("", "K", "M", "G", "T"))},
+    "nsecond": 1.0,
+    "usecond": 1e3,
+    "msecond": 1e6,
+    "second": 1e9,
+    "ns": 1.0,
+    "us": 1e3,
+    "ms": 1e6,
+    "s": 1e9,
+    **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", ""), 1.0),
+    "%": 0.01,
+    **{f"{prefix}byte/block": 1000.0**power for power, prefix in enumerate(("", "K", "M"))},
+}
+NVPROF_UNITS = {
+    **{prefix + "B": 1024.0**power for power, prefix in enumerate(("", "K", "M", "G", "T"))},
+    "ns": 1.0,
+    "us": 1e3,
+    "ms": 1e6,
+    "s": 1e9,
+    "%": 0.01,
+    "": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One entry of the table.
+
+    Attributes:
+        column: column of the `kernels` table.
+        part: what it counts of a column whose parts add up; empty for the others.
+        tool: nvprof or ncu.
+        generation: where its names are known.
+        capabilities: compute capabilities it holds for; empty for all.
+        terms: factor of each metric, by name.
+        source: where the meaning is written down.
+    """
+
+    column: str
+    part: str
+    tool: str
+    generation: str
+    capabilities: tuple[str, ...]
+    terms: Mapping[str, float]
+    source: str
+
+
+@cache
+def metrics() -> tuple[Metric, ...]:
+    """The table, in its order."""
+    listed: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["metric"]
+    return tuple(
+        Metric(
+            entry["column"],
+            entry.get("part", ""),
+            entry["tool"],
+            entry["generation"],
+            tuple(entry.get("capabilities", ())),
+            entry["terms"],
+            entry["source"],
+        )
+        for entry in listed
+    )
+
+
+@cache
+def known_names(tool: str) -> frozenset[str]:
+    """Names of the tool's metrics that some column takes."""
+    return frozenset(name for metric in metrics() if metric.tool == tool for name in metric.terms)
+
+
+def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:
+    """Columns of the `kernels` table from the metrics of one kernel; what was not recorded is not there.
+
+    Args:
+        tool: nvprof or ncu.
+        values: by metric name, in B, ns and 1.
+        capability: compute capability of the device, as in `7.0`.
+    """
+    columns: dict[str, float] = {}
+    for metric in _chosen(tool, frozenset(values), capability):
+        amount = sum(factor * values[name] for name, factor in metric.terms.items())
+        columns[metric.column] = columns.get(metric.column, 0.0) + amount
+    return columns
+
+
+def parts(tool: str, names: Collection[str], capability: str | None = None) -> list[str]:
+    """What the measured FLOPs consist of, given the recorded metrics; empty where none were."""
+    return [metric.part for metric in _chosen(tool, frozenset(names), capability) if metric.part]
+
+
+@cache
+def _chosen(tool: str, names: frozenset[str], capability: str | None) -> tuple[Metric, ...]:
+    """Of each column and part the first entry whose metrics are all there."""
+    chosen: dict[tuple[str, str], Metric] = {}
+    for metric in metrics():
+        fits = metric.tool == tool and (not metric.capabilities or capability in metric.capabilities)
+        if fits and names.issuperset(metric.terms):
+            chosen.setdefault((metric.column, metric.part), metric)
+    return tuple(chosen.values())

@@ -1,0 +1,154 @@
+"""CSV of Nsight Compute: the raw page, a column per metric, and the long form, a row per metric.
+
+Kernels are replayed to count, so there is no timeline: a kernel has metrics and the duration of a run of its own.
+Lines of the tool and of the program around the table are passed over. Host and process names are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from .. import metrics
+from ..errors import CurvescopeError
+from ..schema import KERNELS
+from ..store import RecordingWriter
+from . import Options, describe_steps
+from .csv_lines import parse_number, rows_of
+from .range_names import scrub
+from .source import Source
+
+NAME = "Nsight Compute CSV"
+
+_HEADER = re.compile(r'^"?ID"?,"?Process ID"?,', re.MULTILINE)
+_BATCH_ROWS = 50_000
+_TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
+LOST = {
+    "metrics_unreadable": "metrics whose value or unit could not be read; their columns are null",
+    "kernels_without_known_metric": "kernels with no metric that fills a column; record with "
+    "`--metrics dram__bytes.sum,gpu__time_duration.sum` or `--set roofline`",
+    "flops_partly_counted": "kernels whose measured FLOPs lack some precisions, which were not recorded",
+}
+
+
+def recognises(source: Source) -> bool:
+    """Whether its first lines hold the header of such a table."""
+    return _HEADER.search(source.text) is not None
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the table.
+
+    Raises:
+        CurvescopeError: it holds no kernel.
+    """
+    lost: Counter[str] = Counter()
+    seen: set[str] = set()
+    rows: list[dict[str, Any]] = []
+    count = 0
+    parts: set[str] = set()
+    with source.open() as stream:
+        for kernel in _kernels(rows_of(stream, _HEADER), lost):
+            row = _row(kernel, lost, parts)
+            count += 1
+            rows.append(row)
+            seen.update(kernel["values"])
+            if len(rows) == _BATCH_ROWS:
+                writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
+                options.report("reading kernels", count, 0)
+                rows.clear()
+    if not count:
+        raise CurvescopeError("no kernel in it: the tool profiled nothing; see the ==ERROR== lines at its top.")
+    writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
+    for name, number in lost.items():
+        writer.count_lost(name, number, LOST[name])
+    missing = {"timeline": "kernels were replayed for metrics: they have durations, but no place in time"}
+    missing["steps"] = "no timeline, so no steps: `breakdown` needs a profile of Nsight Systems of the same command"
+    writer.update(missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None)
+    describe_steps(writer, [], None)
+
+
+def _kernels(rows: Iterator[list[str]], lost: Counter[str]) -> Iterable[dict[str, Any]]:
+    """Each kernel with its values by metric, in B, ns and 1."""
+    header = next(rows, None)
+    if header is None:
+        return
+    known = metrics.known_names("ncu")
+    if "Metric Name" in header:
+        yield from _from_long(header, rows, known, lost)
+        return
+    units: dict[str, str] = {}
+    for row in rows:
+        cells = dict(zip(header, row, strict=False))
+        if not cells.get("ID") and not units:
+            units = cells
+            continue
+        if len(row) != len(header):
+            lost["metrics_unreadable"] += 1
+            continue
+        values: dict[str, float] = {}
+        for name in known.intersection(cells):
+            _take(values, name, cells[name], units.get(name, ""), lost)
+        yield {"cells": cells, "values": values}
+
+
+def _from_long(
+    header: list[str], rows: Iterator[list[str]], known: frozenset[str], lost: Counter[str]
+) -> Iterable[dict[str, Any]]:
+    kernel: dict[str, Any] | None = None
+    for row in rows:
+        if len(row) != len(header):
+            lost["metrics_unreadable"] += 1
+            continue
+        cells = dict(zip(header, row, strict=True))
+        key = cells.get("ID"), cells.get("Process ID")
+        if kernel is None or kernel["key"] != key:
+            if kernel is not None:
+                yield kernel
+            kernel = {"key": key, "cells": cells, "values": {}}
+        if cells["Metric Name"] in known:
+            unit, value = cells.get("Metric Unit", ""), cells.get("Metric Value", "")
+            _take(kernel["values"], cells["Metric Name"], value, unit, lost)
+    if kernel is not None:
+        yield kernel
+
+
+def _take(values: dict[str, float], name: str, text: str, unit: str, lost: Counter[str]) -> None:
+    number = parse_number(text)
+    factor = metrics.NCU_UNITS.get(unit)
+    if number is None or factor is None:
+        lost["metrics_unreadable"] += bool(text) and text != "n/a"
+        return
+    values[name] = number * factor
+
+
+def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[str, Any]:
+    cells, values = kernel["cells"], kernel["values"]
+    capability = cells.get("CC") or None
+    columns = metrics.to_columns("ncu", values, capability)
+    counted = metrics.parts("ncu", values, capability)
+    parts.update(counted)
+    lost["kernels_without_known_metric"] += not columns
+    lost["flops_partly_counted"] += 0 < len(counted) < 3
+    row: dict[str, Any] = {
+        "name": scrub(cells.get("Kernel Name", "")) or "?",
+        "device": _whole(cells.get("Device")),
+        "stream": _whole(cells.get("Stream")),
+        "source": "ncu",
+    }
+    for what, column in (("grid", "Grid Size"), ("block", "Block Size")):
+        if (found := _TRIPLE.fullmatch(cells.get(column, ""))) is not None:
+            extents = [int(extent) for extent in found.groups()]
+            if max(extents) < 1 << 31:
+                row |= dict(zip((f"{what}_x", f"{what}_y", f"{what}_z"), extents, strict=True))
+    for column, value in columns.items():
+        row[column] = value if column == "achieved_occupancy" else round(value)
+    return row
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

@@ -1,0 +1,251 @@
+"""Files of nvprof (.nvprof, .nvvp, .prof, .sql: SQLite all of them), schema versions 8 to 22.
+
+A timeline run keeps kernels in CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, a run that replays kernels for metrics in
+CUPTI_ACTIVITY_KIND_KERNEL; both are read. A replayed kernel keeps its duration and has no place in time. Times are
+nanoseconds, calls are numbers, kernel names are mangled, and one file holds one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..native import demangle
+from ..store import RecordingWriter
+from . import Options
+from .assemble import Profile, assemble
+from .cupti_calls import DRIVER, RUNTIME
+from .nsys_sqlite import copy_kinds
+from .range_names import scrub
+from .source import Source
+from .sqlite_tables import SqliteTables
+
+NAME = "nvprof SQLite file"
+
+_PREFIX = "CUPTI_ACTIVITY_KIND_"
+_KERNELS = (f"{_PREFIX}CONCURRENT_KERNEL", f"{_PREFIX}KERNEL")
+_COPIES = ((f"{_PREFIX}MEMCPY", "copy"), (f"{_PREFIX}MEMCPY2", "copy"), (f"{_PREFIX}MEMSET", "set"))
+_CALLS = ((f"{_PREFIX}RUNTIME", RUNTIME, "runtime"), (f"{_PREFIX}DRIVER", DRIVER, "driver"))
+_MARKER, _METRIC, _EVENT, _DEVICE = (f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE"))
+# CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of their object.
+_INSTANT, _START, _END = 1, 2, 4
+_OF_THREAD = 2
+_PLACE = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "device": "deviceId",
+    "context": "contextId",
+    "stream": "streamId",
+    "correlation_id": "correlationId",
+}
+_SHAPE = {
+    "grid_x": "gridX",
+    "grid_y": "gridY",
+    "grid_z": "gridZ",
+    "block_x": "blockX",
+    "block_y": "blockY",
+    "block_z": "blockZ",
+    "registers_per_thread": "registersPerThread",
+}
+_I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
+
+
+def recognises(source: Source) -> bool:
+    """Whether it is such a file."""
+    tables = source.tables
+    return tables is not None and "StringTable" in tables and any(name.startswith(_PREFIX) for name in tables)
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the file; every step counts as profiled.
+
+    Raises:
+        CurvescopeError: a table holds what it should not.
+    """
+    assert source.tables is not None
+    file = _File(source.tables)
+    writer.update(device=file.device(), profiler=file.version(), missing=file.missing())
+    values = source.tables.count(_METRIC) + source.tables.count(_EVENT)
+    writer.count_lost(
+        "metrics_without_name",
+        values,
+        "values of metrics and events that the file numbers without naming them; export them by name with "
+        "`nvprof --csv --print-gpu-trace -i FILE` and import that",
+    )
+    assemble(file.profile(), writer, options)
+
+
+class _File:
+    def __init__(self, tables: SqliteTables) -> None:
+        self._tables = tables
+        strings = tables.read("StringTable", {"_id_": _I64, "value": _TEXT})
+        self._strings: dict[int, str] = dict(
+            zip(strings["_id_"].to_pylist(), (text or "" for text in strings["value"].to_pylist()), strict=True)
+        )
+        self._replayed = bool(tables.count(_METRIC) or tables.count(_EVENT))
+
+    def profile(self) -> Profile:
+        """The neutral tables."""
+        count = sum(map(self._tables.count, (*_KERNELS, *(name for name, _ in _COPIES))))
+        ranges, launches = self._ranges(), self._launches()
+        return Profile("nvprof", ranges, launches, self._kernels, self._memory, count, self._replayed)
+
+    def missing(self) -> dict[str, str]:
+        """What was not recorded, by name, with what that means."""
+        missing = {}
+        calls = sum(self._tables.count(name) for name, *_ in _CALLS)
+        if not any(map(self._tables.count, _KERNELS)):
+            missing["kernels"] = f"no kernel, though {calls} CUDA calls were recorded: GPU activity was not recorded"
+        elif not calls:
+            missing["launches"] = "no CUDA call: kernels cannot be joined to ranges"
+        if self._replayed:
+            missing["timeline"] = "kernels were replayed for metrics: they have durations, but no place in time"
+        if not self._tables.count(_MARKER):
+            missing["ranges"] = "no NVTX range: layer and phase are unknown"
+        return missing
+
+    def version(self) -> dict[str, str] | None:
+        """The schema's version; null where the file does not tell."""
+        versions = self._tables.read("Version", {"version": _I64})["version"].to_pylist()
+        return {"name": "nvprof", "schema": str(versions[0])} if versions else None
+
+    def device(self) -> dict[str, Any] | None:
+        """The device that the first kernel ran on; null where the file does not tell."""
+        numbers = (
+            "id",
+            "name",
+            "computeCapabilityMajor",
+            "computeCapabilityMinor",
+            "numMultiprocessors",
+            "globalMemorySize",
+            "globalMemoryBandwidth",
+            "coreClockRate",
+        )
+        rows = self._tables.read(_DEVICE, dict.fromkeys(numbers, _I64)).to_pylist()
+        used = next(
+            (t["deviceId"][0].as_py() for k in _KERNELS for t in self._tables.scan(k, {"deviceId": _I64})), None
+        )
+        facts = next((row for row in rows if row["id"] == used or (used is None and len(rows) == 1)), None)
+        if facts is None:
+            return None
+        bandwidth, clock = facts["globalMemoryBandwidth"], facts["coreClockRate"]
+        return {
+            "name": self._strings.get(facts["name"]),
+            "compute_capability": f"{facts['computeCapabilityMajor']}.{facts['computeCapabilityMinor']}",
+            "sm_count": facts["numMultiprocessors"],
+            "memory_bytes": facts["globalMemorySize"],
+            "memory_bytes_per_s": bandwidth * 1000 if bandwidth else None,  # stored in kB/s
+            "clock_hz": clock * 1000 if clock else None,  # stored in kHz
+        }
+
+    def _ranges(self) -> pa.Table:
+        wanted = dict.fromkeys(("flags", "timestamp", "id", "objectKind", "name", "domain"), _I64)
+        table = self._tables.read(_MARKER, {**wanted, "objectId": _BYTES})
+        flags, ids, time = (pc.fill_null(table[name], 0).to_numpy() for name in ("flags", "id", "timestamp"))
+        starts, ends = np.flatnonzero(flags & _START), np.flatnonzero(flags & _END)
+        starts, ends = (rows[np.lexsort((time[rows], ids[rows]))] for rows in (starts, ends))
+        # The first end of a range's number; numbers are not given twice.
+        at = np.searchsorted(ids[ends], ids[starts])
+        closed = at < len(ends)
+        closed[closed] = ids[ends[at[closed]]] == ids[starts[closed]]
+        end_of = np.full(len(starts), -1, np.int64)
+        end_of[closed] = ends[at[closed]]
+        marks = np.flatnonzero((flags & _INSTANT) & ~(flags & (_START | _END)))
+        rows = np.concatenate([starts, marks])
+        end = np.concatenate([time[end_of], time[marks]])
+        open_ = np.concatenate([end_of < 0, np.zeros(len(marks), bool)])
+        order = np.argsort(time[rows], kind="stable")
+        rows, end, open_ = rows[order], end[order], open_[order]
+        picked = table.take(pa.array(rows))
+        of_thread = pc.fill_null(pc.equal(picked["objectKind"], _OF_THREAD), False).to_numpy().astype(bool)
+        kind = np.where(flags[rows] & _START == 0, "mark", np.where(of_thread, "push_pop", "start_end"))
+        thread = _threads(picked["objectId"].to_pylist())
+        domains = [self._strings.get(d) if d else None for d in picked["domain"].to_pylist()]
+        return pa.table(
+            {
+                "name": self._names(picked["name"], "?"),
+                "start_ns": picked["timestamp"],
+                "end_ns": pa.array(end, mask=open_),
+                "thread": thread,
+                "thread_key": thread,
+                "domain": pa.array(domains, _TEXT),
+                "kind": pa.array(kind.tolist(), _TEXT),
+            }
+        )
+
+    def _launches(self) -> pa.Table:
+        wanted = dict.fromkeys(("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64)
+        pieces = []
+        names: list[str] = []
+        for name, calls, kind in _CALLS:
+            table = self._tables.read(name, wanted)
+            cbid = pc.fill_null(table["cbid"], 0).to_numpy()
+            distinct, which = np.unique(cbid, return_inverse=True)
+            codes = which + len(names)
+            names += [calls.get(number, f"{kind} call {number}") for number in distinct.tolist()]
+            thread = pa.array(pc.fill_null(table["threadId"], 0).to_numpy() & 0xFFFFFFFF)  # stored as signed 32 bits
+            pieces.append((codes, thread, table))
+        tables = pa.concat_tables([table for *_, table in pieces])
+        threads = pa.chunked_array([thread for _, thread, _ in pieces])
+        codes = pa.array(np.concatenate([codes for codes, *_ in pieces]).astype(np.int32))
+        return pa.table(
+            {
+                "name": pa.DictionaryArray.from_arrays(codes, pa.array(names, _TEXT)),
+                "start_ns": tables["start"],
+                "end_ns": tables["end"],
+                "thread": threads,
+                "thread_key": threads,
+                "correlation_id": tables["correlationId"],
+                "return_value": tables["returnValue"],
+            }
+        )
+
+    def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        columns = _PLACE if needed is not None else {**_PLACE, **_SHAPE}
+        extra = [] if needed is not None else ["staticSharedMemory", "dynamicSharedMemory", "graphId"]
+        wanted = dict.fromkeys([*columns.values(), *extra, "name"], _I64)
+        for table in _KERNELS:
+            for batch in self._tables.scan(table, wanted):
+                found = {ours: batch[theirs] for ours, theirs in columns.items()}
+                found["name"] = self._names(batch["name"], "?", demangled=True)
+                if extra:
+                    found["shared_memory_bytes"] = pc.add(batch[extra[0]], batch[extra[1]])
+                    graph = batch["graphId"]
+                    found["graph_id"] = pc.if_else(pc.equal(graph, 0), pa.scalar(None, _I64), graph)
+                yield pa.table(found)
+
+    def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        wanted = dict.fromkeys([*_PLACE.values(), "copyKind", *(["bytes"] if needed is None else [])], _I64)
+        for table, kind in _COPIES:
+            for batch in self._tables.scan(table, wanted):
+                found = {ours: batch[theirs] for ours, theirs in _PLACE.items()}
+                found["kind"] = pa.array([kind] * batch.num_rows, _TEXT)
+                found["copy_kind"] = copy_kinds(batch["copyKind"])
+                if needed is None:
+                    found["bytes"] = batch["bytes"]
+                yield pa.table(found)
+
+    def _names(self, ids: pa.ChunkedArray, absent: str, *, demangled: bool = False) -> pa.DictionaryArray:
+        """Texts of string ids, scrubbed; one code for one id throughout the file: its place in the string table."""
+        if not hasattr(self, "_place"):
+            self._place = {key: place for place, key in enumerate(sorted(self._strings))}
+            self._kept: dict[tuple[int, bool], str] = {}
+        used = ids.to_pylist()
+        for key in set(used):
+            if key in self._strings and (key, demangled) not in self._kept:
+                text = self._strings[key]
+                self._kept[key, demangled] = (scrub(demangle(text)) if demangled else text) or absent
+        texts = [self._kept.get((key, demangled), absent) for key in self._place] + [absent]
+        codes = pa.array([self._place.get(key, len(self._place)) for key in used], pa.int32())
+        return pa.DictionaryArray.from_arrays(codes, pa.array(texts, _TEXT))
+
+
+def _threads(objects: list[bytes | None]) -> pa.Array:
+    """Threads of marker objects: process and thread in 32 bits each, little-endian; null where it is not that."""
+    return pa.array(
+        [int.from_bytes(o[4:8], "little") if o is not None and len(o) >= 8 else None for o in objects], _I64
+    )

@@ -1,0 +1,311 @@
+"""What nvprof prints: GPU traces and metrics, as CSV (`--csv`) and as plain text, amid the program's own output.
+
+- A trace (`--print-gpu-trace`) has a row per kernel, copy and set. In CSV a second row gives each column's unit, which
+  differs from file to file; in text each value carries its own. Starts are rounded by the tool, durations are not.
+- Metrics (`--metrics`) are the mean over the invocations of a kernel: a kernel invoked three times becomes three rows
+  with the mean, so that sums are right. With `--print-gpu-trace` they are columns of each launch. Kernels are replayed
+  for them, so there is no timeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from .. import metrics
+from ..errors import CurvescopeError
+from ..schema import KERNELS
+from ..store import RecordingWriter
+from . import Options, describe_steps
+from .assemble import Profile, assemble
+from .csv_lines import lines_of, parse_number, parse_rows
+from .range_names import scrub
+from .source import Source
+
+NAME = "nvprof output"
+
+_BANNER = re.compile(
+    r"^==+\d*=*\s*(?:NVPROF is profiling|Profiling (?:application|result)|(?:Metric|Event) result)", re.M
+)
+_TRACE_CSV = re.compile(r'^"?Start"?,"?Duration"?,', re.MULTILINE)
+_TRACE_TEXT = re.compile(r"^\s*Start\s+Duration\s+.*\bName\s*$", re.MULTILINE)
+_METRICS_CSV = re.compile(r'^"?Device"?,"?Kernel"?,"?Invocations"?,"?Metric Name"?', re.MULTILINE)
+_METRICS_TEXT = re.compile(r"^Invocations\s+Metric Name\s+Metric Description\s+Min\s+Max\s+Avg\s*$", re.MULTILINE)
+_LAUNCH_METRICS_CSV = re.compile(r'^"?Device"?,"?Context"?,"?Stream"?,"?Kernel"?,', re.MULTILINE)
+_SUMMARY = re.compile(r'^(?:"?Type"?,)?"?Time\(%\)"?,|^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls', re.MULTILINE)
+_HEADERS = (_TRACE_CSV, _TRACE_TEXT, _METRICS_CSV, _METRICS_TEXT, _LAUNCH_METRICS_CSV)
+
+_VALUE = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?)\s*([A-Za-z%/]*)")
+_DEVICE = re.compile(r"(.*) \((\d{1,5})\)")
+_CORRELATION = re.compile(r" \[(\d{1,18})\]$")
+_TRIPLE = re.compile(r"\((\d{1,10}) (\d{1,10}) (\d{1,10})\)")
+_COPY = re.compile(r"\[(?:CUDA|Unified Memory) memcpy (\w+)\]", re.IGNORECASE)
+_COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "HtoH": "host_to_host"}
+_COPY_KINDS |= {"PtoP": "peer", "HtoA": "host_to_device", "AtoH": "device_to_host"}
+_COLUMNS = {
+    "Grid X": "grid_x",
+    "Grid Y": "grid_y",
+    "Grid Z": "grid_z",
+    "Block X": "block_x",
+    "Block Y": "block_y",
+    "Block Z": "block_z",
+    "Registers Per Thread": "registers_per_thread",
+    "Regs*": "registers_per_thread",
+    "Context": "context",
+    "Stream": "stream",
+}
+_MOST_INVOCATIONS = 10_000_000
+_BATCH_ROWS = 50_000
+LOST = {
+    "rows_unreadable": "rows of the table that could not be read; they are left out",
+    "rows_of_other_kinds": "rows that are no kernel, copy or set (as page faults of unified memory); they are left out",
+    "metrics_averaged": "kernels whose metrics are the mean over their invocations",
+    "metrics_unreadable": "metrics whose value could not be read; their columns are null",
+    "kernels_without_known_metric": "kernels with no metric that fills a column; record "
+    "`--metrics dram_read_transactions,dram_write_transactions,flop_count_sp,achieved_occupancy`",
+    "flops_partly_counted": "kernels whose measured FLOPs lack single or double precision, which was not recorded",
+}
+
+
+def recognises(source: Source) -> bool:
+    """Whether its first lines hold a banner or a header of nvprof."""
+    return _BANNER.search(source.text) is not None or any(header.search(source.text) for header in _HEADERS)
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the tables in it.
+
+    Raises:
+        CurvescopeError: it holds no trace and no metrics, as when nvprof printed its summary only.
+    """
+    reader = _Output(writer, options)
+    with source.open() as stream:
+        reader.run(lines_of(stream))
+    if not reader.found:
+        summary = "only a summary in it, without single kernels" if _SUMMARY.search(source.text) else "no table in it"
+        raise CurvescopeError(f"{summary}; record with `nvprof --csv --print-gpu-trace` or `--csv --metrics …`.")
+    reader.finish()
+
+
+class _Output:
+    def __init__(self, writer: RecordingWriter, options: Options) -> None:
+        self._writer, self._options = writer, options
+        self._lost: Counter[str] = Counter()
+        self._kernels: list[dict[str, Any]] = []  # rows of a trace
+        self._memory: list[dict[str, Any]] = []
+        self._device: str | None = None
+        self._parts: set[str] = set()
+        self._measured = 0
+        self.found = False
+
+    def run(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            if _TRACE_CSV.match(line):
+                self._trace(next(parse_rows([line])), _csv_cells(lines), csv=True)
+            elif _TRACE_TEXT.match(line):
+                self._trace(re.split(r"\s{2,}", line.strip()), _text_cells(lines), csv=False)
+            elif _METRICS_CSV.match(line):
+                header = next(parse_rows([line]))
+                self._metrics(dict(zip(header, cells, strict=False)) for cells in _csv_cells(lines))
+            elif _METRICS_TEXT.match(line):
+                self._metrics(_metrics_of_text(lines))
+            elif _LAUNCH_METRICS_CSV.match(line):
+                self._launch_metrics(next(parse_rows([line])), _csv_cells(lines))
+            else:
+                continue
+            self.found = True
+
+    def finish(self) -> None:
+        """Write what is left."""
+        traced = bool(self._kernels or self._memory)
+        missing = {"ranges": "a trace holds no NVTX range: layer and phase are unknown"}
+        if not self._kernels and not self._measured:
+            missing["kernels"] = "no kernel in the table: GPU activity was not recorded"
+        if self._measured:
+            missing["timeline"] = "kernels were replayed for metrics: they have no place in time"
+        for name, count in self._lost.items():
+            self._writer.count_lost(name, count, LOST[name])
+        device = None if self._device is None else {"name": self._device}
+        counted = sorted(self._parts) or None
+        self._writer.update(device=device, missing=missing, profiler={"name": "nvprof"}, flops_counted=counted)
+        if not traced:
+            describe_steps(self._writer, [], None)
+            return
+        kernels, memory = (_table(rows) for rows in (self._kernels, self._memory))
+        none = _table([])
+        profile = Profile("nvprof", none, none, lambda _: iter([kernels]), lambda _: iter([memory]), 0)
+        assemble(profile, self._writer, self._options)
+
+    def _trace(self, header: list[str], rows: Iterator[list[str]], *, csv: bool) -> None:
+        units: dict[str, str] = {}
+        for cells in rows:
+            if csv and not units and len(cells) >= 2 and parse_number(cells[0]) is None:
+                units = dict(zip(header, cells, strict=False))
+                continue
+            if len(cells) != len(header):
+                self._lost["rows_unreadable"] += 1
+                continue
+            row = {name: cell for name, cell in zip(header, cells, strict=True) if cell not in ("", "-")}
+            self._take(row, units)
+
+    def _take(self, row: dict[str, str], units: dict[str, str]) -> None:
+        def value(*names: str) -> float | None:
+            """The first of the columns that is there, in ns, B or 1."""
+            for name in names:
+                if name in row and (found := _VALUE.fullmatch(row[name])) is not None:
+                    number = parse_number(found[1])
+                    factor = metrics.NVPROF_UNITS.get(found[2] or units.get(name, ""))
+                    return None if number is None or factor is None else number * factor
+            return None
+
+        name, start, duration = row.get("Name", ""), value("Start"), value("Duration")
+        found = _DEVICE.fullmatch(row.get("Device", ""))
+        if found is None or start is None or duration is None or not name:
+            unread = start is None or not name
+            self._lost["rows_unreadable" if unread else "rows_of_other_kinds"] += 1
+            return
+        self._device = self._device or found[1]
+        begin = round(start)
+        columns: dict[str, Any] = {"start_ns": begin, "end_ns": begin + round(duration), "device": int(found[2])}
+        for theirs, ours in _COLUMNS.items():
+            if (number := value(theirs)) is not None and number < 1 << 31:
+                columns[ours] = int(number)
+        size = value("Size")
+        if name.startswith("["):
+            kind = _COPY_KINDS.get(copy[1]) if (copy := _COPY.fullmatch(name)) is not None else None
+            if copy is None and name.lower() != "[cuda memset]":
+                self._lost["rows_of_other_kinds"] += 1
+                return
+            columns |= {"kind": "set" if copy is None else "copy", "copy_kind": kind}
+            self._memory.append({**columns, "bytes": None if size is None else round(size)})
+            return
+        for what in ("Grid", "Block"):
+            if (triple := _TRIPLE.fullmatch(row.get(f"{what} Size", ""))) is not None:
+                columns |= {f"{what.lower()}_{axis}": int(n) for axis, n in zip("xyz", triple.groups(), strict=True)}
+        shared = [value(*names) for names in (("Static SMem", "SSMem*"), ("Dynamic SMem", "DSMem*"))]
+        if None not in shared:
+            columns["shared_memory_bytes"] = round(sum(number for number in shared if number is not None))
+        if (correlation := _CORRELATION.search(name)) is not None:
+            columns["correlation_id"] = int(correlation[1])
+            name = name[: correlation.start()]
+        self._kernels.append({**columns, "name": scrub(name)})
+
+    def _metrics(self, rows: Iterator[dict[str, str]]) -> None:
+        """Rows of one metric of one kernel each; a kernel's follow one another."""
+        key: tuple[str | None, ...] | None = None
+        values: dict[str, float] = {}
+        for row in rows:
+            of_kernel = row.get("Device"), row.get("Kernel"), row.get("Invocations")
+            if of_kernel != key:
+                self._measured_kernel(key, values)
+                key, values = of_kernel, {}
+            self._measure(values, row.get("Metric Name", ""), row.get("Avg", ""))
+        self._measured_kernel(key, values)
+
+    def _launch_metrics(self, header: list[str], rows: Iterator[list[str]]) -> None:
+        """Rows of one launch each, with a column per metric."""
+        for cells in rows:
+            row = dict(zip(header, cells, strict=False))
+            if len(cells) != len(header) or _DEVICE.fullmatch(row["Device"]) is None:
+                if any(map(parse_number, cells)):  # else it is the row of units
+                    self._lost["rows_unreadable"] += 1
+                continue
+            values: dict[str, float] = {}
+            for name, text in row.items():
+                self._measure(values, name.split(" ")[0], text)
+            self._measured_kernel((row["Device"], row["Kernel"], "1"), values)
+
+    def _measure(self, values: dict[str, float], name: str, text: str) -> None:
+        if name not in metrics.known_names("nvprof"):
+            return
+        found = _VALUE.fullmatch(text)
+        number = parse_number(found[1]) if found is not None else None
+        factor = metrics.NVPROF_UNITS.get(found[2]) if found is not None else None
+        if number is None or factor is None:
+            self._lost["metrics_unreadable"] += 1
+        else:
+            values[name] = number * factor
+
+    def _measured_kernel(self, key: tuple[str | None, ...] | None, values: dict[str, float]) -> None:
+        if key is None:
+            return
+        device, kernel, invocations = key
+        found = _DEVICE.fullmatch(device or "")
+        count = int(invocations) if invocations is not None and invocations.isdecimal() else 0
+        if not kernel or not 0 < count <= _MOST_INVOCATIONS:
+            self._lost["rows_unreadable"] += 1
+            return
+        if found is not None:
+            self._device = self._device or found[1]
+        columns = metrics.to_columns("nvprof", values)
+        counted = metrics.parts("nvprof", values)
+        self._parts.update(counted)
+        self._lost["kernels_without_known_metric"] += 0 if columns else count
+        self._lost["flops_partly_counted"] += count if counted and len({*counted} - {"half precision"}) < 2 else 0
+        self._lost["metrics_averaged"] += count if count > 1 else 0
+        row: dict[str, Any] = {"name": scrub(kernel), "device": int(found[2]) if found is not None else None}
+        for column, amount in columns.items():
+            row[column] = amount if column == "achieved_occupancy" else round(amount)
+        for first in range(0, count, _BATCH_ROWS):
+            size = min(_BATCH_ROWS, count - first)
+            arrays = {
+                name: pa.repeat(pa.scalar(cell, KERNELS.arrow.field(name).type), size) for name, cell in row.items()
+            }
+            self._write(pa.table({**arrays, "source": pa.repeat("nvprof", size)}))
+        self._measured += count
+
+    def _write(self, rows: pa.Table) -> None:
+        self._writer.write("kernels", rows)
+
+
+def _csv_cells(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Cells up to the next banner; the program's own output in between has too few of them."""
+    for line in lines:
+        if line.startswith("=="):
+            return
+        if line.strip():
+            yield from parse_rows([line])
+
+
+def _text_cells(lines: Iterator[str]) -> Iterator[list[str]]:
+    for line in lines:
+        if line.startswith("==") or not line.strip():
+            return
+        yield re.split(r"\s{2,}", line.strip())
+
+
+def _metrics_of_text(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    device = kernel = ""
+    for line in lines:
+        text = line.strip()
+        if line.startswith("=="):
+            return
+        if text.startswith('Device "'):
+            device = text.removeprefix('Device "').removesuffix('"')
+        elif text.startswith("Kernel: "):
+            kernel = text.removeprefix("Kernel: ")
+        else:
+            cells = re.split(r"\s{2,}", text)
+            if len(cells) == 6 and cells[0].isdecimal():
+                yield {
+                    "Device": device,
+                    "Kernel": kernel,
+                    "Invocations": cells[0],
+                    "Metric Name": cells[1],
+                    "Avg": cells[5],
+                }
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows as the neutral tables want them."""
+    texts = {"name", "kind", "copy_kind"}
+    names = dict.fromkeys(["start_ns", "end_ns", *(name for row in rows for name in row)])
+    if not any("name" in row for row in rows):
+        names = dict.fromkeys(["name", "kind", *names])
+    columns = {n: pa.array([row.get(n) for row in rows], pa.string() if n in texts else pa.int64()) for n in names}
+    columns["name"] = columns["name"].dictionary_encode()
+    return pa.table(columns)

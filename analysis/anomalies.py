@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from ..profiling.errors import CurvescopeError
+from .causes import Attribution, attribute
+from .causes.context import Recorded, cases
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, neighbours
 from .statistics import Estimate, holm
@@ -95,12 +97,14 @@ class Explanation:
         functional: what was split.
         value: its value and interval.
         parts: every term; idle and the observer effect last.
+        attribution: the causes of the parts; their amounts add up to the value too.
         also: labels of other findings that come from the same term at the same place.
     """
 
     functional: Functional
     value: Estimate
     parts: tuple[ExplainedPart, ...]
+    attribution: Attribution
     also: tuple[str, ...] = ()
 
 
@@ -113,12 +117,14 @@ class Diagnosis:
         findings: every excess, then every curvature.
         explanations: one per anomaly, the largest first; empty where nothing was profiled.
         terms: the terms by batch size; null where nothing was profiled.
+        parts: the kernels of the profiled steps that they come from.
     """
 
     curve: Curve
     findings: tuple[Finding, ...]
     explanations: tuple[Explanation, ...]
     terms: Terms | None
+    parts: pd.DataFrame
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:
@@ -159,8 +165,15 @@ def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
     return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
 
 
-def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFrame) -> Explanation:
-    """Split one functional into its terms.
+def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFrame, recorded: Recorded) -> Explanation:
+    """Split one functional into its terms, and those into causes.
+
+    Args:
+        functional: over batch sizes of the curve.
+        curve: the cost curve.
+        terms: of the same recording.
+        parts: of `terms.step_parts`.
+        recorded: what causes look at beside the kernels.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
@@ -178,7 +191,10 @@ def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFr
         ExplainedPart(share, *_kernels_of(share, kernels), p < LEVEL) for share, p in zip(shares, adjusted, strict=True)
     ]
     explained.sort(key=lambda e: (e.part.kind == OBSERVER, e.part.kind == IDLE, -abs(e.part.value.value)))
-    return Explanation(functional, curve.evaluate(functional), tuple(explained))
+    value = curve.evaluate(functional)
+    weighed = cases(functional, [e.part for e in explained], parts, recorded)
+    labelled = ((e.label, case) for e, case in zip(explained, weighed, strict=True))
+    return Explanation(functional, value, tuple(explained), attribute(functional, value, labelled))
 
 
 def _kernels_of(
@@ -190,7 +206,13 @@ def _kernels_of(
     return before, after
 
 
-def diagnose(steps: pd.DataFrame, kernels: pd.DataFrame, axis: str = "log2", statistic: str = "median") -> Diagnosis:
+def diagnose(
+    steps: pd.DataFrame,
+    kernels: pd.DataFrame,
+    axis: str = "log2",
+    statistic: str = "median",
+    recorded: Recorded | None = None,
+) -> Diagnosis:
     """Find and explain the anomalies of a recording.
 
     Args:
@@ -198,20 +220,22 @@ def diagnose(steps: pd.DataFrame, kernels: pd.DataFrame, axis: str = "log2", sta
         kernels: its `kernels` table; without profiled steps anomalies are found, not split.
         axis: of the curvatures shown: log2 or linear.
         statistic: of T(b): median or mean.
+        recorded: what causes look at beside the kernels; without it they have the steps only.
     """
     curve = cost_curve(steps, statistic)
     findings = find(curve, axis)
     parts = step_parts(kernels, steps)
+    recorded = recorded or Recorded(steps)
     if parts.empty:
-        return Diagnosis(curve, findings, (), None)
+        return Diagnosis(curve, findings, (), None, parts)
     terms = estimate_terms(parts)
     anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
     explanations = [
-        explain(f.tested, curve, terms, parts)
+        explain(f.tested, curve, terms, parts, recorded)
         for f in anomalies
         if {batch for batch, _ in f.tested.coefficients} <= set(terms.batches)
     ]
-    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms)
+    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, parts)
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
@@ -223,9 +247,7 @@ def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
             kept.append(explanation)
         else:
             place = kept.index(cause)
-            kept[place] = Explanation(
-                cause.functional, cause.value, cause.parts, (*cause.also, explanation.functional.label)
-            )
+            kept[place] = replace(cause, also=(*cause.also, explanation.functional.label))
     return kept
 
 

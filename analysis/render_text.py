@@ -19,7 +19,7 @@ from .statistics import Estimate
 from .terms import OBSERVER
 
 _SHOWN_PARTS = 8
-_SHOWN_EXPLANATIONS = 3
+SHOWN_EXPLANATIONS = 3
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -127,7 +127,7 @@ def _verdict(finding: Finding) -> Text:
 def render_explanations(explanations: Iterable[Explanation], everything: bool = False) -> RenderableType:
     """The terms that make each anomaly, the largest first; smaller ones in one line so that they add up."""
     listed = list(explanations)
-    shown = listed if everything else listed[:_SHOWN_EXPLANATIONS]
+    shown = listed if everything else listed[:SHOWN_EXPLANATIONS]
     blocks: list[RenderableType] = []
     for explanation in shown:
         blocks += [_explanation(explanation, everything), Text()]
@@ -155,12 +155,12 @@ def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
         rows.add_row(*_part(part, value.value))
     if rest := kernels[len(listed) :]:
         amount = sum(p.part.value.value for p in rest)
-        rows.add_row(f"{len(rest)} smaller terms", signed(amount), _share(amount, value.value), "", "")
+        rows.add_row(f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), "", "")
     for part in others:
         rows.add_row(*_part(part, value.value))
     total = math.fsum(p.part.value.value for p in explanation.parts)
     rows.add_section()
-    rows.add_row("total", signed(total), _share(total, value.value), "", "")
+    rows.add_row("total", signed(total), share(total, value.value), "", "")
     return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
 
 
@@ -170,13 +170,14 @@ def _part(part: ExplainedPart, whole: float) -> tuple[RenderableType, ...]:
     return (
         Text(part.label + (" *" if part.real else ""), style),
         Text(signed(value.value), style),
-        Text(_share(value.value, whole), style),
+        Text(share(value.value, whole), style),
         Text(interval(value), style),
         Text(_kernel_change(part), style),
     )
 
 
-def _share(value: float, whole: float) -> str:
+def share(value: float, whole: float) -> str:
+    """A part of a whole in percent; empty where the whole is 0."""
     return f"{value / whole:.0%}" if whole else ""
 
 
@@ -197,13 +198,13 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
         if row is None:
             if rest := groups[len(listed) :]:
                 amount = math.fsum(r.time_ms for r in rest)
-                rows.add_row(f"{len(rest)} smaller", number(amount), "", _share(amount, breakdown.time_ms), "", "", "")
+                rows.add_row(f"{len(rest)} smaller", number(amount), "", share(amount, breakdown.time_ms), "", "", "")
             continue
         rows.add_row(
             escape(row.label),
             number(row.time_ms),
             number(row.spread_ms, 2),
-            _share(row.time_ms, breakdown.time_ms),
+            share(row.time_ms, breakdown.time_ms),
             "" if row.calls is None else f"{row.calls:g}",
             "" if row.gflop_per_s is None else number(row.gflop_per_s, 3),
             "" if row.gb_per_s is None else number(row.gb_per_s, 3),
@@ -212,7 +213,7 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
         rows.add_row(OBSERVER, "unknown", "", "", "", "", "")
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
-    rows.add_row("step", number(total), "", _share(total, breakdown.time_ms), "", "", "")
+    rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "")
     timed = (
         "every step was profiled, so the step is the profiled one's own time and what profiling cost it is unknown"
         if breakdown.observer_ms is None

@@ -36,6 +36,12 @@ def device_work(kernels: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([kernels, rows], ignore_index=True) if len(kernels) else rows
 
 
+_PART_COLUMNS = (
+    *("layer", "phase", "op", "name", "source", "flops", "bytes_compulsory", "dram_bytes"),
+    *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes"),
+)
+
+
 def step_parts(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Every kernel of the profiled steps with its exclusive time, and one idle row per step.
 
@@ -44,28 +50,35 @@ def step_parts(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         steps: the `steps` table.
 
     Returns:
-        Columns batch, step, layer, phase, op, name, source, exclusive_ms, flops, bytes_compulsory. Per step,
-        exclusive_ms sums to the step's wall time.
+        Columns batch, step, exclusive_ms and, as in the schema, name, layer, phase, op, source, work and launch
+        geometry. Per step, exclusive_ms sums to the step's wall time.
     """
-    columns = ["layer", "phase", "op", "name", "source", "flops", "bytes_compulsory"]
-    by_step = dict(iter(kernels[kernels["duration_ns"].notna()].groupby("step"))) if len(kernels) else {}
-    pieces = []
-    for row in steps[steps["profiled"].astype(bool)].itertuples():
-        inside = by_step.get(row.step)
-        if inside is None:
-            inside = kernels.iloc[:0]
-        exclusive, idle = exclusive_ns(
-            inside["start_ns"].to_numpy(np.int64),
-            inside["duration_ns"].to_numpy(np.int64),
-            int(row.start_ns),
-            int(row.duration_ns),
-        )
-        piece = inside[columns].assign(exclusive_ms=exclusive / 1e6)
-        rest = pd.DataFrame({"name": [IDLE], "exclusive_ms": [idle / 1e6]})
-        pieces.append(pd.concat([piece, rest], ignore_index=True).assign(step=row.step, batch=row.batch))
-    if not pieces:
-        return pd.DataFrame(columns=["batch", "step", *columns, "exclusive_ms"])
-    return pd.concat(pieces, ignore_index=True)
+    profiled = steps[steps["profiled"].astype(bool)]
+    timed = np.flatnonzero((kernels["duration_ns"].notna() & kernels["step"].notna()).to_numpy(bool))
+    of_step = kernels["step"].iloc[timed].to_numpy(np.int64)
+    order = np.argsort(of_step, kind="stable")
+    timed, of_step = timed[order], of_step[order]
+    start = kernels["start_ns"].iloc[timed].to_numpy(np.int64)
+    duration = kernels["duration_ns"].iloc[timed].to_numpy(np.int64)
+    wanted = profiled["step"].to_numpy(np.int64)
+    first, last = np.searchsorted(of_step, wanted, "left"), np.searchsorted(of_step, wanted, "right")
+    rows, exclusive, idle = [], [], []
+    windows = zip(first, last, profiled["start_ns"], profiled["duration_ns"], strict=True)
+    for low, high, window_start, window in windows:
+        shares, rest = exclusive_ns(start[low:high], duration[low:high], int(window_start), int(window))
+        rows.append(timed[low:high])
+        exclusive.append(shares)
+        idle.append(rest)
+    counts, batch = last - first, profiled["batch"].reset_index(drop=True)
+    columns = [column for column in _PART_COLUMNS if column in kernels.columns]
+    parts = kernels[columns].iloc[np.concatenate(rows)] if rows else kernels[columns].iloc[:0]
+    parts = parts.assign(
+        exclusive_ms=np.concatenate(exclusive) / 1e6 if rows else np.zeros(0),
+        step=np.repeat(wanted, counts),
+        batch=batch.repeat(counts).array,
+    )
+    rest_rows = pd.DataFrame({"name": IDLE, "exclusive_ms": np.array(idle) / 1e6, "step": wanted, "batch": batch})
+    return pd.concat([parts, rest_rows], ignore_index=True) if rows else parts.reset_index(drop=True)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from .analysis import anomalies, functionals, render_series, render_text, series
-from .analysis.terms import step_parts
+from .analysis import anomalies, functionals, render_causes, render_series, render_text, series
+from .analysis.causes.context import Recorded
+from .analysis.hardware import hardware_of
+from .analysis.terms import device_work
 from .profiling.errors import CurvescopeError
 from .profiling.store import Recording, Status
 
@@ -35,15 +37,15 @@ def show_diagnosis(
         everything: every anomaly and every term.
         as_json: one JSON document on standard output.
     """
-    steps, kernels = recording.frame("steps"), recording.frame("kernels")
-    diagnosis = anomalies.diagnose(steps, kernels, axis, recording.statistic)
+    evidence = recorded(recording)
+    work = device_work(recording.frame("kernels"), recording.frame("memory"))
+    diagnosis = anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:
             raise CurvescopeError(f"{recording.path} has no profiled step: its curve can be tested, not split.")
         functional = _asked_for(diagnosis.curve.batches, axis, pair, at)
-        parts = step_parts(kernels, steps)
-        explanations = (anomalies.explain(functional, diagnosis.curve, diagnosis.terms, parts),)
+        explanations = (anomalies.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.parts, evidence),)
     if as_json:
         print(json.dumps(_document(recording, diagnosis, explanations), allow_nan=False))
         return
@@ -55,6 +57,10 @@ def show_diagnosis(
     console.print()
     if explanations:
         console.print(render_text.render_explanations(explanations, everything))
+        for explanation in explanations if everything else explanations[: render_text.SHOWN_EXPLANATIONS]:
+            console.print()
+            console.print(Text(f"Causes of {explanation.functional.label}", "bold"))
+            console.print(render_causes.render_causes(explanation.attribution, everything))
     for name, lost in recording.meta.get("lost", {}).items():
         console.print(Text(f"Lost: {lost['count']} {name} ({lost['sentence']}).", "yellow"))
     if not recording.complete:
@@ -63,6 +69,16 @@ def show_diagnosis(
     example = explanations[0].functional.at if explanations else diagnosis.curve.batches[-1]
     console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
     console.print(Text(f"  curvescope explain {recording.path} --all"))
+
+
+def recorded(recording: Recording) -> Recorded:
+    """What causes look at, of a recording."""
+    return Recorded(
+        recording.frame("steps"),
+        recording.frame("launches"),
+        recording.frame("clocks"),
+        hardware_of(recording.meta),
+    )
 
 
 def show_table(
@@ -157,6 +173,7 @@ def _document(
         "anomalies": [
             {
                 **_plain(explanation),
+                "verdict": render_causes.verdict_sentence(explanation.attribution),
                 "parts": [{**_plain(part), "label": part.label} for part in explanation.parts],
             }
             for explanation in explanations

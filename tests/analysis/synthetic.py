@@ -29,11 +29,11 @@ def profiled_step(step, batch, repeat, kernels, idle_ms=1.0):
     """A profiled step whose kernels run one after the other.
 
     Args:
-        kernels: (layer, phase, name, time in ms) of each.
+        kernels: (layer, phase, name, time in ms[, further columns]) of each.
     """
     position, rows = step * 10**12, []
     start = position
-    for layer, phase, name, time_ms in kernels:
+    for layer, phase, name, time_ms, *further in kernels:
         duration = round(time_ms * 1e6)
         rows.append(
             {
@@ -47,6 +47,7 @@ def profiled_step(step, batch, repeat, kernels, idle_ms=1.0):
                 "source": "torch",
                 "flops": pd.NA,
                 "bytes_compulsory": pd.NA,
+                **(further[0] if further else {}),
             }
         )
         position += duration

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from curvescope.analysis.anomalies import Verdict, diagnose, explain, find
+from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.curve import cost_curve
 from curvescope.analysis.functionals import curvature, excess
 from curvescope.analysis.terms import IDLE, OBSERVER, estimate_terms, step_parts
@@ -105,8 +106,10 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
     parts = step_parts(pd.DataFrame(kernels, columns=[*columns, "bytes_compulsory"]), steps)
     curve, terms = cost_curve(steps), estimate_terms(parts)
     for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4), curvature(1, 2, 4, "linear")):
-        explanation = explain(functional, curve, terms, parts)
+        explanation = explain(functional, curve, terms, parts, Recorded(steps))
         total = math.fsum(part.part.value.value for part in explanation.parts)
+        caused = math.fsum(cause.amount for cause in explanation.attribution.causes)
+        assert caused == pytest.approx(total, rel=1e-12, abs=1e-12)
         size = sum(abs(weight) * 5 for _, weight in functional.coefficients)
         assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-9 * size)
         assert [p.part.kind for p in explanation.parts[-2:]] == [IDLE, OBSERVER]
@@ -120,7 +123,7 @@ def test_observer_effect_is_a_term_of_its_own():
     steps, kernels = sweep(lambda b: 10.0 * b - 1.0, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0)
     diagnosis = diagnose(steps, kernels)
     parts = step_parts(kernels, steps)
-    explanation = explain(excess(4, 8), diagnosis.curve, diagnosis.terms, parts)
+    explanation = explain(excess(4, 8), diagnosis.curve, diagnosis.terms, parts, Recorded(steps))
     shares = {part.label: part.part.value.value for part in explanation.parts}
     assert shares["conv1 forward"] == pytest.approx(0, abs=1e-9)
     assert shares[IDLE] == pytest.approx(1.0 - 2 * 1.0)
@@ -131,7 +134,7 @@ def test_a_batch_without_profiled_step_cannot_be_split():
     steps, kernels = sweep(lambda b: 10.0 * b, jump, np.random.default_rng(2), batches=(1, 2, 4))
     parts = step_parts(kernels, steps[~((steps["batch"] == 2) & steps["profiled"])])
     with pytest.raises(CurvescopeError, match="batch 2 has no profiled step"):
-        explain(excess(1, 2), cost_curve(steps), estimate_terms(parts), parts)
+        explain(excess(1, 2), cost_curve(steps), estimate_terms(parts), parts, Recorded(steps))
 
 
 def test_a_recording_without_timed_steps_has_no_curve():

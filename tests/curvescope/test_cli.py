@@ -85,6 +85,9 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace):
     assert explained["functional"]["coefficients"] == [[1, -4.0], [4, 1.0]]
     total = sum(part["part"]["value"]["value"] for part in explained["parts"])
     assert total == pytest.approx(explained["value"]["value"], rel=1e-9, abs=1e-9)
+    causes = explained["attribution"]["causes"]
+    assert sum(cause["amount"] for cause in causes) == pytest.approx(total, rel=1e-9, abs=1e-9)
+    assert explained["verdict"]
     labels = [part["label"] for part in explained["parts"]]
     assert "1.first forward" in labels
     assert "1.second backward" in labels
@@ -94,8 +97,9 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace):
 def test_explain_splits_a_curvature(recorded, workplace):
     done = curvescope("explain", "mine", "--at", "2", cwd=workplace)
     assert done.returncode == 0
-    assert "curvature at 2" in done.stdout
+    assert "Causes of curvature at 2" in done.stdout
     assert "100%" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])

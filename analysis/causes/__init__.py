@@ -1,0 +1,142 @@
+"""Why a term of an anomaly is there: competing causes, each scored on evidence in the recording.
+
+Every cause is a module with `CAUSE` and `weigh(case) -> Claim | None`. Of one term the best-scored claim takes what it
+accounts for, then the next, as long as something is left and the signs agree; the rest is *unexplained*, a cause with a
+size. So the amounts of all causes over all terms add up to the anomaly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..functionals import Functional
+from ..statistics import Estimate
+from . import (
+    algorithm_switch,
+    cache_capacity,
+    fixed_cost,
+    host_bound,
+    instability,
+    memory_pressure,
+    observer,
+    quantisation,
+    roof_change,
+    throttling,
+)
+from .case import Case, Claim, Evidence
+
+UNEXPLAINED = "unexplained"
+_MODULES = (
+    algorithm_switch,
+    quantisation,
+    memory_pressure,
+    host_bound,
+    cache_capacity,
+    roof_change,
+    throttling,
+    instability,
+    fixed_cost,
+    observer,
+)
+_WEIGH: tuple[Callable[[Case], Claim | None], ...] = tuple(module.weigh for module in _MODULES)
+CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
+# A claim under this share of its term is not worth a line; what it would take stays unexplained.
+_LEAST_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class TermCause:
+    """What one cause takes of one term.
+
+    Attributes:
+        label: of the term.
+        amount: of it, in the functional's unit.
+        claim: what it rests on; null for unexplained.
+        rivals: claims of other causes on the same term, the best first, whatever they took.
+    """
+
+    label: str
+    amount: float
+    claim: Claim | None
+    rivals: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class CauseTotal:
+    """One cause over all terms, the largest term first."""
+
+    cause: str
+    amount: float
+    terms: tuple[TermCause, ...]
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The causes of one anomaly; their amounts add up to it.
+
+    Attributes:
+        functional: what they explain.
+        value: its value, in its unit.
+        noise: whether the whole is less than its own noise.
+        causes: the largest first.
+    """
+
+    functional: Functional
+    value: float
+    noise: bool
+    causes: tuple[CauseTotal, ...]
+
+    @property
+    def verdict(self) -> CauseTotal | None:
+        """The cause that accounts for most of the anomaly in its own direction; null for an anomaly of 0.
+
+        Of what is less than its own noise the cause is instability, whatever its parts are.
+        """
+        if self.noise:
+            unstable = (c for c in self.causes if c.cause == instability.CAUSE)
+            return next(unstable, CauseTotal(instability.CAUSE, 0.0, ()))
+        agreeing = [c for c in self.causes if c.amount * self.value > 0]
+        return max(agreeing, key=lambda c: abs(c.amount), default=None)
+
+
+def attribute(functional: Functional, value: Estimate, cases: Iterable[tuple[str, Case]]) -> Attribution:
+    """Give every term of an anomaly to its causes.
+
+    Args:
+        functional: the anomaly.
+        value: its value and interval.
+        cases: every term with its label; their values add up to `value`.
+    """
+    taken: dict[str, list[TermCause]] = {}
+    for label, case in cases:
+        for cause, share in share_out(label, case):
+            taken.setdefault(cause, []).append(share)
+    totals = [
+        CauseTotal(cause, math.fsum(s.amount for s in shares), tuple(sorted(shares, key=lambda s: -abs(s.amount))))
+        for cause, shares in taken.items()
+    ]
+    noise = math.isfinite(value.low) and value.p >= instability.LEVEL
+    return Attribution(functional, value.value, noise, tuple(sorted(totals, key=lambda t: -abs(t.amount))))
+
+
+def share_out(label: str, case: Case) -> list[tuple[str, TermCause]]:
+    """The causes of one term, the best-scored first; their amounts add up to the term."""
+    value = case.part.value.value
+    claims = sorted(filter(None, (weigh(case) for weigh in _WEIGH)), key=lambda c: (-c.score, c.cause))
+    left, shares = value, []
+    for claim in claims:
+        amount = min(abs(left), abs(claim.amount)) if claim.amount * value > 0 and left * value > 0 else 0.0
+        if amount < _LEAST_SHARE * abs(value) or not amount:
+            continue
+        amount = math.copysign(amount, value)
+        rivals = tuple(rival for rival in claims if rival is not claim)
+        shares.append((claim.cause, TermCause(label, amount, claim, rivals)))
+        left -= amount
+    if left or not shares:
+        shares.append((UNEXPLAINED, TermCause(label, left, None, tuple(claims))))
+    return shares
+
+
+__all__ = ["CAUSES", "UNEXPLAINED", "Attribution", "Case", "CauseTotal", "Claim", "Evidence", "TermCause", "attribute"]

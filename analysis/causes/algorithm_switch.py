@@ -1,0 +1,50 @@
+"""Algorithm switch: the kernels of a layer and phase are others at the larger batch size.
+
+Amount: what the kernels contribute that run at one of the two sizes only: arithmetic on the recording, no model.
+"""
+
+from __future__ import annotations
+
+from ..kernel_names import ALGORITHMS, read_name
+from .case import Case, Claim, Evidence
+
+CAUSE = "algorithm switch"
+# A library's own helpers come and go; a switch holds at least this share of the term's time on one side.
+_LEAST_SHARE = 0.1
+_REFUTATION = "With the smaller batch's algorithm forced at both sizes the term keeps its value."
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim what kernels contribute that are not there at both sizes."""
+    common = set(case.common_names())
+    share = {batch: _switched_share(case, batch, common) for batch in (case.before, case.after)}
+    if case.part.kind != "kernels" or max(share.values()) < _LEAST_SHARE:
+        return None
+    if not case.at(case.before) or not case.at(case.after):
+        return None
+    main = [case.main_kernel(batch) for batch in (case.before, case.after)]
+    families = [read_name(name or "").family for name in main]
+    if main[0] == main[1]:
+        score = 0.5
+    elif families[0] != families[1] and set(families) <= ALGORITHMS:
+        score = 0.95
+    else:
+        score = 0.85
+    evidence = [
+        Evidence("kernel with the most time", main[0], main[1], "", "kernels.name"),
+        Evidence("its family", families[0], families[1], "", "kernels.name"),
+        Evidence(
+            "time of kernels that run at this size only",
+            share[case.before] * case.time_ms(case.before),
+            share[case.after] * case.time_ms(case.after),
+            "ms",
+            "kernels.duration_ns",
+        ),
+    ]
+    amount = sum(use.share for use in case.uses if use.name not in common)
+    return Claim(CAUSE, amount, score, tuple(evidence), _REFUTATION)
+
+
+def _switched_share(case: Case, batch: int, common: set[str]) -> float:
+    whole = case.time_ms(batch)
+    return sum(u.time_ms for u in case.at(batch) if u.name not in common) / whole if whole > 0 else 0.0

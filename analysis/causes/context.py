@@ -1,0 +1,170 @@
+"""From the tables of a recording to the cases that causes are weighed on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..functionals import Functional
+from ..hardware import Hardware
+from ..terms import IDLE, Part, central_steps
+from .case import BatchFacts, Case, HostCalls, Use
+
+# Runtime and driver calls by what they make the host do; the first that matches.
+_HOST_KINDS = (
+    ("allocation", re.compile(r"^cu(da)?(Malloc|Free|Mem(Alloc|Free)|HostAlloc|MallocHost|FreeHost)(?!.*Async)")),
+    ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
+    ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
+    ("launch", re.compile(r"^cu(da)?(Launch|GraphLaunch)")),
+)
+_GEOMETRY = {"blocks": ("grid_x", "grid_y", "grid_z"), "threads": ("block_x", "block_y", "block_z")}
+_SIZES = ("registers_per_thread", "shared_memory_bytes")
+_WORK = ("flops", "bytes_compulsory", "dram_bytes")
+_TERM = ["layer", "phase", "kind"]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What causes look at beside the kernels.
+
+    Attributes:
+        steps: the `steps` table.
+        launches: the `launches` table; null where there is none.
+        clocks: the `clocks` table; likewise.
+        hardware: limits of the device.
+    """
+
+    steps: pd.DataFrame
+    launches: pd.DataFrame | None = None
+    clocks: pd.DataFrame | None = None
+    hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
+
+
+def cases(functional: Functional, parts_of: Sequence[Part], parts: pd.DataFrame, recorded: Recorded) -> Iterator[Case]:
+    """One case per term of the functional, in the terms' order.
+
+    Args:
+        functional: the anomaly.
+        parts_of: its terms.
+        parts: of `terms.step_parts`.
+        recorded: what else there is.
+    """
+    batches = [batch for batch, _ in functional.coefficients]
+    after = functional.to or max(batches)
+    used = {batch: central_steps(parts[parts["batch"] == batch]) for batch in batches}
+    rows = parts[parts["step"].isin([step for steps in used.values() for step in steps])]
+    uses = _uses(rows, functional, used)
+    facts = {batch: _facts(batch, used[batch], rows, recorded) for batch in batches}
+    for part in parts_of:
+        own = tuple(uses.get((part.layer, part.phase, part.kind), ()))
+        yield Case(functional, part, functional.at, after, own, facts, recorded.hardware)
+
+
+def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[int]]) -> dict[Any, list[Use]]:
+    keys = [*_TERM, "batch", "name", *_GEOMETRY, *_SIZES]
+    table = rows.reindex(columns=[*rows.columns, *({*_SIZES, *_WORK} - set(rows.columns))])
+    table = table.assign(
+        kind=np.where(table["name"] == IDLE, IDLE, "kernels"),
+        **{name: _product(table, columns) for name, columns in _GEOMETRY.items()},
+    )
+    for column in (*_SIZES, *_WORK):
+        table[column] = table[column].astype("Float64").astype("float64")
+    grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
+    sums = grouped["exclusive_ms"].agg(["sum", "count"])
+    sums[list(_WORK)] = grouped[list(_WORK)].sum(min_count=1)
+    coefficients = dict(functional.coefficients)
+    found: dict[Any, list[Use]] = {}
+    for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
+        layer, phase, kind, batch, name, *geometry = key
+        n, time_ms = len(used[int(batch)]), float(row[0]) / len(used[int(batch)])
+        use = Use(
+            int(batch),
+            str(name),
+            time_ms,
+            coefficients[int(batch)] * time_ms,
+            float(row[1]) / n,
+            *(None if pd.isna(value) else int(value) for value in geometry),
+            *(None if pd.isna(value) else float(value) / n for value in row[2:]),
+        )
+        found.setdefault((*(None if pd.isna(text) else str(text) for text in (layer, phase)), kind), []).append(use)
+    return found
+
+
+def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
+    """Product of three extents; not a number where one is null or missing."""
+    if not set(columns) <= set(rows.columns):
+        return np.full(len(rows), np.nan)
+    return rows[list(columns)].astype("Float64").astype("float64").prod(axis=1, skipna=False).to_numpy()
+
+
+def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) -> BatchFacts:
+    steps = recorded.steps
+    of_batch = steps[steps["batch"] == batch]
+    timed = of_batch[~of_batch["profiled"].astype(bool)]
+    mine = rows[rows["batch"] == batch]
+    idle = mine["name"] == IDLE
+    clock_hz, reasons = _clock(of_batch, recorded.clocks)
+    return BatchFacts(
+        timed["duration_ns"].to_numpy(np.float64) / 1e6,
+        float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
+        float(mine.loc[~idle, "exclusive_ms"].sum()) / len(used),
+        float((~idle).sum()) / len(used),
+        _host_calls(of_batch[of_batch["step"].isin(used)], recorded.launches),
+        _largest(of_batch, "peak_memory_bytes"),
+        _largest(of_batch, "allocator_retries"),
+        clock_hz,
+        reasons,
+    )
+
+
+def _largest(rows: pd.DataFrame, column: str) -> float | None:
+    known = rows[column].dropna() if column in rows else pd.Series(dtype=float)
+    return None if known.empty else float(known.max())
+
+
+def _host_calls(steps: pd.DataFrame, launches: pd.DataFrame | None) -> dict[str, HostCalls]:
+    """Calls of each kind inside the windows of the steps, per step; a kind that none of them made is 0."""
+    if launches is None or launches.empty or steps.empty:
+        return {}
+    timed = launches[launches["duration_ns"].notna() & launches["start_ns"].notna()]
+    start = timed["start_ns"].to_numpy(np.int64)
+    inside = np.zeros(len(timed), dtype=bool)
+    for row in steps.itertuples():
+        inside |= (start >= int(row.start_ns)) & (start < int(row.start_ns) + int(row.duration_ns))
+    calls = timed[inside]
+    if calls.empty:
+        return {}
+    kinds = {
+        name: next((kind for kind, pattern in _HOST_KINDS if pattern.match(name)), None) for name in set(calls["name"])
+    }
+    kind = calls["name"].map(kinds)
+    time_ms = calls["duration_ns"].astype("float64") / 1e6
+    return {
+        wanted: HostCalls(float((kind == wanted).sum()) / len(steps), float(time_ms[kind == wanted].sum()) / len(steps))
+        for wanted, _ in _HOST_KINDS
+    }
+
+
+def _host_kind(name: str) -> str | None:
+    return next((kind for kind, pattern in _HOST_KINDS if pattern.match(name)), None)
+
+
+def _clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:
+    """Mean SM clock and throttle reasons of the samples taken during visits of the batch size."""
+    if clocks is None or clocks.empty or steps["start_ns"].isna().any():
+        return None, frozenset()
+    taken = clocks["start_ns"].to_numpy(np.int64)
+    inside = np.zeros(len(taken), dtype=bool)
+    for _, visit in steps.groupby("repeat"):
+        starts = visit["start_ns"].to_numpy(np.int64)
+        ends = starts + visit["duration_ns"].to_numpy(np.int64)
+        inside |= (taken >= starts.min()) & (taken <= ends.max())
+    samples = clocks[inside]
+    hertz = samples["sm_clock_hz"].dropna()
+    reasons = {r for text in samples["throttle_reasons"].dropna() for r in str(text).split("|") if r}
+    return (None if hertz.empty else float(hertz.mean())), frozenset(reasons)

@@ -1,0 +1,30 @@
+"""Fixed cost shared: time that does not grow with the batch makes an excess negative, which is no fault.
+
+Amount: all of a negative part of an excess whose kernels are the same at both sizes. The fixed time that this means,
+excess/(1 - k), has to fit into the smaller size's own time.
+"""
+
+from __future__ import annotations
+
+from .case import Case, Claim, Evidence, seen
+
+CAUSE = "fixed cost shared"
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim negative parts of an excess."""
+    value = case.part.value.value
+    if case.functional.kind != "excess" or value >= 0 or case.part.kind == "observer effect":
+        return None
+    times = [
+        case.facts[batch].idle_ms if case.part.kind == "idle" else case.time_ms(batch)
+        for batch in (case.before, case.after)
+    ]
+    fixed_ms = -value / (case.factor - 1)
+    if fixed_ms > times[0] * 1.05:
+        return None
+    evidence = (
+        seen("time per step", times, "ms", "kernels.duration_ns"),
+        Evidence("of it fixed, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"),
+    )
+    return Claim(CAUSE, value, 0.55, evidence, "At further batch sizes the term does not stay on a straight line.")

@@ -1,0 +1,53 @@
+"""Launch- or host-bound: the device waits for the host, between kernels, in synchronous copies, or for input.
+
+Amount: the idle term, or the term of host-to-device copies. Memory pressure takes its part of idle first.
+"""
+
+from __future__ import annotations
+
+from .case import BatchFacts, Case, Claim, Evidence, seen
+
+CAUSE = "launch- or host-bound"
+_COPY = "copy host_to_device"
+# Idle under this share of the step is no cause of anything.
+_LEAST_IDLE = 0.02
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim idle time, or input copies."""
+    if case.part.kind == "idle":
+        return _idle(case)
+    copies = [use for use in case.uses if use.name == _COPY]
+    if not copies:
+        return None
+    times = [case.time_ms(batch, _COPY) for batch in (case.before, case.after)]
+    evidence = (seen("copies from host to device per step", times, "ms", "memory.duration_ns"),)
+    refutation = "With the input already on the device the copies' time stays in the step."
+    return Claim(CAUSE, sum(use.share for use in copies), 0.85, evidence, refutation)
+
+
+def _idle(case: Case) -> Claim | None:
+    before, after = case.facts[case.before], case.facts[case.after]
+    shares = [
+        facts.idle_ms / (facts.idle_ms + facts.kernel_ms) if facts.idle_ms > 0 else 0.0 for facts in (before, after)
+    ]
+    if max(shares) < _LEAST_IDLE:
+        return None
+    evidence = [
+        Evidence("idle per step", before.idle_ms, after.idle_ms, "ms", "kernels.start_ns, steps.duration_ns"),
+        seen("of the profiled step", shares, "1", "the same"),
+        Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
+        seen("mean time of a kernel", map(_mean_kernel_us, (before, after)), "µs", "kernels.duration_ns"),
+    ]
+    for kind in ("synchronous copy", "synchronisation", "launch"):
+        low, high = before.host.get(kind), after.host.get(kind)
+        if high is not None:
+            spent = (low.time_ms if low else 0.0, high.time_ms)
+            evidence.append(seen(f"{kind} calls per step", spent, "ms", "launches.duration_ns"))
+    refutation = "With the step replayed as one graph, or its input ready beforehand, idle stays as long."
+    amount = sum(use.share for use in case.uses)
+    return Claim(CAUSE, amount, 0.6, tuple(evidence), refutation)
+
+
+def _mean_kernel_us(facts: BatchFacts) -> float | None:
+    return 1e3 * facts.kernel_ms / facts.kernel_calls if facts.kernel_calls else None

@@ -1,0 +1,38 @@
+"""Throttling: the clock was lower while the larger batch was measured.
+
+Amount: the time at the larger size beyond what the smaller size's clock would have needed, were all of it bound to the
+clock: an upper bound for kernels that wait for memory.
+"""
+
+from __future__ import annotations
+
+from .case import Case, Claim, Evidence
+
+CAUSE = "throttling"
+# Clocks are sampled coarsely and breathe; less than that is no change.
+_FALLEN = 0.97
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim the time that a lower clock accounts for."""
+    before, after = case.facts[case.before], case.facts[case.after]
+    if case.part.kind != "kernels" or not before.sm_clock_hz or not after.sm_clock_hz:
+        return None
+    ratio = after.sm_clock_hz / before.sm_clock_hz
+    if ratio > _FALLEN:
+        return None
+    reasons = after.throttle_reasons - before.throttle_reasons
+    evidence = [Evidence("SM clock", before.sm_clock_hz / 1e6, after.sm_clock_hz / 1e6, "MHz", "clocks.sm_clock_hz")]
+    if reasons:
+        evidence.append(
+            Evidence(
+                "throttle reasons",
+                ", ".join(sorted(before.throttle_reasons)) or "none",
+                ", ".join(sorted(after.throttle_reasons)),
+                "",
+                "clocks.throttle_reasons",
+            )
+        )
+    amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
+    score = 0.93 if reasons else 0.82
+    return Claim(CAUSE, amount, score, tuple(evidence), "At locked clocks the excess is as large.")

@@ -1,0 +1,193 @@
+"""What a recording's device can do: limits for causes and the roofline, each with where it is from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..profiling.devices import Device, devices
+
+PEAK = "peak"  # of a datasheet
+CEILING = "ceiling"  # measured on the device itself
+
+# Threads, blocks and shared memory of one SM by compute capability.
+# Source: NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+_THREADS_PER_SM = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
+_BLOCKS_PER_SM = {"3": 16, "7.5": 16, "8.6": 16, "8.9": 24, "12": 24}
+_SHARED_BYTES_PER_SM = {
+    "3.5": 49_152,
+    "3.7": 114_688,
+    "5.0": 65_536,
+    "5.2": 98_304,
+    "6.0": 65_536,
+    "6.1": 98_304,
+    "7.0": 98_304,
+    "7.5": 65_536,
+    "8.0": 167_936,
+    "8.6": 102_400,
+    "8.9": 102_400,
+    "9.0": 233_472,
+}
+_WARP = 32
+# Registers are given to a warp in pieces of 256, from 3.0 on; same source.
+_REGISTER_GRAIN = 256
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One limit of the roofline: bytes per second of a memory level, or FLOP per second.
+
+    Attributes:
+        level: L1, L2, DRAM, or compute.
+        per_s: in B/s or FLOP/s.
+        kind: ceiling (measured) or peak (datasheet).
+        source: where the number is from.
+    """
+
+    level: str
+    per_s: float
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Limits of a device; null where neither the recording nor the table of GPUs tells.
+
+    Attributes:
+        name: as the recording gives it.
+        kind: cpu or cuda; null where the recording does not tell.
+        compute_capability: as in 6.1.
+        sm_count: streaming multiprocessors.
+        registers_per_sm: 32-bit registers of one SM.
+        cache_bytes: L2 of a GPU, last level cache of a CPU.
+        memory_bytes: DRAM of the device.
+        roofs: ceilings where they were measured, else peaks.
+    """
+
+    name: str | None
+    kind: str | None
+    compute_capability: str | None = None
+    sm_count: int | None = None
+    registers_per_sm: int | None = None
+    cache_bytes: int | None = None
+    memory_bytes: int | None = None
+    roofs: tuple[Roof, ...] = field(default=())
+
+    def roof(self, level: str) -> Roof | None:
+        """The limit of one level: the measured one if there is one."""
+        found = [roof for roof in self.roofs if roof.level == level]
+        return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
+
+    @property
+    def ridge_flops_per_byte(self) -> float | None:
+        """Arithmetic intensity at which DRAM and compute limit alike; null where one is not known."""
+        compute, dram = self.roof("compute"), self.roof("DRAM")
+        return compute.per_s / dram.per_s if compute and dram else None
+
+    def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
+        """Blocks of a kernel that fit one SM at once; null where a limit of the device is not known."""
+        capability = self.compute_capability
+        if capability is None or self.registers_per_sm is None or threads < 1:
+            return None
+        shared_per_sm = _SHARED_BYTES_PER_SM.get(capability)
+        if shared_per_sm is None:
+            return None
+        warps = -(-threads // _WARP)
+        most_threads = _THREADS_PER_SM.get(capability, 2048)
+        most_blocks = _BLOCKS_PER_SM.get(capability, _BLOCKS_PER_SM.get(capability.split(".")[0], 32))
+        registers_per_warp = -(-registers_per_thread * _WARP // _REGISTER_GRAIN) * _REGISTER_GRAIN
+        limits = [most_blocks, most_threads // (warps * _WARP)]
+        if registers_per_warp:
+            limits.append(self.registers_per_sm // registers_per_warp // warps)
+        if shared_memory_bytes:
+            limits.append(shared_per_sm // shared_memory_bytes)
+        return min(limits) or None
+
+
+def hardware_of(meta: Mapping[str, Any]) -> Hardware:
+    """The limits of a recording's device.
+
+    Args:
+        meta: its `recording.json`. `device` names it; `ceilings`, where the microbenchmarks measured them, holds
+            `flops_per_s`, `dram_bytes_per_s`, `l2_bytes_per_s`, `l1_bytes_per_s`.
+    """
+    facts, host = meta.get("device") or {}, meta.get("host") or {}
+    name, kind = facts.get("name"), facts.get("kind")
+    roofs = _measured(meta.get("ceilings") or {})
+    if kind == "cpu":
+        return Hardware(name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs)
+    known = match_device(name, facts.get("compute_capability"))
+    if known is None:
+        return Hardware(
+            name,
+            kind,
+            facts.get("compute_capability"),
+            sm_count=facts.get("sm_count"),
+            memory_bytes=facts.get("memory_bytes"),
+            roofs=roofs,
+        )
+    peak = known.peak_flops_per_s()
+    clock = f"{known.running_clock} clock {known.clock_hz / 1e6:.0f} MHz" if peak else ""
+    dram = known.facts.get("memory_bytes_per_s")
+    if peak is not None:
+        roofs += (Roof("compute", peak, PEAK, f"fp32, lanes and SMs of {known.name} at its {clock}"),)
+    if dram is not None:
+        roofs += (Roof("DRAM", dram.value, PEAK, dram.source),)
+    return Hardware(
+        name,
+        kind or "cuda",
+        known.compute_capability,
+        sm_count=facts.get("sm_count") or known.sm_count,
+        registers_per_sm=_whole(known, "registers_per_sm"),
+        cache_bytes=_whole(known, "l2_bytes"),
+        memory_bytes=facts.get("memory_bytes") or _whole(known, "memory_bytes"),
+        roofs=roofs,
+    )
+
+
+def _whole(device: Device, fact: str) -> int | None:
+    return int(device.facts[fact].value) if fact in device.facts else None
+
+
+# What a driver calls a card where its words alone fit two.
+_DRIVER_NAMES = {"geforce gtx titan x": "titanx_maxwell"}
+# Words of names that do not tell one GPU from another. Form factors do: they have clocks of their own.
+_ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "hbm2", "hbm3"}
+
+
+def match_device(name: str | None, compute_capability: str | None = None) -> Device | None:
+    """The GPU of the table that a driver's name means, as in `Tesla V100-SXM2-16GB`; null where none or several do."""
+    if not name:
+        return None
+    words, exact = _words(name), _DRIVER_NAMES.get(name.lower())
+    ranked = []
+    for device in devices():
+        if compute_capability is None or device.compute_capability == compute_capability:
+            names = [_words(n) for n in (device.name, device.key, *device.aliases)]
+            fits = max((len(n) for n in names if n and n <= words), default=0)
+            ranked.append((100 if device.key == exact else fits, device))
+    ranked.sort(key=lambda pair: -pair[0])
+    if not ranked or not ranked[0][0] or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
+        return None
+    return ranked[0][1]
+
+
+def _words(name: str) -> set[str]:
+    plain = re.sub(r"\(one of.*?\)", " ", name.lower())
+    return {w for w in re.split(r"[^a-z0-9]+", plain) if w not in _ORDINARY and not re.fullmatch(r"(\d+gb)?", w)}
+
+
+def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
+    levels = {
+        "compute": "flops_per_s",
+        "DRAM": "dram_bytes_per_s",
+        "L2": "l2_bytes_per_s",
+        "L1": "l1_bytes_per_s",
+    }
+    source = "microbenchmarks on this device, stored beside the recording"
+    return tuple(
+        Roof(level, float(ceilings[key]), CEILING, source) for level, key in levels.items() if ceilings.get(key)
+    )

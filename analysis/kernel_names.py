@@ -1,0 +1,176 @@
+"""Kernel names as their libraries write them, by family: the table, and what else a name tells (library, tile).
+
+A family is an algorithm or a kind of work; a change of family between two batch sizes is an algorithm switch. Sources
+name where the example was seen: a profile, or the library that writes it. Names do not tell cuDNN's tiled FFT from its
+whole-image one (both launch `fft2d_*` kernels), nor a GEMM inside a non-fused Winograd or FFT convolution from any
+other: those stay GEMM, complex GEMMs count as FFT.
+"""
+
+# ruff: noqa: E501 - a table is read by its lines
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+UNKNOWN = "unknown"
+
+IMPLICIT_GEMM = "implicit GEMM"
+PRECOMPUTED_GEMM = "precomputed implicit GEMM"
+EXPLICIT_GEMM = "explicit GEMM"
+WINOGRAD = "Winograd, fused"
+WINOGRAD_NONFUSED = "Winograd, not fused"
+FFT = "FFT"
+DIRECT = "direct"
+DEPTHWISE = "depthwise"
+GEMM = "GEMM"
+GEMV = "GEMV"
+RECURRENT = "recurrent"
+ATTENTION = "attention"
+NORMALISATION = "normalisation"
+POOLING = "pooling"
+SOFTMAX = "softmax and loss"
+REDUCTION = "reduction"
+ELEMENTWISE = "elementwise"
+LAYOUT = "copy and layout"
+INDEXING = "indexing"
+HELPER = "helper"
+OPTIMIZER = "optimizer"
+COMMUNICATION = "communication"
+SORT = "sort and scan"
+
+# Families that are ways to do one piece of work.
+ALGORITHMS = frozenset(
+    {IMPLICIT_GEMM, PRECOMPUTED_GEMM, EXPLICIT_GEMM, WINOGRAD, WINOGRAD_NONFUSED, FFT, DIRECT, DEPTHWISE, GEMM, GEMV}
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Names that match `pattern` (case-insensitive, anywhere) are of `family`; the first rule that matches decides.
+
+    Attributes:
+        pattern: a regular expression.
+        family: what it is.
+        library: who writes such names; null where the prefix tells.
+        example: one such name, shortened.
+        source: where it was seen.
+    """
+
+    pattern: str
+    family: str
+    library: str | None
+    example: str
+    source: str
+
+
+_KINETO = "profile of ResNet-50 on V100 (pytorch/kineto)"
+_HTA = "profile of AlexNet on an Ampere GPU (facebookresearch/HolisticTraceAnalysis)"
+_NEUSIGHT = "torch 2.1 with cuDNN 8.9.2 on P100 and V100 (sitar-lab/NeuSight)"
+_CUTLASS = "CUTLASS, docs of its profiler: procedural names"
+_TORCH = "PyTorch, names of its own CUDA kernels"
+_INDUCTOR = "torch.compile, names of generated Triton kernels"
+_ONEDNN = "oneDNN verbose mode, recorded here: primitive, kind, implementation"
+_KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
+
+RULES: tuple[Rule, ...] = (
+    Rule(r"nccl|allreduce|all_reduce|allgather|reducescatter", COMMUNICATION, "NCCL", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "NCCL"),
+    Rule(r"flash_?(fwd|bwd|attn|attention)|fmha|attention|scaled_dot|efficient_attention", ATTENTION, None, "pytorch_flash::flash_fwd_kernel", _TORCH),
+    # oneDNN and MKL on the CPU. Implementation names come after the primitive and its kind.
+    Rule(r"^(convolution|deconvolution)\S* \S*(wino)", WINOGRAD, "oneDNN", "convolution.forward_inference jit_wino_4x3:avx512_core", _ONEDNN),
+    Rule(r"^(convolution|deconvolution)\S* \S*(dw|depthwise)", DEPTHWISE, "oneDNN", "convolution.forward_training jit_dw:avx512_core", _ONEDNN),
+    Rule(r"^(convolution|deconvolution)\S* \S*gemm:", EXPLICIT_GEMM, "oneDNN", "convolution.forward_training gemm:jit", _ONEDNN),
+    Rule(r"^(convolution|deconvolution)\S* \S*brg", IMPLICIT_GEMM, "oneDNN", "convolution.forward_training brgconv:avx512_core", _ONEDNN),
+    Rule(r"^(convolution|deconvolution)\S* ", DIRECT, "oneDNN", "convolution.backward_weights jit:avx512_core", _ONEDNN),
+    Rule(r"^(inner_product|matmul)\S* ", GEMM, "oneDNN", "matmul brg:avx512_core", _ONEDNN),
+    Rule(r"^(reorder|concat)\S* ", LAYOUT, "oneDNN", "reorder jit:blk", _ONEDNN),
+    Rule(r"^(pooling)\S* ", POOLING, "oneDNN", "pooling.forward_training jit:avx512_core", _ONEDNN),
+    Rule(r"^(batch|layer|group)_normalization\S* |^lrn\S* ", NORMALISATION, "oneDNN", "batch_normalization.forward_training bnorm_jit:avx512_core", _ONEDNN),
+    Rule(r"^(eltwise|binary|sum|prelu)\S* ", ELEMENTWISE, "oneDNN", "eltwise.forward_training jit:avx512_core", _ONEDNN),
+    Rule(r"^softmax\S* ", SOFTMAX, "oneDNN", "softmax.forward_inference jit:avx512_core", _ONEDNN),
+    Rule(r"^rnn\S* ", RECURRENT, "oneDNN", "rnn.forward_training brgemm:avx512_core", _ONEDNN),
+    Rule(r"^mkl [a-z_]*gemv", GEMV, "MKL", "mkl SGEMV(T)", "MKL verbose mode, recorded here"),
+    Rule(r"^mkl [a-z_]*gemm", GEMM, "MKL", "mkl SGEMM(N,T)", "MKL verbose mode, recorded here"),
+    # Convolutions, most specific first.
+    Rule(r"depthwise|dgrad2d_c1_k1|wgrad2d_c1_k1|conv2d_c1_k1|conv2d_grouped_direct|[dw]grad2d_grouped_direct", DEPTHWISE, None, "at::native::conv_depthwise2d_forward_kernel<3, float, int>", _TORCH),
+    Rule(r"winograd_?nonfused|winograd\w*(Forward|Wgrad|Dgrad)(Data|Filter|Output|Delta)\w*", WINOGRAD_NONFUSED, "cuDNN", "cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", _KINETO),
+    Rule(r"winograd", WINOGRAD, "cuDNN", "cudnn_infer_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", _NEUSIGHT),
+    Rule(r"fft[12]d_|gcgemm|cgemm|fft_?tiling|::fft|fft_(r2c|c2r)|transpose_readwrite_alignment|regular_fft|vector_fft", FFT, "cuDNN", "fft2d_r2c_32x32<float, false, 5u, true>", _HTA),
+    Rule(r"precomputed_convolve|convolve_precomputed", PRECOMPUTED_GEMM, "cuDNN", "precomputed_convolve_sgemm", _NEUSIGHT),
+    Rule(r"explicit_convolve|im2col|col2im|vol2col", EXPLICIT_GEMM, None, "explicit_convolve_sgemm<float, int, 512, 6, 8, 3, 3, 5, 0, false>", _NEUSIGHT),
+    Rule(r"implicit_convolve|implicit_convolveNd", IMPLICIT_GEMM, "cuDNN", "implicit_convolve_sgemm<float, float, 1024, 6, 7, 3, 3, 5, 1, false, true, true>", _KINETO),
+    Rule(r"dgrad_engine|dgrad_alg[01]|dgrad2d_alg1|wgrad_alg[013]|convolve_common_engine|wgrad_engine", IMPLICIT_GEMM, "cuDNN", "cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>", _KINETO),
+    Rule(r"xmma_(fprop|dgrad|wgrad|conv)|(fprop|dgrad|wgrad)_(optimized|analytic|few_channels|fixed_channels)|implicit_?gemm", PRECOMPUTED_GEMM, None, "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16", _HTA),
+    Rule(r"[shd]\d*cudnn_|_s\d+cudnn|_h\d+cudnn|scudnn|hcudnn|icudnn", PRECOMPUTED_GEMM, "cuDNN", "volta_scudnn_128x64_relu_interior_nn_v1", _KINETO),
+    Rule(r"conv2d_kernel|direct_conv|conv_direct|convolution_forward_kernel|slow_conv", DIRECT, None, "at::native::slow_conv2d_forward", _TORCH),
+    Rule(r"computeOffsets|computeBOffsets|computeWgrad\w*Offsets|compute_gemm_pointers|flip_filter|kern_precompute_indices", HELPER, "cuDNN", "cask_cudnn::computeOffsetsKernel(cask_cudnn::ComputeOffsetsParams)", _KINETO),
+    # Recurrent networks.
+    Rule(r"rnn_|lstm|gru_cell|elemwise_?lstm|LSTM_elementWise|GRU_elementWise|persist_RNN|RNN_blockPersist", RECURRENT, None, "LSTM_elementWise_fp<float, float, float>", _KEPLER),
+    # GEMM.
+    Rule(r"gemv|gemvx|gemvNSP|dot_kernel|reduce_1Block_kernel", GEMV, "cuBLAS", "gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>", "cuBLAS"),
+    Rule(r"splitK_?reduce|splitkreduce", REDUCTION, "cuBLAS", "splitKreduce_kernel<float, float, float, float>", _KINETO),
+    Rule(r"nvjet_", GEMM, "cuBLAS", "nvjet_sm100_tst_64x32_64x16_2x1_2cta_h_bz_TNT", "cuBLAS 12.8 and later, published profiles"),
+    Rule(r"cutlass\w*::Kernel\d?<|cutlass(_\d+|3x)?_|\bKernel2\b", GEMM, "CUTLASS", "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_f32_128x128x64_2x1x1_0_ntn_align8", _CUTLASS),
+    Rule(r"xmma_gemm|gemmSN|gemmk1|magma_\w*gemm|(^|[_ ])[shdzic]?gemm(_|Ex|\d|$)|[sh]\d*gemm|sgemm|hgemm|dgemm|addmm|::gemm|\bbmm\b", GEMM, None, "maxwell_sgemm_32x128_nn", _NEUSIGHT),
+    Rule(r"triton_(tem|mm|bmm)|^matmul_kernel", GEMM, "Triton", "triton_tem_fused_addmm_3", _INDUCTOR),
+    # Everything else.
+    Rule(r"triton_(red|per)_", REDUCTION, "Triton", "triton_red_fused_native_layer_norm_0", _INDUCTOR),
+    Rule(r"triton_(poi|for)_", ELEMENTWISE, "Triton", "triton_poi_fused_add_relu_1", _INDUCTOR),
+    Rule(r"multi_tensor_apply|fused_?adam|fused_?sgd|adam_|::lamb|ApplyAdam|ApplyMomentum|ApplyGradientDescent", OPTIMIZER, None, "at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<3>>", _TORCH),
+    Rule(r"bn_(fw|bw)|batch_?norm|layer_?norm|group_?norm|rms_?norm|instance_?norm|\blrn|lrnForward|normalization", NORMALISATION, None, "cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>", _KINETO),
+    Rule(r"pool", POOLING, None, "cudnn::detail::pooling_fw_4d_kernel<float, float, cudnn::detail::maxpooling_func<float>>", _KEPLER),
+    Rule(r"softmax|nll_loss|NLLCriterion|cross_entropy|SoftMax|mse_loss", SOFTMAX, None, "cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", _TORCH),
+    Rule(r"embedding|index|gather|scatter|take|masked|nonzero|one_hot|where", INDEXING, None, "at::native::indexSelectLargeIndex", _TORCH),
+    Rule(r"sort|radix|topk|scan|cumsum|unique", SORT, None, "at::native::radixSortKVInPlace", _TORCH),
+    Rule(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|transpose|permute|copy|Cat|tensorTransform|convertTensor|im2|scalePackedTensor|reorder|memcpy|memset|^set\b|fill|zero_?|contiguous|clone|pad", LAYOUT, None, "nchwToNhwcKernel<float, float, float, true, false, (cudnnKernelDataType_t)0>", _KINETO),
+    Rule(r"reduce|::sum|::mean|::max|::min|\bsum\b|\bmean\b|argm", REDUCTION, None, "at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", _TORCH),
+    Rule(r"elementwise|pointwise|epilogue::|activation|relu|threshold|sigmoid|tanh|gelu|dropout|bernoulli|OpTensor|add_?tensor|::(add|mul|div|sub)|aten::\w+_?$|EigenMetaKernel|distribution|bias", ELEMENTWISE, None, "at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", _KINETO),
+)  # fmt: skip
+
+_COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
+_TILE = (
+    re.compile(r"tilesize(\d+)x(\d+)"),
+    # A tile stands after the kind of kernel and before its layout: 128x64, or 128x128x64 with the depth.
+    re.compile(r"(?<![\dx])(16|32|48|64|80|96|112|128|160|192|224|256|320|384|512)x(8|16|32|48|64|80|96|128|160|192|256|512)(?!\d)"),
+)  # fmt: skip
+_LIBRARY = (
+    ("cuDNN", re.compile(r"cudnn|cask_cudnn|_5x_cudnn")),
+    ("CUTLASS", re.compile(r"cutlass")),
+    ("cuBLAS", re.compile(r"cublas|(kepler|maxwell|pascal|volta|turing|ampere|hopper)_\w*gemm|sgemm_sm\d|xmma_gemm|nvjet")),
+    ("Triton", re.compile(r"^triton_")),
+    ("PyTorch", re.compile(r"^(void )?at::|^aten::|at_cuda_detail|::native::|THC|cunn_")),
+    ("TensorFlow", re.compile(r"Eigen|tensorflow::")),
+    ("MKL", re.compile(r"^mkl ")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KernelName:
+    """What a name tells.
+
+    Attributes:
+        family: one of the families above, or unknown.
+        library: who wrote it; null where the name does not tell.
+        tile: rows and columns of the output that a block computes; null where the name does not tell.
+    """
+
+    family: str
+    library: str | None
+    tile: tuple[int, int] | None
+
+
+@lru_cache(maxsize=65_536)
+def read_name(name: str) -> KernelName:
+    """Family, library and tile of a kernel's name."""
+    rule = next((rule for pattern, rule in _COMPILED if pattern.search(name)), None)
+    family = rule.family if rule else UNKNOWN
+    library = rule.library if rule else None
+    library = library or next((who for who, pattern in _LIBRARY if pattern.search(name)), None)
+    tile = next((match for pattern in _TILE if (match := pattern.search(name))), None)
+    has_tile = tile is not None and family in ALGORITHMS
+    return KernelName(family, library, (int(tile[1]), int(tile[2])) if has_tile and tile else None)
+
+
+def family(name: str) -> str:
+    """The family of a kernel's name."""
+    return read_name(name).family

@@ -1,0 +1,330 @@
+"""CUDA C++ to cubins by NVRTC: no GPU and no CUDA toolkit needed, and nothing compiled twice.
+
+NVRTC 11.8 (package nvidia-cuda-nvrtc-cu11, installed by default on Linux x86-64) is the last that knows Kepler and the
+first that knows Hopper; a newer NVRTC, where there is one, goes on from there. Each architecture is compiled by the
+oldest NVRTC that knows it, so that the same source gives the same cubin on every machine.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import ctypes
+import hashlib
+import multiprocessing
+import os
+import re
+import signal
+import site
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..profiling.errors import BackendMissingError, CurvescopeError
+
+# What `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
+ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)
+SOURCE_FOLDER = Path(__file__).parent / "cuda"
+CACHE_VARIABLE = "CURVESCOPE_CACHE"
+# -v makes ptxas say into the log what it used and spilled; spills are told nowhere else.
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+
+# Each takes some 150 MB; there are about 70 cubins in all.
+_MOST_WORKERS = 8
+_GET_NVRTC = (
+    "NVRTC, NVIDIA's runtime compiler, is not here: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to Hopper, 23 MB; "
+    "Linux x86-64), or put the lib folder of a CUDA toolkit on LD_LIBRARY_PATH."
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A CUDA C++ source and the headers beside it, which are part of what it means.
+
+    Attributes:
+        name: file name without `.cu`.
+        text: the source.
+        headers: (file name, text) of every `.cuh` and `.h` in the same folder.
+    """
+
+    name: str
+    text: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A source for one architecture.
+
+    Attributes:
+        source: its name.
+        architecture: as in sm_80, 80.
+        cubin: the ELF file for the driver.
+        log: what NVRTC and ptxas said.
+        nvrtc: version of the compiler, as in 11.8.
+        from_cache: whether it had been compiled before.
+    """
+
+    source: str
+    architecture: int
+    cubin: bytes
+    log: str
+    nvrtc: str
+    from_cache: bool
+
+
+def own_sources() -> tuple[Source, ...]:
+    """The sources of kernels/cuda, by name."""
+    return tuple(read_source(path) for path in sorted(SOURCE_FOLDER.glob("*.cu")))
+
+
+def read_source(path: Path) -> Source:
+    """A source from a file.
+
+    Raises:
+        CurvescopeError: no such file, or not text.
+    """
+    try:
+        headers = sorted(p for p in path.parent.iterdir() if p.suffix in (".cuh", ".h"))
+        return Source(path.stem, path.read_text(), tuple((header.name, header.read_text()) for header in headers))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CurvescopeError(f"{path} cannot be read as CUDA C++: {error}.") from error
+
+
+def compile_source(source: Source, architecture: int) -> Compiled:
+    """The source as a cubin, from the cache where it has been compiled before.
+
+    Args:
+        source: CUDA C++ without includes other than its own headers.
+        architecture: as in sm_80, 80.
+
+    Raises:
+        BackendMissingError: no NVRTC here knows the architecture.
+        CurvescopeError: the source does not compile, or the cache folder cannot be written.
+    """
+    if kept := read_kept(source, architecture):
+        return kept
+    compiler = compiler_for(architecture)
+    cubin, log = compiler.compile(source, _options(architecture))
+    cubin_path, log_path = _kept_paths(source, architecture)
+    # The cubin last: where it is, its log is.
+    _write_whole(log_path, log.encode())
+    _write_whole(cubin_path, cubin)
+    return Compiled(source.name, architecture, cubin, log, compiler.version_text, False)
+
+
+def read_kept(source: Source, architecture: int) -> Compiled | None:
+    """What the cache has of this source, these options and this compiler; None: it is not there.
+
+    Raises:
+        BackendMissingError: no NVRTC here knows the architecture, so there is nothing to ask the cache for.
+    """
+    cubin_path, log_path = _kept_paths(source, architecture)
+    with contextlib.suppress(OSError):
+        cubin, log = cubin_path.read_bytes(), log_path.read_text()
+        return Compiled(source.name, architecture, cubin, log, compiler_for(architecture).version_text, True)
+    return None
+
+
+def compile_many(pairs: Sequence[tuple[Source, int]]) -> Iterator[Compiled]:
+    """Every (source, architecture) as a cubin, in the order in which they get done, on all cores.
+
+    Processes, because NVRTC lets one thread compile at a time. What is done is in the cache, also when interrupted.
+
+    Raises:
+        BackendMissingError: no NVRTC here knows one of the architectures.
+        CurvescopeError: as `compile_source`.
+    """
+    kept = [read_kept(source, architecture) for source, architecture in pairs]
+    yield from (compiled for compiled in kept if compiled)
+    missing = [pair for pair, compiled in zip(pairs, kept, strict=True) if not compiled]
+    missing.sort(key=lambda pair: -len(pair[0].text))  # the long ones first, so that all cores end together
+    workers = min(len(os.sched_getaffinity(0)), len(missing), _MOST_WORKERS)
+    if workers < 2:
+        yield from (compile_source(*pair) for pair in missing)
+        return
+    with concurrent.futures.ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)
+    ) as pool:
+        futures = [pool.submit(compile_source, *pair) for pair in missing]
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _options(architecture: int) -> tuple[str, ...]:
+    return (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
+
+
+def _kept_paths(source: Source, architecture: int) -> tuple[Path, Path]:
+    """Of the cubin and its log: by content of source and headers, options and version of the compiler."""
+    content = repr((source, _options(architecture), compiler_for(architecture).version_text))
+    stem = f"{source.name}-sm_{architecture}-{hashlib.sha256(content.encode()).hexdigest()[:32]}"
+    return cache_folder() / f"{stem}.cubin", cache_folder() / f"{stem}.log"
+
+
+def cache_folder() -> Path:
+    """Where cubins are kept: $CURVESCOPE_CACHE/cubins, or curvescope/cubins in the user's cache folder."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen).expanduser() / "cubins"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "curvescope" / "cubins"
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Under a name of its own first: another process may write the same file, and a killed one must leave no half."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+            try:
+                file.write(content)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise CurvescopeError(
+            f"Compiled kernels cannot be kept in {path.parent}: {error.strerror}. Set {CACHE_VARIABLE} to a folder "
+            "that can be written."
+        ) from error
+
+
+def parse_architectures(text: str) -> tuple[int, ...]:
+    """Architectures of a list as in `sm_35,sm_80` or `35,80`.
+
+    Raises:
+        CurvescopeError: not such a list.
+    """
+    found = [re.fullmatch(r"\s*(?:sm_)?(\d{2,3})\s*", part) for part in text.split(",")]
+    if not all(found):
+        raise CurvescopeError(f"{text}: architectures are written as in sm_35,sm_80.")
+    return tuple(dict.fromkeys(int(match[1]) for match in found if match))
+
+
+class Nvrtc:
+    """One NVRTC library, reached through ctypes.
+
+    Attributes:
+        path: of the library.
+        version: (major, minor).
+        architectures: those that it compiles for, as in sm_80, 80.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # NVRTC opens its builtins by name, which is found once the file beside it is loaded; newer wheels need that.
+        for builtins in path.parent.glob("libnvrtc-builtins.so*"):
+            ctypes.CDLL(str(builtins))
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        architectures = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", architectures)
+        self.version = (major.value, minor.value)
+        self.architectures = tuple(architectures)
+
+    @property
+    def version_text(self) -> str:
+        """As in 11.8."""
+        return f"{self.version[0]}.{self.version[1]}"
+
+    def compile(self, source: Source, options: tuple[str, ...]) -> tuple[bytes, str]:
+        """Cubin and log.
+
+        Raises:
+            CurvescopeError: the source does not compile; the compiler's words are in the message.
+        """
+        count = len(source.headers)
+        names = (ctypes.c_char_p * count)(*(name.encode() for name, _ in source.headers))
+        texts = (ctypes.c_char_p * count)(*(text.encode() for _, text in source.headers))
+        arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        program = ctypes.c_void_p()
+        title = f"{source.name}.cu".encode()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), source.text.encode(), title, count, texts, names)
+        try:
+            status = self._library.nvrtcCompileProgram(program, len(options), arguments)
+            log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
+            if status != 0:
+                raise CurvescopeError(f"{source.name}.cu does not compile with {' '.join(options)}:\n{log.strip()}")
+            return self._bytes("nvrtcGetCUBIN", program), log
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _bytes(self, getter: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"{getter}Size", program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._call(getter, program, buffer)
+        return buffer.raw
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status != 0:
+            text = self._library.nvrtcGetErrorString(status).decode()
+            raise CurvescopeError(f"{name} of {self.path} answered {text}.")
+
+
+def compiler_for(architecture: int) -> Nvrtc:
+    """The oldest NVRTC here that compiles for the architecture.
+
+    Raises:
+        BackendMissingError: there is none.
+    """
+    known: list[str] = []
+    for path in _library_paths():
+        compiler = _open(path)
+        if architecture in compiler.architectures:
+            return compiler
+        known.append(
+            f"NVRTC {compiler.version_text} knows sm_{compiler.architectures[0]} to sm_{compiler.architectures[-1]}"
+        )
+    if not known:
+        raise BackendMissingError(_GET_NVRTC)
+    raise BackendMissingError(
+        f"No NVRTC here compiles for sm_{architecture}: {'; '.join(known)}. Beyond sm_90: `pip install "
+        "nvidia-cuda-nvrtc-cu12`; for Kepler: `pip install nvidia-cuda-nvrtc-cu11`."
+    )
+
+
+@cache
+def _open(path: Path) -> Nvrtc:
+    return Nvrtc(path)
+
+
+def _library_paths() -> list[Path]:
+    """Every NVRTC of NVIDIA's wheels and of CUDA toolkits, oldest version first; one path per version."""
+    folders = [*_wheel_folders(), *_toolkit_folders()]
+    found: dict[tuple[int, ...], Path] = {}
+    for folder in folders:
+        for path in folder.glob("libnvrtc.so.*"):
+            numbers = tuple(int(part) for part in path.name.removeprefix("libnvrtc.so.").split(".") if part.isdigit())
+            # libnvrtc.so.11.8.89 is the file behind libnvrtc.so.11.2; either will do.
+            found.setdefault(numbers[:1], path)
+    return [found[numbers] for numbers in sorted(found)]
+
+
+def _wheel_folders() -> Iterator[Path]:
+    # nvidia/cuda_nvrtc/lib up to CUDA 12, nvidia/cu13/lib from then on.
+    for place in dict.fromkeys([*sys.path, *site.getsitepackages()]):
+        yield from sorted(Path(place or ".").glob("nvidia/*/lib"))
+
+
+def _toolkit_folders() -> Iterator[Path]:
+    for place in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if place:
+            yield Path(place)
+    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")):
+        if root:
+            yield Path(root) / "lib64"
+    yield from sorted(Path("/usr/local").glob("cuda*/lib64"))
+    yield Path("/usr/lib/x86_64-linux-gnu")

@@ -1,0 +1,192 @@
+"""What a cubin says of its kernels: registers, shared, local and constant memory, read from the ELF file itself.
+
+A cubin is an ELF64 file for machine 190. Each kernel `k` has sections `.text.k`, `.nv.shared.k`, `.nv.constant<bank>.k`
+and `.nv.info.k`; attributes stand there and, by symbol, in `.nv.info`. NVIDIA publishes no specification: the layout is
+that of `nvdisasm`'s listing, which names every attribute, and of `readelf`; every figure is tested against what ptxas
+says of the same kernel, for every architecture from sm_35 to sm_90, and sm_100 and sm_120 where a compiler is here.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..profiling.errors import CurvescopeError
+
+_EM_CUDA = 190
+_STT_FUNC = 2
+_STO_CUDA_ENTRY = 0x10
+# Attributes of .nv.info, by the names that nvdisasm prints.
+_EIATTR_MAX_THREADS = 0x05
+_EIATTR_FRAME_SIZE = 0x11
+_EIATTR_CBANK_PARAM_SIZE = 0x19
+_EIATTR_REGCOUNT = 0x2F
+# Their formats: no value, one byte, two bytes, or as many as the two bytes say, after the header of four.
+_EIFMT_HVAL = 0x03
+_EIFMT_SVAL = 0x04
+# From sm_90 on a kernel's shared section begins with the 1 KB that the system keeps of every block's shared memory
+# (CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0); sm_80 to sm_89 keep it too, but leave
+# it out of the section. ptxas does not count it, nor do we.
+_RESERVED_IN_SECTION_FROM = 90
+_RESERVED_SHARED_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What one kernel takes.
+
+    Attributes:
+        name: of the entry, as in the source if that says extern "C", else mangled.
+        registers_per_thread: allocated.
+        shared_bytes: static shared memory per block; what a launch adds is not in a cubin.
+        local_bytes: stack frame per thread in local memory: arrays indexed at run time, and spilled registers.
+        constant_bytes: bank to bytes; bank 0 holds the launch's parameters, after what the driver puts there.
+        parameter_bytes: of the kernel's arguments.
+        code_bytes: of instructions, with the padding at their end.
+        max_threads: largest block, where `__launch_bounds__` says so; None: the device's limit holds.
+    """
+
+    name: str
+    registers_per_thread: int
+    shared_bytes: int
+    local_bytes: int
+    constant_bytes: Mapping[int, int]
+    parameter_bytes: int
+    code_bytes: int
+    max_threads: int | None
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A cubin's kernels, by name, and what they share.
+
+    Attributes:
+        architecture: as in sm_80, 80.
+        kernels: in order of name.
+        constant_bytes: of the module's `__constant__` variables.
+    """
+
+    architecture: int
+    kernels: tuple[KernelResources, ...]
+    constant_bytes: int
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    index: int
+    size: int
+    content: bytes
+
+
+def read_cubin(data: bytes) -> Cubin:
+    """The kernels of a cubin.
+
+    Raises:
+        CurvescopeError: this is no cubin, or one of a layout that is not known.
+    """
+    try:
+        return _read(data)
+    except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
+        raise CurvescopeError("This is not a whole cubin: compile it again.") from error
+
+
+def _read(data: bytes) -> Cubin:
+    if data[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", data, 18)[0] != _EM_CUDA:
+        raise CurvescopeError("This is not a cubin: an ELF64 file for NVIDIA GPUs was expected.")
+    architecture = _architecture(data)
+    sections = {section.name: section for section in _sections(data)}
+    names = dict(_entries(sections))
+    by_symbol = _by_symbol(sections)
+    kernels = tuple(
+        _resources(name, by_symbol[symbol], sections, architecture)
+        for symbol, name in sorted(names.items(), key=lambda entry: entry[1])
+    )
+    shared = sections.get(".nv.constant3")
+    return Cubin(architecture, kernels, shared.size if shared else 0)
+
+
+def _architecture(data: bytes) -> int:
+    # Up to CUDA 12 (ABI version 7) the lowest byte of e_flags is the architecture, from CUDA 13 on (8) the second.
+    abi_version, (flags,) = data[8], struct.unpack_from("<I", data, 48)
+    if abi_version not in (7, 8):
+        raise CurvescopeError(f"Cubins of ABI version {abi_version} are not known; 7 and 8 are (CUDA 11 to 13).")
+    return int(flags >> (8 * (abi_version - 7)) & 0xFF)
+
+
+def _sections(data: bytes) -> Iterator[_Section]:
+    segments, table = struct.unpack_from("<QQ", data, 32)
+    segment_size, segment_count, _, count, names_index = struct.unpack_from("<HHHHH", data, 54)
+    if segments + segment_size * segment_count > len(data):  # they come last, so a file cut there lacks only them
+        raise IndexError
+    headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + 64 * index) for index in range(count)]
+    names_at = headers[names_index][4]
+    for index, (name, kind, _, _, offset, size, *_) in enumerate(headers):
+        in_file = 0 if kind == 8 else size  # SHT_NOBITS, as shared memory: a size, no content
+        if offset + in_file > len(data):
+            raise IndexError
+        yield _Section(_string(data, names_at + name), index, size, data[offset : offset + in_file])
+
+
+def _string(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode()
+
+
+def _entries(sections: Mapping[str, _Section]) -> Iterator[tuple[int, str]]:
+    """Symbol and name of each function that the host can launch."""
+    strings = sections[".strtab"].content
+    for symbol, fields in enumerate(struct.iter_unpack("<IBBHQQ", sections[".symtab"].content)):
+        name, info, other = fields[:3]
+        if info & 0xF == _STT_FUNC and other & _STO_CUDA_ENTRY:
+            yield symbol, _string(strings, name)
+
+
+def _attributes(section: _Section | None) -> Iterator[tuple[int, int, bytes]]:
+    """Attribute, its two bytes, and what follows them."""
+    content, at = section.content if section else b"", 0
+    while at < len(content):
+        form, attribute, value = struct.unpack_from("<BBH", content, at)
+        length = value if form == _EIFMT_SVAL else 0
+        yield attribute, value, content[at + 4 : at + 4 + length]
+        at += 4 + length
+
+
+def _by_symbol(sections: Mapping[str, _Section]) -> dict[int, dict[int, int]]:
+    """Symbol to attribute to value, of those that stand in the module's own `.nv.info`."""
+    found: dict[int, dict[int, int]] = {}
+    for attribute, _, payload in _attributes(sections.get(".nv.info")):
+        if attribute in (_EIATTR_REGCOUNT, _EIATTR_FRAME_SIZE):
+            symbol, value = struct.unpack("<II", payload)
+            found.setdefault(symbol, {})[attribute] = value
+    return found
+
+
+def _resources(
+    name: str, by_symbol: Mapping[int, int], sections: Mapping[str, _Section], architecture: int
+) -> KernelResources:
+    max_threads, parameter_bytes = None, 0
+    for attribute, value, payload in _attributes(sections.get(f".nv.info.{name}")):
+        if attribute == _EIATTR_MAX_THREADS:
+            x, y, z = struct.unpack("<III", payload)
+            max_threads = x * y * z
+        elif attribute == _EIATTR_CBANK_PARAM_SIZE:
+            parameter_bytes = value
+    shared = sections.get(f".nv.shared.{name}")
+    reserved = _RESERVED_SHARED_BYTES if shared and architecture >= _RESERVED_IN_SECTION_FROM else 0
+    banks = {
+        int(match[1]): section.size
+        for section in sections.values()
+        if (match := re.fullmatch(rf"\.nv\.constant(\d+)\.{re.escape(name)}", section.name))
+    }
+    return KernelResources(
+        name=name,
+        registers_per_thread=by_symbol[_EIATTR_REGCOUNT],
+        shared_bytes=shared.size - reserved if shared else 0,
+        local_bytes=by_symbol[_EIATTR_FRAME_SIZE],
+        constant_bytes=banks,
+        parameter_bytes=parameter_bytes,
+        code_bytes=sections[f".text.{name}"].size,
+        max_threads=max_threads,
+    )

@@ -1,0 +1,129 @@
+"""CUDA C++ to cubins with no GPU: what is kept, what is compiled again, and what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from curvescope.kernels import compile as nvrtc
+from curvescope.kernels.catalog import KERNELS
+from curvescope.kernels.cubin import read_cubin
+from curvescope.profiling.errors import BackendMissingError, CurvescopeError
+
+SMALL = nvrtc.Source(
+    "small",
+    '#include "step.h"\nextern "C" __global__ void small(int* a) { *a += STEP; }',
+    (("step.h", "#define STEP 1"),),
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path))
+    try:
+        nvrtc.compiler_for(35)
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+    return tmp_path / "cubins"
+
+
+def test_what_was_compiled_is_kept_by_content(cache):
+    first = nvrtc.compile_source(SMALL, 60)
+    again = nvrtc.compile_source(SMALL, 60)
+    assert (first.from_cache, again.from_cache) == (False, True)
+    assert dataclasses.replace(again, from_cache=False) == first
+    other_header = dataclasses.replace(SMALL, headers=(("step.h", "#define STEP 2"),))
+    other_text = dataclasses.replace(SMALL, text=SMALL.text.replace("+=", "-="))
+    for changed in (other_header, other_text):
+        assert not nvrtc.compile_source(changed, 60).from_cache
+    assert not nvrtc.compile_source(SMALL, 61).from_cache
+    assert len(list(cache.glob("*.cubin"))) == 4
+    assert {path.suffix for path in cache.iterdir()} == {".cubin", ".log"}
+
+
+def test_a_cubin_whose_write_was_cut_off_is_compiled_again(cache):
+    """The log is written first, so a kill between the two leaves a log alone."""
+    first = nvrtc.compile_source(SMALL, 60)
+    (kept,) = cache.glob("*.cubin")
+    kept.unlink()
+    assert nvrtc.compile_source(SMALL, 60) == first
+
+
+def test_the_same_source_gives_the_same_cubin(cache):
+    first = nvrtc.compile_source(SMALL, 80).cubin
+    for path in cache.iterdir():
+        path.unlink()
+    assert nvrtc.compile_source(SMALL, 80).cubin == first
+
+
+def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture_on():
+    sources = [source for source in nvrtc.own_sources() if source.name not in ("gemm", "convolution")]
+    pairs = [(source, architecture) for architecture in (35, 52, 60, 70, 75, 80, 90) for source in sources]
+    for compiled in nvrtc.compile_many(pairs):
+        found = {kernel.name: kernel.max_threads for kernel in read_cubin(compiled.cubin).kernels}
+        expected = {
+            kernel.name: kernel.block_threads
+            for kernel in KERNELS
+            if kernel.source == compiled.source and kernel.since <= compiled.architecture
+        }
+        assert found == expected
+
+
+def test_every_source_has_its_kernels_in_the_catalog():
+    assert {source.name for source in nvrtc.own_sources()} == {kernel.source for kernel in KERNELS}
+
+
+def test_many_are_compiled_in_processes_and_then_kept(monkeypatch):
+    monkeypatch.setattr(nvrtc.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    pairs = [(SMALL, architecture) for architecture in (35, 70, 90)]
+    first = list(nvrtc.compile_many(pairs))
+    assert {compiled.architecture for compiled in first} == {35, 70, 90}
+    assert not any(compiled.from_cache for compiled in first)
+    assert all(compiled.from_cache for compiled in nvrtc.compile_many(pairs))
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_in_a_source_is_told_in_the_compilers_words():
+    wrong = nvrtc.Source("wrong", "__global__ void wrong() { undeclared = 1; }")
+    with pytest.raises(
+        CurvescopeError, match=r'(?s)wrong\.cu does not compile with .*sm_75.*"undeclared" is undefined'
+    ):
+        nvrtc.compile_source(wrong, 75)
+
+
+def test_without_nvrtc_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_library_paths", list)
+    with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvrtc-cu11"):
+        nvrtc.compile_source(SMALL, 80)
+
+
+def test_an_architecture_that_no_nvrtc_here_knows_is_refused_with_what_they_know():
+    with pytest.raises(BackendMissingError, match=r"sm_20: NVRTC 11\.8 knows sm_35 to sm_90"):
+        nvrtc.compile_source(SMALL, 20)
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(CurvescopeError, match="Set CURVESCOPE_CACHE to a folder"):
+        nvrtc.compile_source(SMALL, 60)
+
+
+def test_architectures_are_read_as_people_write_them():
+    assert nvrtc.parse_architectures("sm_35, 80,sm_90,80") == (35, 80, 90)
+    for text in ("", "sm35", "80;90", "kepler"):
+        with pytest.raises(CurvescopeError, match="sm_35,sm_80"):
+            nvrtc.parse_architectures(text)
+
+
+def test_a_source_is_read_with_the_headers_beside_it(tmp_path):
+    (tmp_path / "mine.cu").write_text("extern int x;")
+    (tmp_path / "mine.cuh").write_text("// header")
+    assert nvrtc.read_source(tmp_path / "mine.cu") == nvrtc.Source(
+        "mine", "extern int x;", (("mine.cuh", "// header"),)
+    )
+    with pytest.raises(CurvescopeError, match="cannot be read"):
+        nvrtc.read_source(Path("nowhere") / "mine.cu")

@@ -1,0 +1,140 @@
+"""What is read from a cubin's ELF is what ptxas said when it made it, on every architecture."""
+
+from __future__ import annotations
+
+import pytest
+
+from curvescope.kernels import compile as nvrtc
+from curvescope.kernels.cubin import read_cubin
+from curvescope.kernels.ptxas_log import PtxasReport, read_ptxas_log
+from curvescope.profiling.errors import BackendMissingError, CurvescopeError
+
+# Every resource that is read, in amounts that no other has: shared memory of 1008 bytes, a local array of 320 that is
+# indexed at run time, a module constant of 64, launch bounds of 96 threads, 28 bytes of parameters, and a kernel that
+# cannot keep 128 numbers in the 64 registers that a block of 1024 threads leaves it.
+RESOURCES = """
+__constant__ float table[16];
+
+extern "C" __global__ void nothing() {}
+
+extern "C" __global__ __launch_bounds__(96) void much(float* a, const float* b, long long n, int m) {
+  __shared__ float shared[252];
+  shared[threadIdx.x] = b[threadIdx.x] * table[n & 15];
+  __syncthreads();
+  float local[80];
+  for (int i = 0; i < 80; ++i) local[i] = shared[(threadIdx.x + i * m) & 127];
+  float sum = 0;
+  for (int i = 0; i < m; ++i) sum += local[(i * m) % 80] * 1.2345678f;
+  a[threadIdx.x] = sum;
+}
+
+extern "C" __global__ __launch_bounds__(1024) void spills(float* a, const volatile float* b) {
+  float held[128];
+#pragma unroll
+  for (int i = 0; i < 128; ++i) held[i] = b[i];
+#pragma unroll
+  for (int i = 0; i < 128; ++i) a[i] = held[i] * held[127 - i];
+}
+
+extern "C" __global__ void dynamic(float* a) {
+  extern __shared__ float given[];
+  given[threadIdx.x] = a[threadIdx.x];
+  __syncthreads();
+  a[threadIdx.x] = given[31 - threadIdx.x];
+}
+"""
+# Beyond sm_90 another NVRTC is needed: pip install nvidia-cuda-nvrtc.
+BEYOND = (100, 120)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def compiled(source, architecture):
+    try:
+        return nvrtc.compile_source(source, architecture)
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+
+
+def assert_as_ptxas_says(result):
+    cubin, said = read_cubin(result.cubin), read_ptxas_log(result.log)
+    assert cubin.architecture == result.architecture
+    assert {kernel.name for kernel in cubin.kernels} == set(said)
+    for kernel in cubin.kernels:
+        report = said[kernel.name]
+        assert kernel.registers_per_thread == report.registers_per_thread
+        assert kernel.shared_bytes == report.shared_bytes
+        assert kernel.local_bytes == report.stack_frame_bytes
+        if report.constant_bytes:  # not said from sm_90 on
+            assert {bank: size for bank, size in kernel.constant_bytes.items() if size} == report.constant_bytes
+    return {kernel.name: kernel for kernel in cubin.kernels}, said, cubin
+
+
+@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES + BEYOND)
+def test_every_figure_is_what_ptxas_says(architecture):
+    kernels, said, cubin = assert_as_ptxas_says(compiled(nvrtc.Source("resources", RESOURCES), architecture))
+    assert cubin.constant_bytes == 64
+    much = kernels["much"]
+    assert (much.shared_bytes, much.local_bytes, much.max_threads, much.parameter_bytes) == (1008, 320, 96, 28)
+    assert kernels["nothing"].max_threads is None
+    assert (kernels["nothing"].shared_bytes, kernels["nothing"].local_bytes) == (0, 0)
+    assert kernels["dynamic"].shared_bytes == 0  # what a launch adds is not in the file
+    # A stack frame may be shared by what is never alive at once, so the stores can be more than it.
+    assert said["spills"].spill_store_bytes >= kernels["spills"].local_bytes > 0
+    assert said["much"].spill_store_bytes == 0
+
+
+@pytest.mark.parametrize("architecture", [35, 90])
+def test_our_tile_products_are_read_as_ptxas_says(architecture):
+    for source in nvrtc.own_sources():
+        if source.name in ("gemm", "convolution"):
+            kernels, _, _ = assert_as_ptxas_says(compiled(source, architecture))
+            # Two operands, two stages, 8 deep, 128 + 4 lines, 4 bytes; two blocks of 256 threads leave 128 registers.
+            assert {kernel.shared_bytes for kernel in kernels.values()} == {2 * 2 * 8 * 132 * 4}
+            assert all(kernel.registers_per_thread <= 128 for kernel in kernels.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
+def test_all_our_kernels_are_read_as_ptxas_says(architecture):
+    for source in nvrtc.own_sources():
+        _, said, _ = assert_as_ptxas_says(compiled(source, architecture))
+        # A tile product holds 64 sums in 128 registers: it may lose a few around the loop, but none of the sums.
+        assert all(report.spill_store_bytes <= 32 for report in said.values())
+
+
+def test_what_is_not_a_cubin_is_refused():
+    for data in (b"", b"hello", b"\x7fELF\x02" + bytes(100)):
+        with pytest.raises(CurvescopeError, match="cubin"):
+            read_cubin(data)
+
+
+def test_half_a_cubin_is_refused():
+    """Cut anywhere, it is an error of ours, never another one and never half the kernels."""
+    whole = compiled(nvrtc.Source("resources", RESOURCES), 60).cubin
+    for end in range(0, len(whole) - 1, 97):
+        with pytest.raises(CurvescopeError, match="cubin"):
+            read_cubin(whole[:end])
+
+
+def test_the_words_of_ptxas_are_read_in_every_form():
+    """Lines of ptxas 11.8 for sm_35, and of 12.9 for sm_90, which says no constant memory and more besides."""
+    log = """ptxas info    : 28 bytes gmem, 64 bytes cmem[3]
+ptxas info    : Compiling entry function 'k' for 'sm_35'
+ptxas info    : Function properties for k
+ptxas         .     320 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 30 registers, 1008 bytes smem, 340 bytes cmem[0], 4 bytes cmem[2]
+ptxas info    : Compiling entry function 'other' for 'sm_90'
+ptxas info    : Function properties for other
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 4 registers, used 0 barriers
+ptxas info    : Compile time = 0.574 ms
+"""
+    assert read_ptxas_log(log) == {
+        "k": PtxasReport(320, 12, 16, 30, 1008, {0: 340, 2: 4}),
+        "other": PtxasReport(0, 0, 0, 4, 0, {}),
+    }
+    assert read_ptxas_log("") == {}

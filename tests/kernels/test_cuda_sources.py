@@ -1,0 +1,194 @@
+"""The CUDA sources compute what they should: run on the CPU as they stand, on integers, so that results are exact."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from curvescope.kernels.catalog import KERNELS, ConvolutionShape, tile_grid
+
+from .emulation import Emulated, Guarded
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++: apt-get install g++")
+BY_NAME = {kernel.name: kernel for kernel in KERNELS}
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    built = {}
+
+    def get(source):
+        if source not in built:
+            built[source] = Emulated(source, tmp_path_factory.mktemp(source))
+        return built[source]
+
+    return get
+
+
+def integers(*shape, seed=0):
+    """Small enough that every product and sum below is an exact fp32 number."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+SIZES = [(1, 1, 1), (128, 128, 8), (129, 3, 17), (5, 300, 9), (200, 140, 64)]
+
+
+@pytest.mark.parametrize(("transposes", "size"), list(itertools.product(["nn", "nt", "tn", "tt"], SIZES)), ids=str)
+def test_sgemm_is_exact_for_every_transpose(build, transposes, size):
+    m, n, k = size
+    a, b, c = integers(m, k, seed=1), integers(k, n, seed=2), integers(m, n, seed=3)
+    operands = (a if transposes[0] == "n" else a.T.copy(), b if transposes[1] == "n" else b.T.copy())
+    scalars = (np.int32(m), np.int32(n), np.int32(k), np.float32(2), np.float32(0.5))
+    expected = 2 * a.astype(np.float64) @ b + 0.5 * c
+    for falling in (False, True):
+        result = Guarded(c)
+        given = [Guarded(operand) for operand in operands]
+        assert build("gemm").launch(f"sgemm_{transposes}", tile_grid(m, n), *given, result, *scalars, falling=falling)
+        np.testing.assert_array_equal(result.array, expected)
+
+
+def test_sgemm_with_beta_0_does_not_read_c(build):
+    """As in BLAS: C may hold anything, also NaN."""
+    a, b = integers(4, 6), integers(6, 5)
+    result = Guarded(np.full((4, 5), np.nan, np.float32))
+    scalars = (np.int32(4), np.int32(5), np.int32(6), np.float32(1), np.float32(0))
+    build("gemm").launch("sgemm_nn", tile_grid(4, 5), Guarded(a), Guarded(b), result, *scalars)
+    np.testing.assert_array_equal(result.array, a @ b)
+
+
+SHAPES = {
+    "1x1": ConvolutionShape(2, 5, 4, 3, 6, 1, 1),
+    "3x3 padded": ConvolutionShape(2, 3, 9, 7, 130, 3, 3, pad_h=1, pad_w=1),
+    "strided, of which some pixels meet no filter": ConvolutionShape(3, 4, 11, 8, 5, 3, 2, 3, 2, pad_h=1),
+    "dilated": ConvolutionShape(1, 2, 12, 13, 3, 3, 3, pad_h=2, pad_w=3, dilation_h=2, dilation_w=3),
+    "strided and dilated": ConvolutionShape(2, 3, 13, 12, 4, 3, 3, 2, 2, 2, 1, 2, 3),
+    "groups": ConvolutionShape(2, 6, 7, 7, 9, 3, 3, pad_h=1, pad_w=1, groups=3),
+    "depthwise": ConvolutionShape(2, 4, 6, 6, 8, 5, 5, 2, 2, 2, 2, groups=4),
+    "many columns": ConvolutionShape(2, 1, 15, 15, 2, 11, 11, pad_h=5, pad_w=5),
+}
+
+
+def reference(shape):
+    """Operands and the three results in float64, by PyTorch."""
+    x = integers(shape.batch, shape.in_channels, shape.in_h, shape.in_w, seed=1)
+    w = integers(shape.out_channels, shape.in_channels // shape.groups, shape.kernel_h, shape.kernel_w, seed=2)
+    x64 = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    w64 = torch.tensor(w, dtype=torch.float64, requires_grad=True)
+    y = torch.nn.functional.conv2d(
+        x64,
+        w64,
+        stride=(shape.stride_h, shape.stride_w),
+        padding=(shape.pad_h, shape.pad_w),
+        dilation=(shape.dilation_h, shape.dilation_w),
+        groups=shape.groups,
+    )
+    dy = integers(*y.shape, seed=3)
+    dx, dw = torch.autograd.grad(y, (x64, w64), torch.tensor(dy, dtype=torch.float64))
+    return {
+        "convolution_forward": (x, w, y.detach().numpy()),
+        "convolution_backward_data": (dy, w, dx.numpy()),
+        "convolution_backward_weights": (x, dy, dw.numpy()),
+    }
+
+
+@pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
+def test_convolutions_are_exact_in_all_directions(build, shape):
+    cases = reference(shape)
+    assert cases["convolution_forward"][2].shape[2:] == shape.out_size
+    for (name, (left, right, expected)), falling in itertools.product(cases.items(), (False, True)):
+        result = Guarded(np.full(expected.shape, 99, np.float32))
+        given = (Guarded(left), Guarded(right), result, shape.packed())
+        assert build("convolution").launch(name, shape.grid(name), *given, falling=falling)
+        np.testing.assert_array_equal(result.array, expected, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("planted", "replacement"),
+    [
+        ("__syncthreads();", ""),
+        ("position % conv.out_w", "position % conv.out_h"),
+        ("i / 4 * kHalf + thread * 4", "i / 4 * kHalf + thread * 3"),
+        ("if (first_k > 0) multiply", "if (first_k > 8) multiply"),
+    ],
+    ids=["no barrier", "wrong width", "wrong element", "first stage left out"],
+)
+def test_a_planted_error_is_found(tmp_path, planted, replacement):
+    broken = Emulated("convolution", tmp_path, lambda text: text.replace(planted, replacement))
+    shape = SHAPES["3x3 padded"]
+    left, right, expected = reference(shape)["convolution_forward"]
+    found = []
+    for falling in (False, True):
+        result = Guarded(np.zeros(expected.shape, np.float32))
+        given = (Guarded(left), Guarded(right), result, shape.packed())
+        broken.launch("convolution_forward", shape.grid("convolution_forward"), *given, falling=falling)
+        found.append(np.array_equal(result.array, expected))
+    assert not all(found)
+
+
+def test_memory_kernels_touch_every_element_once(build):
+    memory, grid = build("memory"), (3, 1, 1)
+    count4 = np.int64(3 * 256 + 37)  # the last threads have one element fewer
+    a, b = integers(4 * count4, seed=1), integers(4 * count4, seed=2)
+    scalar = np.float32(3)
+    expected = {
+        "memory_copy": ((a,), (count4,), a),
+        "memory_scale": ((a,), (scalar, count4), 3 * a),
+        "memory_add": ((a, b), (count4,), a + b),
+        "memory_triad": ((a, b), (scalar, count4), a + 3 * b),
+        "memory_write": ((), (scalar, count4), np.full_like(a, 3)),
+    }
+    for name, (inputs, scalars, result) in expected.items():
+        out = Guarded(np.full_like(a, 99))
+        assert memory.launch(name, grid, *map(Guarded, inputs), out, *scalars)
+        np.testing.assert_array_equal(out.array, result, err_msg=name)
+
+
+def test_reads_see_every_element_once(build):
+    """One block of 256 threads: each sums its share, and says so where the sum is the one asked for."""
+    memory, ones = build("memory"), np.ones(4 * 256 * 3, np.float32)
+
+    def says(name, unlikely, *scalars):
+        seen = Guarded(np.zeros(1, np.float32))
+        memory.launch(name, (1, 1, 1), Guarded(ones), seen, np.float32(unlikely), *scalars)
+        return seen.array[0]
+
+    assert says("memory_read", 12, np.int64(256 * 3)) == 12
+    assert says("memory_read", 13, np.int64(256 * 3)) == 0
+    ones[::3] = 2  # a stride of 3 meets only these
+    assert says("memory_read_strided", 8, np.int64(3), np.int64(256 * 4)) == 8
+
+
+def test_the_chase_goes_once_around(build):
+    order = np.random.default_rng(4).permutation(300)
+    following = np.empty(300, np.uint32)
+    following[order] = np.roll(order, -1)
+    chain, cycles, end = (
+        Guarded(np.zeros(300, np.uint64)),
+        Guarded(np.zeros(1, np.int64)),
+        Guarded(np.zeros(1, np.uint64)),
+    )
+    latency = build("latency")
+    assert latency.launch("chase_link", (2, 1, 1), chain, Guarded(following), np.uint32(300))
+    first = chain.array.ctypes.data
+    np.testing.assert_array_equal(chain.array, first + 8 * following.astype(np.uint64))
+    for steps in (16, 160, 304):  # the last goes around once and four on
+        start = np.uint64(first + 8 * int(order[0]))
+        assert latency.launch("chase", (1, 1, 1), start, np.int64(steps), cycles, end)
+        assert end.array[0] == first + 8 * int(order[steps % 300])
+        assert cycles.array[0] > 0
+
+
+@pytest.mark.parametrize(("name", "real"), [("peak_fp32", np.float32), ("peak_fp64", np.float64)])
+def test_the_peaks_do_as_many_fmas_as_the_catalog_says(build, name, real):
+    """With a = b = 1 every FMA adds 1."""
+    sums = Guarded(np.zeros(2 * 256, np.float32))
+    assert build("peak").launch(name, (2, 1, 1), sums, real(1), real(1), np.int32(5))
+    np.testing.assert_array_equal(sums.array, 5 * BY_NAME[name].flops_per_thread_round / 2)
+
+
+def test_the_empty_kernel_runs(build):
+    assert build("launch").launch("empty", (2, 1, 1))

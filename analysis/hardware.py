@@ -120,6 +120,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     if kind == "cpu":
         return Hardware(name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs)
     known = match_device(name, facts.get("compute_capability"))
+    roofs += _of_driver(facts)
     if known is None:
         return Hardware(
             name,
@@ -132,9 +133,10 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     peak = known.peak_flops_per_s()
     clock = f"{known.running_clock} clock {known.clock_hz / 1e6:.0f} MHz" if peak else ""
     dram = known.facts.get("memory_bytes_per_s")
-    if peak is not None:
+    levels = {roof.level for roof in roofs if roof.kind == PEAK}
+    if peak is not None and "compute" not in levels:
         roofs += (Roof("compute", peak, PEAK, f"fp32, lanes and SMs of {known.name} at its {clock}"),)
-    if dram is not None:
+    if dram is not None and "DRAM" not in levels:
         roofs += (Roof("DRAM", dram.value, PEAK, dram.source),)
     return Hardware(
         name,
@@ -146,6 +148,20 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         memory_bytes=facts.get("memory_bytes") or _whole(known, "memory_bytes"),
         roofs=roofs,
     )
+
+
+def _of_driver(facts: Mapping[str, Any]) -> tuple[Roof, ...]:
+    """Peaks that follow from what the driver told the profiler: clock, SMs, memory rate."""
+    roofs = []
+    capability, clock_hz = facts.get("compute_capability"), facts.get("clock_hz")
+    alike = next((d for d in devices() if d.compute_capability == capability), None)
+    if alike is not None and clock_hz and facts.get("sm_count"):
+        lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
+        source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
+        roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source))
+    if facts.get("memory_bytes_per_s"):
+        roofs.append(Roof("DRAM", float(facts["memory_bytes_per_s"]), PEAK, "memory clock and bus of the profile"))
+    return tuple(roofs)
 
 
 def _whole(device: Device, fact: str) -> int | None:

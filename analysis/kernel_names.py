@@ -171,6 +171,22 @@ def read_name(name: str) -> KernelName:
     return KernelName(family, library, (int(tile[1]), int(tile[2])) if has_tile and tile else None)
 
 
+_INNER = re.compile(r"\(anonymous namespace\)::|\(\w+\)(?=\d)|^void |(?:::)?\{lambda.*?\}")
+_NAMESPACES = re.compile(r"\b(?!aten::)(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
+
+
+@lru_cache(maxsize=65_536)
+def short_name(name: str) -> str:
+    """A name for people: without return type, parameters, namespaces and casts; templates stay, they tell kernels apart."""
+    text, depth = _NAMESPACES.sub("", _INNER.sub("", name)), 0
+    for place, letter in enumerate(text):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth <= 0 and place:
+            text = text[:place] if not text.startswith("mkl ") else text
+            break
+    return text.strip() or name
+
+
 def family(name: str) -> str:
     """The family of a kernel's name."""
     return read_name(name).family

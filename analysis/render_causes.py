@@ -7,11 +7,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from .causes import UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
-from .render_text import number, share, signed, table
+from .render_text import number, share, shortened, signed, table
 
 _SHOWN_TERMS = 3
 _SHOWN_CLAIMS = 2
-_NAME_LENGTH = 60
 
 
 def render_causes(attribution: Attribution, everything: bool = False) -> RenderableType:
@@ -67,18 +66,14 @@ def evidence_text(evidence: Evidence) -> str:
     before, after = (_value(v, evidence.unit) for v in (evidence.before, evidence.after))
     both = before if before == after else f"{before} → {after}"
     unit = "" if evidence.unit in ("", "1", "B") else f" {evidence.unit}"
-    return f"{_shorten(evidence.what)}: {both}{unit} [{evidence.table}]"
+    return f"{evidence.what}: {both}{unit} [{evidence.table}]"
 
 
 def _value(value: float | str | None, unit: str) -> str:
     if value is None:
         return "unknown"
     if isinstance(value, str):
-        return _shorten(value)
+        return shortened(value)
     if unit == "B":
         return f"{value / 2**20:.3g} MiB" if value >= 2**20 else f"{value:.0f} B"
     return number(value, 3)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _NAME_LENGTH else text[: _NAME_LENGTH - 1] + "…"

@@ -15,6 +15,7 @@ from rich.text import Text
 from .anomalies import ExplainedPart, Explanation, Finding, Verdict
 from .breakdown import Breakdown
 from .curve import Curve
+from .kernel_names import short_name
 from .statistics import Estimate
 from .terms import OBSERVER
 
@@ -184,8 +185,14 @@ def share(value: float, whole: float) -> str:
 def _kernel_change(part: ExplainedPart) -> str:
     before, after = part.kernel_before, part.kernel_after
     if before == after:
-        return before or ""
-    return f"{before or 'none'} → {after or 'none'}"
+        return shortened(before or "")
+    return f"{shortened(before or 'none')} → {shortened(after or 'none')}"
+
+
+def shortened(name: str, length: int = 60) -> str:
+    """A kernel's name without what only its compiler needs, cut to a length."""
+    name = short_name(name)
+    return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> RenderableType:
@@ -201,7 +208,7 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
                 rows.add_row(f"{len(rest)} smaller", number(amount), "", share(amount, breakdown.time_ms), "", "", "")
             continue
         rows.add_row(
-            escape(row.label),
+            escape(shortened(row.label) if by == "kernel" else row.label),
             number(row.time_ms),
             number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),

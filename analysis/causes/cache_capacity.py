@@ -6,6 +6,7 @@ set is the compulsory bytes of one launch, a lower bound.
 
 from __future__ import annotations
 
+from ..kernel_names import short_name
 from .case import Case, Claim, Evidence, seen, total
 
 CAUSE = "cache capacity"
@@ -32,7 +33,7 @@ def weigh(case: Case) -> Claim | None:
             continue
         amount += case.coefficient(case.after) * (after_ms - after_bytes / bandwidth[0] / 1e6)
         evidence += [
-            seen(f"bytes of one launch of {name}", sets, "B", "kernels.bytes_compulsory"),
+            seen(f"bytes of one launch of {short_name(name)}", sets, "B", "kernels.bytes_compulsory"),
             Evidence("the cache", float(cache), float(cache), "B", "recording.json"),
             seen("its bandwidth", bandwidth, "GB/s", "kernels.bytes_compulsory, duration_ns"),
         ]

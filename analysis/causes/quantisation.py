@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ..kernel_names import read_name
+from ..kernel_names import read_name, short_name
 from .case import Case, Claim, Evidence, Use
 
 CAUSE = "wave and tile quantisation"
@@ -75,7 +75,7 @@ def _padding(case: Case, name: str) -> float:
 
 def _evidence(name: str, low: float, high: float, padding: float) -> list[Evidence]:
     tile = read_name(name).tile
-    label = name if tile is None else f"{name} (tile {tile[0]}x{tile[1]})"
+    label = short_name(name) if tile is None else f"{short_name(name)} (tile {tile[0]}x{tile[1]})"
     found = [Evidence(f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread")]
     if padding > 0:
         found.append(Evidence("blocks beyond the batch's share", 0.0, padding, "of the blocks", "kernels.grid_x"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.analysis.kernel_names import RULES, UNKNOWN, family, read_name
+from curvescope.analysis.kernel_names import RULES, UNKNOWN, family, read_name, short_name
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 
@@ -65,3 +65,24 @@ def test_no_kernel_of_a_real_profile_is_unknown(profile):
     names = {e["name"] for e in events if str(e.get("cat", "")).lower() == "kernel"}
     assert names
     assert [name for name in names if family(name) == UNKNOWN] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (
+            "void at::native::elementwise_kernel<4, at::native::(anonymous namespace)::clamp_impl(at::TensorIterator&)"
+            "::{lambda()#1}, at::detail::Array<char*, 3> >(int, x)",
+            "elementwise_kernel<4, clamp_impl(TensorIterator&), Array<char*, 3> >",
+        ),
+        ("void gmem_coalesce<(int)32>(int, const float *)", "gmem_coalesce<32>"),
+        ("volta_sgemm_64x64_nt", "volta_sgemm_64x64_nt"),
+        ("mkl SGEMM(N,T)", "mkl SGEMM(N,T)"),
+        ("aten::add_", "aten::add_"),
+        ("convolution.forward_training jit:avx512_core", "convolution.forward_training jit:avx512_core"),
+        ("<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"),
+        ("", ""),
+    ],
+)
+def test_names_for_people(name, short):
+    assert short_name(name) == short

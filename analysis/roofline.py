@@ -1,0 +1,224 @@
+"""The roofline of a recording: arithmetic intensity and achieved rates per kernel, layer or phase, under each roof.
+
+Bytes are measured ones of a memory level (DRAM, L2) where the recording has them, else compulsory ones (each operand
+moved once, a lower bound, set against the DRAM roof); FLOPs are measured ones, else those of the direct algorithm. Each
+point says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from ..profiling.errors import CurvescopeError
+from .hardware import Hardware, Roof
+from .terms import IDLE, central_steps, step_parts
+
+KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
+MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"
+UNKNOWN_BOUND, NEITHER = "unknown", "neither"
+# A point that reaches half of the roof above it is called bound by it; below, something else holds it back.
+BOUND_SHARE = 0.5
+
+# Version of the exported document. Fields are added, never renamed or dropped; a change of meaning is a new version.
+#   1  first version
+FORMAT, FORMAT_VERSION = "curvescope roofline", 1
+
+
+@dataclass(frozen=True)
+class Level:
+    """A point's traffic at one memory level.
+
+    Attributes:
+        level: DRAM or L2.
+        bytes: per step.
+        source: measured or compulsory.
+        flops_per_byte: arithmetic intensity.
+        bytes_per_s: achieved.
+    """
+
+    level: str
+    bytes: float
+    source: str
+    flops_per_byte: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class RoofPoint:
+    """One kernel, layer or phase.
+
+    Attributes:
+        label: the group.
+        calls: launches per step whose work is known.
+        time_s: per step; of a kernel only the launches whose work is known.
+        flops: per step.
+        flops_source: measured or direct algorithm.
+        flops_per_s: achieved.
+        levels: its traffic, DRAM first; empty where no bytes are known.
+        bound: memory, compute, neither (under half of the roof above it), or unknown.
+        utilisation: achieved over what the roofs allow at its intensity; over 1 where they are not the right ones
+            (another precision, another algorithm's FLOPs); null without roofs.
+        roof_kind: ceiling or peak: what `utilisation` is against.
+    """
+
+    label: str
+    calls: float
+    time_s: float
+    flops: float
+    flops_source: str
+    flops_per_s: float
+    levels: tuple[Level, ...]
+    bound: str
+    utilisation: float | None
+    roof_kind: str | None
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Points of one batch size under the roofs of the device.
+
+    Attributes:
+        batch: samples in a step; null where the profile does not tell.
+        by: kernel, layer or phase.
+        points: longest first.
+        roofs: of the device.
+        time_without_work_s: time per step of kernels whose work nobody knows.
+        n_steps: profiled steps behind the points; null where the profile has no steps and points are its totals.
+    """
+
+    batch: int | None
+    by: str
+    points: tuple[RoofPoint, ...]
+    roofs: tuple[Roof, ...]
+    time_without_work_s: float
+    n_steps: int | None
+
+
+def roofline(
+    steps: pd.DataFrame, kernels: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None
+) -> Roofline:
+    """Points and roofs at one batch size.
+
+    Args:
+        steps: the `steps` table; where it is empty, as after Nsight Compute, all kernels together are taken.
+        kernels: the `kernels` table.
+        hardware: limits of the device.
+        by: kernel, layer or phase.
+        batch: a profiled batch size; the largest if not given.
+
+    Raises:
+        CurvescopeError: nothing was profiled at that batch size, or no kernel has a time.
+    """
+    if steps.empty:
+        rows = kernels.assign(exclusive_ms=kernels["duration_ns"].astype("Float64").astype("float64") / 1e6)
+        rows, n_steps, batch = rows[rows["exclusive_ms"].notna()], None, None
+    else:
+        parts = step_parts(kernels, steps)
+        profiled = sorted(int(b) for b in parts["batch"].dropna().unique())
+        if batch is None and profiled:
+            batch = profiled[-1]
+        if batch is not None and batch not in profiled:
+            raise CurvescopeError(
+                f"Batch {batch} was not profiled; this recording has {', '.join(map(str, profiled))}."
+            )
+        parts = parts if batch is None else parts[parts["batch"] == batch]
+        used = central_steps(parts)
+        rows, n_steps = parts[parts["step"].isin(used) & (parts["name"] != IDLE)], len(used)
+    if rows.empty:
+        raise CurvescopeError("No kernel of this recording has a time: there is no roofline to draw.")
+    per = n_steps or 1
+    points, without_ms = [], 0.0
+    for label, group in _groups(rows, KEYS[by]):
+        known = group[group[["flops", "flops_executed"]].notna().any(axis=1)]
+        if known.empty:
+            without_ms += float(group["exclusive_ms"].sum())
+            continue
+        # A layer's work stands on one row of each operator call, its time on all of them.
+        timed = known if by == "kernel" else group
+        without_ms += float(group["exclusive_ms"].sum()) - float(timed["exclusive_ms"].sum())
+        if point := _point(label, known, float(timed["exclusive_ms"].sum()) / 1e3 / per, per, hardware):
+            points.append(point)
+    points.sort(key=lambda p: -p.time_s)
+    return Roofline(batch, by, tuple(points), hardware.roofs, without_ms / 1e3 / per, n_steps)
+
+
+def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    for key, group in rows.groupby(keys, dropna=False, sort=False):
+        yield " ".join("-" if pd.isna(k) else str(k) for k in key), group
+
+
+def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:
+    executed = rows["flops_executed"].notna().all()
+    flops = float(rows["flops_executed" if executed else "flops"].sum()) / per
+    if time_s <= 0 or flops <= 0:
+        return None
+    levels: list[Level] = []
+    for level, column, source in (
+        ("DRAM", "dram_bytes", MEASURED),
+        ("DRAM", "bytes_compulsory", COMPULSORY),
+        ("L2", "l2_bytes", MEASURED),
+    ):
+        size = float(rows[column].sum()) / per if rows[column].notna().all() else 0.0
+        if size > 0 and level not in {found.level for found in levels}:
+            levels.append(Level(level, size, source, flops / size, size / time_s))
+    bound, utilisation, kind = _bound(time_s, flops, levels, hardware)
+    source = MEASURED if executed else DIRECT
+    return RoofPoint(
+        label, len(rows) / per, time_s, flops, source, flops / time_s, tuple(levels), bound, utilisation, kind
+    )
+
+
+def _bound(
+    time_s: float, flops: float, levels: Sequence[Level], hardware: Hardware
+) -> tuple[str, float | None, str | None]:
+    """What holds a point: the roof that leaves it most time, if it comes near it."""
+    compute = hardware.roof("compute")
+    needs = [("compute", flops / compute.per_s, compute.kind)] if compute else []
+    for level in levels:
+        if roof := hardware.roof(level.level):
+            needs.append(("memory", level.bytes / roof.per_s, roof.kind))
+    if not any(name == "memory" for name, _, _ in needs) or compute is None:
+        return UNKNOWN_BOUND, None, None
+    name, least_s, kind = max(needs, key=lambda need: need[1])
+    share = least_s / time_s
+    return (name if share >= BOUND_SHARE else NEITHER), share, kind
+
+
+CSV_COLUMNS = (
+    *("row", "label", "level", "calls", "time_s", "flops", "flops_source", "flops_per_s", "bytes", "bytes_source"),
+    *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance"),
+)
+
+
+def document(drawn: Roofline) -> dict[str, Any]:
+    """The exported document: format, version, points, roofs; units are in the names. See docs/roofline.md."""
+    return {"format": FORMAT, "version": FORMAT_VERSION, **asdict(drawn)}
+
+
+def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
+    """The same as rows: `roof` rows first, then a `point` row per point and memory level; null is empty."""
+    rows = [
+        {"row": "roof", "level": r.level, "roof_per_s": r.per_s, "roof_kind": r.kind, "provenance": r.source}
+        for r in drawn.roofs
+    ]
+    for point in drawn.points:
+        shared = {
+            name: getattr(point, name)
+            for name in ("label", "calls", "time_s", "flops", "flops_source", "flops_per_s", "bound", "utilisation")
+        }
+        for level in point.levels or (None,):
+            row = {"row": "point", **shared, "roof_kind": point.roof_kind}
+            if level is not None:
+                row |= {
+                    "level": level.level,
+                    "bytes": level.bytes,
+                    "bytes_source": level.source,
+                    "bytes_per_s": level.bytes_per_s,
+                    "flops_per_byte": level.flops_per_byte,
+                }
+            rows.append(row)
+    return [{column: row.get(column) for column in CSV_COLUMNS} for row in rows]

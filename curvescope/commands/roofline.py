@@ -1,0 +1,57 @@
+"""Arithmetic intensity and achieved rates under the device's roofs, by kernel, layer or phase.
+
+Bytes are measured where the recording has them (import a profile of Nsight Compute or nvprof metrics), else compulsory;
+every point says which. --csv and --json are stable formats: docs/roofline.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+BY = ("kernel", "layer", "phase")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("recording", type=Path, help="folder of a recording")
+    parser.add_argument("--by", choices=BY, default="kernel", help="what a point is (default: kernel)")
+    parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
+    parser.add_argument("--all", action="store_true", help="every point, not the 25 longest")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print points and roofs as CSV")
+    form.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the roofline."""
+    from ..analysis import roofline
+    from ..analysis.hardware import hardware_of
+    from ..profiling.store import open_recording
+
+    recording = open_recording(args.recording)
+    hardware = hardware_of(recording.meta)
+    drawn = roofline.roofline(recording.frame("steps"), recording.frame("kernels"), hardware, args.by, args.batch)
+    if args.json:
+        print(json.dumps({**roofline.document(drawn), "device": hardware.name}, allow_nan=False))
+        return 0
+    if args.csv:
+        import csv
+        import sys
+
+        writer = csv.DictWriter(sys.stdout, roofline.CSV_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(roofline.csv_rows(drawn))
+        return 0
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..analysis.render_roofline import render_roofline
+
+    console = Console(highlight=False)
+    batch = "" if drawn.batch is None else f", batch {drawn.batch}"
+    console.print(Text(f"{recording.meta.get('network') or args.recording}, {hardware.name}{batch}", "bold"))
+    console.print(render_roofline(drawn, None if args.all else 25))
+    return 0

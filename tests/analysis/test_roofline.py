@@ -1,0 +1,106 @@
+"""The roofline: points by hand, which source is used, and the exported form."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from curvescope.analysis.hardware import hardware_of
+from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, document, roofline
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.schema import KERNELS, STEPS
+
+from .synthetic import profiled_step
+
+GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})  # 8.87 TFLOP/s, 320.3 GB/s
+
+
+def tables(kernels):
+    step, rows = profiled_step(0, 8, 0, kernels)
+    columns = dict.fromkeys(c.name for c in KERNELS.columns)
+    return pd.DataFrame([step]), pd.DataFrame([{**columns, **row} for row in rows])
+
+
+def work(flops=None, compulsory=None, **measured):
+    return {"flops": flops, "bytes_compulsory": compulsory, **measured}
+
+
+def test_points_by_hand():
+    steps, kernels = tables(
+        [
+            # 4 GFLOP in 1 ms: 4 TFLOP/s, 45 % of compute; 10 MB: 10 GB/s. Compute needs 0.451 ms: neither.
+            ("conv1", "forward", "sgemm", 1.0, work(4 * 10**9, 10**7)),
+            # 8 GFLOP in 1 ms: 90 %: compute-bound.
+            ("conv2", "forward", "winograd", 1.0, work(8 * 10**9, 10**7)),
+            # 256 MB in 1 ms: 80 % of DRAM: memory-bound.
+            ("relu", "forward", "relu", 1.0, work(10**6, 256 * 10**6)),
+            (None, "optimizer", "nobody knows", 0.5, work()),
+        ]
+    )
+    drawn = roofline(steps, kernels, GTX_1080)
+    points = {p.label: p for p in drawn.points}
+    assert {label: p.bound for label, p in points.items()} == {
+        "sgemm": "neither",
+        "winograd": "compute",
+        "relu": "memory",
+    }
+    assert points["sgemm"].flops_per_s == pytest.approx(4e12)
+    assert points["sgemm"].utilisation == pytest.approx(4e12 / GTX_1080.roof("compute").per_s)
+    assert points["relu"].utilisation == pytest.approx(256e9 / 320.3e9)
+    (level,) = points["relu"].levels
+    assert (level.level, level.source, level.flops_per_byte) == ("DRAM", "compulsory", pytest.approx(1 / 256))
+    assert points["relu"].roof_kind == "peak"
+    assert drawn.time_without_work_s == pytest.approx(0.5e-3)
+    by_phase = {p.label: p for p in roofline(steps, kernels, GTX_1080, "phase").points}
+    assert by_phase["forward"].time_s == pytest.approx(3e-3)
+    assert by_phase["forward"].flops == pytest.approx(12.001e9)
+
+
+def test_measured_bytes_and_flops_go_before_compulsory_ones():
+    measured = work(10**9, 10**6, dram_bytes=10**8, l2_bytes=2 * 10**8, flops_executed=2 * 10**9)
+    steps, kernels = tables([("conv1", "forward", "sgemm", 1.0, measured)])
+    (point,) = roofline(steps, kernels, GTX_1080).points
+    assert point.flops_source == "measured"
+    assert [(lv.level, lv.bytes, lv.source) for lv in point.levels] == [
+        ("DRAM", 1e8, "measured"),
+        ("L2", 2e8, "measured"),
+    ]
+    assert point.levels[0].flops_per_byte == pytest.approx(20)
+
+
+def test_without_roofs_nothing_is_bound():
+    steps, kernels = tables([("conv1", "forward", "sgemm", 1.0, work(10**9, 10**6))])
+    (point,) = roofline(steps, kernels, hardware_of({})).points
+    assert (point.bound, point.utilisation, point.roof_kind) == ("unknown", None, None)
+
+
+def test_kernels_without_steps_are_taken_together():
+    _, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))] * 2)
+    drawn = roofline(pd.DataFrame(columns=[c.name for c in STEPS.columns]), kernels, GTX_1080)
+    assert (drawn.n_steps, drawn.points[0].calls, drawn.points[0].flops) == (None, 2, 2e9)
+
+
+def test_a_batch_that_was_not_profiled_is_refused():
+    steps, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))])
+    with pytest.raises(CurvescopeError, match="Batch 4 was not profiled; this recording has 8"):
+        roofline(steps, kernels, GTX_1080, batch=4)
+
+
+def test_the_exported_form_is_stable():
+    """A consumer relies on these names: adding one is fine, renaming one needs a new version."""
+    steps, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))])
+    drawn = roofline(steps, kernels, GTX_1080)
+    exported = json.loads(json.dumps(document(drawn), allow_nan=False))
+    assert (exported["format"], exported["version"]) == ("curvescope roofline", 1)
+    assert {"batch", "by", "points", "roofs", "time_without_work_s", "n_steps"} <= set(exported)
+    (point,) = exported["points"]
+    assert {"label", "calls", "time_s", "flops", "flops_source", "flops_per_s"} <= set(point)
+    assert {"levels", "bound", "utilisation", "roof_kind"} <= set(point)
+    assert {"level", "bytes", "source", "flops_per_byte", "bytes_per_s"} <= set(point["levels"][0])
+    assert {"level", "per_s", "kind", "source"} <= set(exported["roofs"][0])
+    assert CSV_COLUMNS[:8] == ("row", "label", "level", "calls", "time_s", "flops", "flops_source", "flops_per_s")
+    rows = csv_rows(drawn)
+    assert [row["row"] for row in rows] == ["roof", "roof", "point"]
+    assert all(tuple(row) == CSV_COLUMNS for row in rows)

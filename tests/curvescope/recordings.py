@@ -1,0 +1,46 @@
+"""Recordings of planted sweeps, written to disk, for the commands that read them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from curvescope.profiling.schema import TABLES
+from curvescope.profiling.store import RecordingWriter
+
+from ..analysis.planted_causes import planted
+
+META = {
+    "kind": "sweep",
+    "network": "planted",
+    "step": "training",
+    "device": {"name": "GeForce GTX 1080", "kind": "cuda"},
+    "protocol": {"name": "default", "statistic": "median"},
+}
+
+
+def write_planted(path, cause="algorithm switch", seed=1, change=lambda steps, kernels: None, **meta):
+    """A recording of a planted sweep.
+
+    Args:
+        change: edits the steps and kernels before they are written.
+    """
+    steps, kernels, recorded = planted(cause, seed)
+    change(steps, kernels)
+    with RecordingWriter(path, {**META, "batches": [4, 8, 16], **meta}) as writer:
+        for name, frame in (
+            ("steps", steps),
+            ("kernels", kernels),
+            ("launches", recorded.launches),
+            ("clocks", recorded.clocks),
+        ):
+            if frame is not None:
+                writer.write(name, _rows(name, frame))
+    return path
+
+
+def _rows(table, frame):
+    known = [c.name for c in TABLES[table].columns if c.name in frame]
+    rows = frame[known].astype(object).where(pd.notna(frame[known]), None)
+    if table == "launches":
+        rows = rows.assign(source="cupti")
+    return rows.to_dict("list")

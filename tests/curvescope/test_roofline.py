@@ -1,0 +1,42 @@
+"""`curvescope roofline` on a recording."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from curvescope.cli import main
+
+from .recordings import write_planted
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_planted(tmp_path_factory.mktemp("roofline") / "run", "roof change")
+
+
+def test_text_says_what_roofs_and_bytes_are(run, capsys):
+    assert main(["roofline", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "peak" in out
+    assert "of the time is of kernels whose work is not known" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_json_and_csv_hold_the_same_points(run, capsys):
+    assert main(["roofline", str(run), "--batch", "8", "--by", "layer", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["batch"], document["device"]) == (8, "GeForce GTX 1080")
+    assert main(["roofline", str(run), "--batch", "8", "--by", "layer", "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    points = [row for row in rows if row["row"] == "point"]
+    assert [float(p["time_s"]) for p in points] == [p["time_s"] for p in document["points"]]
+    assert points[0]["bytes_source"] == "measured"
+
+
+def test_a_batch_that_is_not_there_is_exit_code_2(run, capsys):
+    assert main(["roofline", str(run), "--batch", "5"]) == 2
+    assert "was not profiled" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """Turn a profile of another profiler into a recording: its format is told from its content, plain or gzip.
 
-Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight Compute, and the
-PyTorch profiler's JSON.
+Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight Compute, the PyTorch
+profiler's JSON, TensorFlow 1 timelines, and trace.json of TensorFlow 2 and JAX.
 
 Every step of it was watched by its profiler, so what that profiler cost is not known. Names of hosts, users and files
 are not copied.

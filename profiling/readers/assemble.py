@@ -86,20 +86,45 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
     _write_ranges(profile, ranges, everything, built, writer, keep)
     _write_launches(profile, launches, hosts, built, writer, keep)
     first = 0
+    seen: dict[int, set[str]] = {}
     for table, batches in (("kernels", profile.kernels), ("memory", profile.memory)):
         for batch in batches(None):
             rows = slice(first, first + batch.num_rows)
             first = rows.stop
             timed = _Timed(batch)
-            columns = _columns_of(table, batch, keep) | timed.columns(profile.replayed) | built.columns(rows)
+            # A profile that names layers itself knows them better than the ranges around a launch.
+            columns = built.columns(rows) | _columns_of(table, batch, keep) | timed.columns(profile.replayed)
+            _see_phases(seen, built.step[rows], columns["phase"])
             if table == "memory":
                 columns.pop("op")
             writer.write(table, pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
             options.report(f"writing {table}", first, profile.count)
     for name, count in (lost + built.lost).items():
         writer.count_lost(name, count, timeline.LOST[name])
+    for row in built.step_rows:
+        row["phase"] = _kind(seen.get(row["step"], set()))
     describe_steps(writer, built.step_rows, built.steps_from)
     return built
+
+
+def _see_phases(seen: dict[int, set[str]], step: Ints, phase: pa.Array) -> None:
+    """Note the phases of the work in every step."""
+    encoded = _dictionary(phase)
+    phases = encoded.dictionary.to_pylist()
+    pairs = np.unique(step * (len(phases) + 1) + _codes(encoded) + 1)
+    for pair in pairs.tolist():
+        number, code = divmod(pair, len(phases) + 1)
+        if number != NONE and code:
+            seen.setdefault(number, set()).add(phases[code - 1])
+
+
+def _kind(seen: set[str]) -> str | None:
+    """What a step runs, by the phases seen in it; null where none was."""
+    if "optimizer" in seen:
+        return "training"
+    if "backward" in seen:
+        return "forward+backward"
+    return "forward" if "forward" in seen else None
 
 
 class _Timed:

@@ -197,7 +197,6 @@ def _find_steps(
         high = np.array([w[3] for w in windows])[timeline.step]
         cut = (timeline.step != NONE) & ((work.start_ns < low) | (work.end_ns > high))
         lost["device_work_cut_by_steps"] = int(np.count_nonzero(cut))
-    seen = _phases_seen(timeline)
     told = _batch_told(timeline, ranges, len(windows))
     several = len(timeline.marks) > 1
     for step, (process, of_mark, start, end) in enumerate(windows):
@@ -207,36 +206,12 @@ def _find_steps(
                 "batch": batch or of_mark or told[step] or None,
                 "repeat": 0,
                 "index": step,
-                "phase": _kind(seen.get(step, set())),
                 "start_ns": start,
                 "duration_ns": end - start,
                 "profiled": True,
                 "process": process if several else None,
             }
         )
-
-
-def _phases_seen(timeline: Timeline) -> dict[int, set[str]]:
-    """The phases of the work in every step."""
-    inside = (timeline.step != NONE) & (timeline.range_ != NONE)
-    if not inside.any():
-        return {}
-    phase = timeline.placement.phase[timeline.range_[inside]]
-    pairs = np.unique(np.stack([timeline.step[inside], phase]), axis=1)
-    seen: dict[int, set[str]] = {}
-    for step, code in pairs.T.tolist():
-        if code != NONE:
-            seen.setdefault(step, set()).add(timeline.placement.phases[code])
-    return seen
-
-
-def _kind(seen: set[str]) -> str | None:
-    """What a step runs, by the phases seen in it; null where none was."""
-    if "optimizer" in seen:
-        return "training"
-    if "backward" in seen:
-        return "forward+backward"
-    return "forward" if "forward" in seen else None
 
 
 def _batch_told(timeline: Timeline, ranges: HostRanges, count: int) -> list[int]:

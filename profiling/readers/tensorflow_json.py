@@ -1,0 +1,274 @@
+"""Timelines of TensorFlow 1 and trace.json(.gz) of TensorFlow 2 and JAX.
+
+TensorFlow 1 (`timeline.Timeline`): one session run, so one step. A kernel on a GPU stands there twice, under its
+stream and under `stream:all`; the stream's is taken. Without a GPU the operators on the CPU are the kernels.
+
+TensorFlow 2 and JAX: kernels are the events of a device's streams (`Stream #7(Compute)`); its other lines repeat them
+by module, scope and source. Steps are host events with a `step_num`. Without a device, events that name an HLO
+instruction are the kernels.
+
+Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1` or
+`gradient_tape/…/conv1`, JAX writes it `transpose(jvp(conv1))`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import CurvescopeError
+from ..store import RecordingWriter
+from . import Options
+from .assemble import Profile, assemble
+from .range_names import scrub
+from .source import Source
+from .trace_events import LOST, Event, TraceEvents, nanoseconds
+
+NAME = "TensorFlow or JAX trace"
+
+_MARKS = ('"/device:', '"/host:CPU', '"/job:', '"Allocators"', '"highres-ticks"', '"kernel_details"')
+_OF_PYTORCH = ('"schemaVersion"', '"deviceProperties"')
+_TF1_PROCESS = re.compile(
+    r"/job:\S*?/(?:device:)?(?P<device>[cgCG][pP][uU]):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute"
+)
+_TF1_GPU = re.compile(r"/(?:device:)?gpu:(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute", re.IGNORECASE)
+_DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d+)")
+_STREAM = re.compile(r"Stream #(\d+)")
+_DETAILS = re.compile(r"(\w+):([\w.,]+)")
+_JAX_WRAPPER = re.compile(r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|custom_vjp|transpose|while|body|scan)\b")
+_INNER = re.compile(r"^\w+\((.*)\)$")
+_COPIES = {"H2D": "host_to_device", "HtoD": "host_to_device", "D2H": "device_to_host", "DtoH": "device_to_host"}
+_COPIES |= {"D2D": "device_to_device", "DtoD": "device_to_device", "P2P": "peer"}
+_OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
+
+
+def recognises(source: Source) -> bool:
+    """Whether its processes are named as TensorFlow and JAX name them."""
+    return (
+        source.text.startswith("{") and '"traceEvents"' in source.text and any(mark in source.text for mark in _MARKS)
+    )
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the trace; every step counts as profiled.
+
+    Raises:
+        CurvescopeError: broken JSON, or nothing in it that ran.
+    """
+    trace = _Trace()
+    events = TraceEvents(source, options.report)
+    for piece in events:
+        for event in piece:
+            trace.take(event)
+    trace.lost.update(events.lost)
+    profile, missing = trace.profile()
+    writer.update(missing=missing, profiler={"name": "JAX" if trace.is_jax else "TensorFlow"})
+    for name, count in trace.lost.items():
+        writer.count_lost(name, count, LOST[name])
+    assemble(profile, writer, options)
+
+
+class _Trace:
+    def __init__(self) -> None:
+        self.lost: Counter[str] = Counter()
+        self.is_jax = False
+        self._processes: dict[Any, str] = {}
+        self._threads: dict[Any, str] = {}
+        # Names of processes may follow their events, so places are resolved at the end.
+        self._events: list[tuple[Event, int, int]] = []
+
+    def take(self, event: Event) -> None:
+        """Keep an event that may matter."""
+        if event.ph == "M":
+            args = event.args if isinstance(event.args, dict) else {}
+            name = args.get("name")
+            if isinstance(name, str) and _hashable(event.pid) and _hashable(event.tid):
+                if event.name == "process_name":
+                    self._processes[event.pid] = name
+                elif event.name == "thread_name":
+                    self._threads[event.pid, event.tid] = name
+        elif event.ph == "X":
+            try:
+                start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
+            except (TypeError, ValueError, OverflowError):
+                self.lost["events_unreadable"] += 1
+                return
+            if not isinstance(event.name, str) or not (_hashable(event.pid) and _hashable(event.tid)):
+                self.lost["events_unreadable"] += 1
+                return
+            if not isinstance(event.args, dict):
+                event.args = {}
+            self._events.append((event, start, start + duration))
+
+    def profile(self) -> tuple[Profile, dict[str, str]]:
+        """The neutral tables, and what is missing."""
+        first = [name for name in self._processes.values() if _TF1_PROCESS.search(name) or _TF1_GPU.search(name)]
+        kernels, launches, ranges = self._timeline() if first else self._trace()
+        memory = [row for row in kernels if "kind" in row]
+        kernels = [row for row in kernels if "kind" not in row]
+        if not kernels and not memory:
+            raise CurvescopeError("no operator or kernel ran in it; record with the device profiler on.")
+        layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
+        for row in kernels:
+            # What has a backward pass ran forward; input pipelines, summaries and savers have none.
+            if row["phase"] is None and row["layer"] in layers_back:
+                row["phase"] = "forward"
+        missing = {}
+        if not any(row.get("device") is not None for row in kernels):
+            missing["device"] = "no event of a device in it: operators on the host are its kernels"
+        source = "jax" if self.is_jax else "tensorflow"
+        of_host = _table(ranges, "ranges"), _table(launches, "launches")
+        on_device = _table(kernels, "kernels"), _table(memory, "memory")
+        return Profile(
+            source,
+            *of_host,
+            lambda _: iter([on_device[0]]),
+            lambda _: iter([on_device[1]]),
+            len(kernels) + len(memory),
+        ), missing
+
+    def _timeline(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+        """TensorFlow 1."""
+        places: dict[Any, tuple[str, int, str | None]] = {}
+        for pid, name in self._processes.items():
+            if (found := _TF1_PROCESS.search(name)) is not None:
+                places[pid] = found["device"].lower(), int(found["index"]), found["stream"]
+            elif (found := _TF1_GPU.search(name)) is not None:
+                places[pid] = "gpu", int(found["index"]), found["stream"]
+        streams = {place for place in places.values() if place[2] is not None}
+        by_stream = any(stream != "all" for *_, stream in streams)
+        on_gpu = {pid for pid, (*_, stream) in places.items() if stream is not None and (stream != "all") == by_stream}
+        ran = on_gpu if streams else set(places)
+        rows = []
+        for event, start, end in self._events:
+            if event.pid in ran:
+                device, index, stream = places[event.pid]
+                node = str(event.args.get("name", ""))
+                lane = f"{stream}"
+                row = {
+                    **_named(event.name, node.partition(":")[0], event.args.get("op")),
+                    "start_ns": start,
+                    "end_ns": end,
+                    "device": index if device == "gpu" else None,
+                    "stream": int(lane) if lane.isdecimal() else _number(event.tid),
+                }
+                rows.append(row | _copy(event.name, {}))
+        return rows, [], []
+
+    def _trace(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+        """TensorFlow 2 and JAX."""
+        kernels, on_host, launches, ranges = [], [], [], []
+        devices = {pid: int(found[1]) for pid, n in self._processes.items() if (found := _DEVICE.search(n)) is not None}
+        lines = {key: name for key, name in self._threads.items() if key[0] in devices}
+        streams = {key: int(found[1]) for key, name in lines.items() if (found := _STREAM.search(name)) is not None}
+        if not streams:  # a TPU has no streams, but one line of operators
+            streams = {key: number for number, (key, name) in enumerate(lines.items()) if name == "XLA Ops"}
+        for event, start, end in self._events:
+            args = event.args
+            module = str(args.get("hlo_module", ""))
+            self.is_jax = self.is_jax or module.startswith(("jit_", "pmap_")) or "jit(" in str(args.get("name", ""))
+            key = event.pid, event.tid
+            correlation = _number(args.get("correlation_id"))
+            place = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
+            if key in streams:
+                details = dict(_DETAILS.findall(str(args.get("kernel_details", args.get("memcpy_details", "")))))
+                named = _named(event.name, _path(args), args.get("hlo_op"))
+                row = {**named, **place, "device": devices[event.pid], "stream": streams[key]}
+                kernels.append(row | _shape(details) | _copy(event.name, details))
+            elif event.pid not in devices:
+                thread = {"thread": _number(event.tid), "thread_key": _number(event.tid)}
+                if "step_num" in args:
+                    name = f"step {args['step_num']}"
+                    ranges.append({**place, **thread, "name": name, "kind": "push_pop"})
+                elif correlation is not None:
+                    launches.append({**place, **thread, "name": scrub(event.name) or "?"})
+                elif "hlo_op" in args:
+                    named = _named(event.name, _path(args), args.get("hlo_op"))
+                    on_host.append({**named, **place, "stream": _number(event.tid)})
+        return kernels or on_host, launches, ranges
+
+
+def _path(args: Mapping[str, Any]) -> str:
+    """The scope path of a kernel: JAX gives it as `name`, TensorFlow as `tf_op`."""
+    for key in ("name", "tf_op"):
+        path = args.get(key)
+        if isinstance(path, str) and "/" in path:
+            return path.partition(":")[0]
+    return ""
+
+
+def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
+    """Columns name, layer, phase and op."""
+    parts, phase = [], None
+    pieces = path.split("/")[:256] if len(path) < 1 << 16 else []
+    for part in pieces[:-1]:
+        while (inner := _INNER.match(part)) is not None and _JAX_WRAPPER.match(part):
+            if part.startswith("transpose("):
+                phase = "backward"
+            elif part.startswith("jvp(") and phase is None:
+                phase = "forward"
+            part = "" if part.startswith(("jit(", "pjit(")) else inner[1]
+        if part in ("gradients", "gradient_tape"):
+            phase = "backward"
+        elif part and not _JAX_WRAPPER.fullmatch(part):
+            parts.append(part.removesuffix("_grad") if phase == "backward" else part)
+    if phase == "backward" and parts and (pieces[-2].endswith("_grad") or pieces[-1].startswith(pieces[-2])):
+        parts.pop()  # the forward operator of the layer: `conv1/Conv2D_grad/…`, `conv1/Conv2D/Conv2DBackpropInput`
+    kind = op if isinstance(op, str) and op else pieces[-1] if path else None
+    if kind is not None and kind.startswith(_OPTIMIZER_OPS):
+        phase = "optimizer"
+    layer = scrub("/".join(parts)) or None
+    return {"name": scrub(kernel) or "?", "layer": layer, "phase": phase, "op": None if kind is None else scrub(kind)}
+
+
+def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of a copy or set; none for a kernel."""
+    lowered = name.lower()
+    if lowered.startswith("memset"):
+        return {"kind": "set", "copy_kind": None, "bytes": _number(details.get("size", details.get("num_bytes")))}
+    if not lowered.startswith("memcpy"):
+        return {}
+    kind = next((kind for short, kind in _COPIES.items() if short.lower() in lowered), None)
+    return {"kind": "copy", "copy_kind": kind, "bytes": _number(details.get("size", details.get("num_bytes")))}
+
+
+def _shape(details: Mapping[str, str]) -> dict[str, Any]:
+    """Columns of a launch."""
+    columns: dict[str, Any] = {"registers_per_thread": _number(details.get("regs"))}
+    shared = [_number(details.get(key)) for key in ("static_shared", "dynamic_shared")]
+    if None not in shared:
+        columns["shared_memory_bytes"] = sum(size for size in shared if size is not None)
+    for what in ("grid", "block"):
+        extents = [_number(text) for text in details.get(what, "").split(",")]
+        if len(extents) == 3:
+            columns |= dict(zip((f"{what}_x", f"{what}_y", f"{what}_z"), extents, strict=True))
+    return columns
+
+
+def _number(value: Any) -> int | None:
+    """A whole number that fits every column, or null."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
+
+
+def _hashable(value: Any) -> bool:
+    return value is None or isinstance(value, (int, str, float))
+
+
+_TEXTS = {"name", "layer", "phase", "op", "kind", "copy_kind"}
+_ALWAYS = {"kernels": ("layer", "phase", "op"), "memory": ("kind", "copy_kind"), "ranges": ("kind",), "launches": ()}
+
+
+def _table(rows: Iterable[dict[str, Any]], kind: str) -> pa.Table:
+    rows = list(rows)
+    names = dict.fromkeys(["name", "start_ns", "end_ns", *_ALWAYS[kind], *(name for row in rows for name in row)])
+    columns = {n: pa.array([row.get(n) for row in rows], pa.string() if n in _TEXTS else pa.int64()) for n in names}
+    columns["name"] = columns["name"].dictionary_encode()
+    if kind == "memory":
+        columns.pop("op", None)
+    return pa.table(columns)

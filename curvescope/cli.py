@@ -19,6 +19,7 @@ COMMANDS = {
     "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
     "record": "run a command and record the NVTX ranges of all its processes",
     "import": "turn a profile of another profiler into a recording",
+    "compare": "recordings side by side, and a check for regressions",
     "roofline": "arithmetic intensity and achieved rates under the roofs of the device",
     "runs": "list recordings",
     "networks": "list the networks with their parameters, FLOPs and activations",

@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("diagnose", "explain", "breakdown", "roofline", "record", "import", "runs", "networks", "bench", "doctor")
+COMMANDS = (
+    "diagnose",
+    "explain",
+    "breakdown",
+    "compare",
+    "roofline",
+    "record",
+    "import",
+    "runs",
+    "networks",
+    "bench",
+    "doctor",
+)
 
 USER_MODEL = """
 from torch import nn

@@ -1,0 +1,303 @@
+"""Recordings of one network side by side: devices, versions or settings, aligned by layer, kernel family or kernel.
+
+The first recording is the base. A change is a ratio of times with an interval; recordings are independent of each
+other, so their replicates are paired at random. All changes of one kind form one family (Holm). A row *follows the
+hardware* if its speed-up lies between the ratios of the devices' compute and DRAM roofs, with a tenth to spare; peaks,
+or ceilings where both recordings have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ..profiling.errors import CurvescopeError
+from .curve import Curve, cost_curve
+from .hardware import CEILING, PEAK, Hardware
+from .kernel_names import ALGORITHMS, family
+from .statistics import Floats, estimate, holm
+from .terms import IDLE, Terms, central_steps, estimate_terms, step_parts
+
+BY = ("layer", "family", "kernel")
+LEVEL = 0.05
+# Peaks are not reached alike on every device: within this factor of a ratio of roofs a speed-up still follows it.
+_SPARE = 1.1
+_NO_BATCH = 0
+
+
+@dataclass(frozen=True)
+class Side:
+    """One recording in a comparison.
+
+    Attributes:
+        name: what to call it.
+        hardware: limits of its device.
+        curve: its cost curve; of the profiled steps themselves where no step ran unwatched.
+        watched: whether it is of profiled steps.
+        parts: of `terms.step_parts`.
+    """
+
+    name: str
+    hardware: Hardware
+    curve: Curve
+    watched: bool
+    parts: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Change:
+    """One time against the base's.
+
+    Attributes:
+        speedup: the base's time over this one; above 1 is faster.
+        low: lower end of its 95 % interval; 0 where nothing is known of it.
+        high: upper end; infinite where nothing is known.
+        p_adjusted: of no change, over the family; 1 where nothing is known.
+    """
+
+    speedup: float
+    low: float
+    high: float
+    p_adjusted: float
+
+    @property
+    def real(self) -> bool:
+        """Whether it is more than noise: the interval excludes 1 and the family agrees."""
+        return self.p_adjusted < LEVEL and not self.low <= 1 <= self.high
+
+    @property
+    def growth(self) -> float:
+        """How much longer it takes than the base, as a share; below 0 is faster."""
+        return 1 / self.speedup - 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """One batch size, or one row at a batch size, over all recordings.
+
+    Attributes:
+        label: what it is of.
+        times_ms: one per recording; null where it has none.
+        changes: one per recording after the base; null where either has no time.
+        families: kernel family with the most time, one per recording; null where there is none.
+        remarks: one per recording after the base: algorithm or hardware, or empty.
+    """
+
+    label: str
+    times_ms: tuple[float | None, ...]
+    changes: tuple[Change | None, ...]
+    families: tuple[str | None, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything `compare` shows.
+
+    Attributes:
+        sides: the recordings, the base first.
+        steps: a line per common batch size.
+        batch: that the rows are of; null where the profiles do not tell theirs.
+        by: layer, family or kernel.
+        rows: largest time first; idle last.
+        roof_ratios: per recording after the base, by level: its roof over the base's, and which kind both are.
+    """
+
+    sides: tuple[Side, ...]
+    steps: tuple[Line, ...]
+    batch: int | None
+    by: str
+    rows: tuple[Line, ...]
+    roof_ratios: tuple[dict[str, tuple[float, str]], ...]
+
+    def regressions(self, over: float) -> list[tuple[str, str, Change]]:
+        """Step times that grew for certain and by more than a share: name of the recording, batch size, change."""
+        return [
+            (side.name, line.label, change)
+            for line in self.steps
+            for side, change in zip(self.sides[1:], line.changes, strict=True)
+            if change is not None and change.real and change.growth > over
+        ]
+
+
+def side(name: str, hardware: Hardware, steps: pd.DataFrame, kernels: pd.DataFrame, statistic: str = "median") -> Side:
+    """A recording made ready.
+
+    Args:
+        name: what to call it.
+        hardware: limits of its device.
+        steps: its `steps` table.
+        kernels: its device work.
+        statistic: of T(b): median or mean.
+
+    Raises:
+        CurvescopeError: it has no step.
+    """
+    if steps.empty:
+        raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
+    steps = steps.assign(batch=steps["batch"].fillna(_NO_BATCH))
+    watched = bool(steps["profiled"].all())
+    timed = steps
+    if watched:
+        # Every step is a round of its own: nothing else is known of what they share.
+        timed = steps.assign(profiled=False, repeat=steps.groupby("batch").cumcount())
+    return Side(name, hardware, cost_curve(timed, statistic), watched, step_parts(kernels, steps))
+
+
+def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
+    """Hold every recording against the first.
+
+    Args:
+        sides: at least two.
+        by: layer, family or kernel; layer if every recording has layers, else family.
+        batch: of the rows; the largest that all profiled if not given.
+
+    Raises:
+        CurvescopeError: no batch size is common to all, or the one asked for is not.
+    """
+    common = sorted(set.intersection(*(set(s.curve.batches) for s in sides)))
+    if not common:
+        measured = "; ".join(f"{s.name}: {', '.join(str(b or 'unknown') for b in s.curve.batches)}" for s in sides)
+        raise CurvescopeError(f"No batch size is common to all recordings ({measured}). Give --batch when importing.")
+    profiled = [b for b in common if all((s.parts["batch"] == b).any() for s in sides)]
+    if batch is not None and batch not in common:
+        raise CurvescopeError(f"--batch {batch} is not in every recording; common are {', '.join(map(str, common))}.")
+    chosen = batch if batch is not None else (profiled[-1] if profiled else None)
+    if by is None:
+        by = "layer" if all(s.parts["layer"].notna().any() for s in sides) else "family"
+    ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
+    rows = _rows(sides, by, chosen, ratios) if chosen in profiled and chosen is not None else ()
+    return Comparison(tuple(sides), _steps(sides, common), chosen or None, by, rows, ratios)
+
+
+def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
+    lines = []
+    for batch in common:
+        times, replicates, rounds = [], [], []
+        for one in sides:
+            place = one.curve.batches.index(batch)
+            times.append(one.curve.points[place].time_ms.value)
+            replicates.append(one.curve.replicates_ms[:, place])
+            rounds.append(one.curve.rounds)
+        lines.append(Line(str(batch or "unknown"), tuple(times), _changes(times, replicates, rounds)))
+    return _adjusted(lines)
+
+
+def _changes(
+    times: Sequence[float | None], replicates: Sequence[Floats | None], rounds: Sequence[int]
+) -> tuple[Change | None, ...]:
+    """Every later time against the first; p not adjusted yet."""
+    changes: list[Change | None] = []
+    for place in range(1, len(times)):
+        base, other = times[0], times[place]
+        drawn, others = replicates[0], replicates[place]
+        if not base or not other or drawn is None or others is None:
+            changes.append(None)
+            continue
+        paired = np.random.default_rng(place).permutation(others)
+        smallest = np.finfo(float).tiny
+        logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
+        value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[place]), 1.0)
+        low, high = np.exp([value.low, value.high]) if np.isfinite(value.low) else (0.0, np.inf)
+        changes.append(Change(base / other, float(low), float(high), value.p))
+    return tuple(changes)
+
+
+def _adjusted(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """The lines with every p adjusted over all of them."""
+    adjusted = iter(holm([c.p_adjusted for line in lines for c in line.changes if c is not None]))
+    return tuple(
+        replace(
+            line,
+            changes=tuple(None if c is None else replace(c, p_adjusted=next(adjusted)) for c in line.changes),
+        )
+        for line in lines
+    )
+
+
+def _rows(
+    sides: Sequence[Side], by: str, batch: int, ratios: Sequence[dict[str, tuple[float, str]]]
+) -> tuple[Line, ...]:
+    terms, families = [], []
+    for one in sides:
+        parts = one.parts[one.parts["batch"] == batch]
+        keyed = _keyed(parts, by)
+        terms.append(estimate_terms(keyed))
+        families.append(_main_families(keyed))
+    keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
+    lines = []
+    for key in keys:
+        columns = [_column(of_side, key) for of_side in terms]
+        times = [None if column is None else column[0] for column in columns]
+        replicates = [None if column is None else column[1] for column in columns]
+        rounds = [of_side.profiled[batch][0] for of_side in terms]
+        own = tuple(of_side.get(key[:2]) for of_side in families)
+        lines.append(Line(_label(key), tuple(times), _changes(times, replicates, rounds), own))
+    lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
+    return tuple(replace(line, remarks=_remarks(line, ratios)) for line in _adjusted(lines))
+
+
+def _keyed(parts: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The parts with what rows are aligned by in the columns of layer and phase."""
+    if by == "layer":
+        return parts
+    idle = parts["name"] == IDLE
+    names = parts["name"].map({name: family(name) for name in set(parts["name"])}) if by == "family" else parts["name"]
+    return parts.assign(layer=names.where(~idle, None), phase=parts["phase"] if by == "family" else None)
+
+
+def _column(terms: Terms, key: tuple[str | None, str | None, str]) -> tuple[float, Floats] | None:
+    if key not in terms.keys:
+        return None
+    place = terms.keys.index(key)
+    return float(terms.values_ms[0, place]), terms.replicates_ms[:, 0, place]
+
+
+def _main_families(parts: pd.DataFrame) -> dict[tuple[str | None, str | None], str]:
+    used = parts[parts["step"].isin(central_steps(parts)) & (parts["name"] != IDLE)]
+    times = used.groupby(["layer", "phase", "name"], dropna=False)["exclusive_ms"].sum().sort_values()
+    return {
+        (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase)): family(str(name))
+        for layer, phase, name in times.index
+    }
+
+
+def _label(key: tuple[str | None, str | None, str]) -> str:
+    layer, phase, kind = key
+    return kind if kind == IDLE else " ".join(filter(None, (layer or "no layer", phase)))
+
+
+def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]]:
+    """By level, the other's roof over the base's: of ceilings if both have them, else of peaks."""
+    ratios = {}
+    for level in ("compute", "DRAM"):
+        for kind in (PEAK, CEILING):
+            pair = [
+                next((r.per_s for r in hardware.roofs if r.level == level and r.kind == kind), None)
+                for hardware in (base, other)
+            ]
+            if pair[0] is not None and pair[1] is not None:
+                ratios[level] = (pair[1] / pair[0], kind)
+    return ratios
+
+
+def _remarks(line: Line, ratios: Sequence[dict[str, tuple[float, str]]]) -> tuple[str, ...]:
+    remarks = []
+    for place, (change, ratio) in enumerate(zip(line.changes, ratios, strict=True), start=1):
+        before, after = line.families[0], line.families[place]
+        found = []
+        if before != after and before in ALGORITHMS and after in ALGORITHMS:
+            found.append(f"{before} → {after}")
+        if change is not None and len(ratio) == 2 and line.label != IDLE:
+            low, high = sorted(value for value, _ in ratio.values())
+            if change.speedup < low / _SPARE:
+                found.append("behind the hardware")
+            elif change.speedup > high * _SPARE:
+                found.append("ahead of the hardware")
+        if line.times_ms[0] is None or line.times_ms[place] is None:
+            found.append("only in one")
+        remarks.append("; ".join(found))
+    return tuple(remarks)

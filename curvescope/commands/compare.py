@@ -1,0 +1,101 @@
+"""Hold recordings of one network against the first: devices, versions or settings, by layer, family or kernel.
+
+`--fail-over 5%` makes it a check: exit code 1 if a step time grew for certain (its interval excludes no change, Holm
+over all of them) and by more than that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import parse_share
+
+if TYPE_CHECKING:
+    from ..analysis.compare import Comparison, Line
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("base", type=Path, help="folder of the recording that the others are held against")
+    parser.add_argument("others", type=Path, nargs="+", metavar="other", help="folders of the others")
+    parser.add_argument("--by", choices=("layer", "family", "kernel"), help="rows (default: layer if all have layers)")
+    parser.add_argument("--batch", type=int, help="batch size of the rows (default: the largest that all profiled)")
+    parser.add_argument("--fail-over", metavar="SHARE", help="exit code 1 if a step time grew for real and by more")
+    parser.add_argument("--all", action="store_true", help="every row, not the 25 largest")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the comparison; 1 if it was asked to fail and does."""
+    from ..analysis.compare import compare, side
+    from ..analysis.hardware import hardware_of
+    from ..analysis.terms import device_work
+    from ..profiling.store import open_recording
+
+    over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
+    sides = []
+    for path in (args.base, *args.others):
+        recording = open_recording(path)
+        work = device_work(recording.frame("kernels"), recording.frame("memory"))
+        hardware = hardware_of(recording.meta)
+        sides.append(side(str(path), hardware, recording.frame("steps"), work, recording.statistic))
+    comparison = compare(sides, args.by, args.batch)
+    grown = [] if over is None else comparison.regressions(over)
+    if args.json:
+        print(json.dumps({**_document(comparison), "fail_over": over, "failed": bool(grown)}, allow_nan=False))
+        return int(bool(grown))
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..analysis.render_compare import render_comparison
+
+    console = Console(highlight=False)
+    console.print(render_comparison(comparison, None if args.all else 25))
+    for name, batch, change in grown:
+        growth = f"+{change.growth:.1%} (at least {1 / change.high - 1:+.1%})"
+        console.print(Text(f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}.", "bold red"))
+    if over is not None and not grown:
+        console.print(Text(f"No step time grew for real and by more than {over:.1%}."))
+    return int(bool(grown))
+
+
+def _document(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "recordings": [
+            {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.watched} for s in comparison.sides
+        ],
+        "steps": [_line(line) for line in comparison.steps],
+        "batch": comparison.batch,
+        "by": comparison.by,
+        "rows": [_line(line) for line in comparison.rows],
+        "roof_ratios": [
+            {level: {"ratio": value, "kind": kind} for level, (value, kind) in ratios.items()}
+            for ratios in comparison.roof_ratios
+        ],
+    }
+
+
+def _line(line: Line) -> dict[str, Any]:
+    return {
+        "label": line.label,
+        "times_ms": line.times_ms,
+        "changes": [
+            None
+            if change is None
+            else {
+                "speedup": change.speedup,
+                "low": change.low if math.isfinite(change.high) else None,
+                "high": change.high if math.isfinite(change.high) else None,
+                "p_adjusted": change.p_adjusted,
+                "real": change.real,
+            }
+            for change in line.changes
+        ],
+        "families": line.families,
+        "remarks": line.remarks,
+    }

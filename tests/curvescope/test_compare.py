@@ -1,0 +1,115 @@
+"""`curvescope compare` on recordings, and as a check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from curvescope.cli import main
+
+from .recordings import write_planted
+
+
+def slower(factor):
+    def change(steps, kernels):
+        # From the planted windows: every step and kernel that much longer, in place.
+        for frame in (steps, kernels):
+            frame["duration_ns"] = (frame["duration_ns"] * factor).astype("int64")
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    write_planted(folder / "base", "unexplained", seed=1)
+    write_planted(folder / "again", "unexplained", seed=2)
+    write_planted(folder / "slow", "unexplained", seed=3, change=slower(1.12))
+    v100 = {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}
+    write_planted(folder / "v100", "algorithm switch", seed=4, device=v100, change=slower(0.5))
+    return folder
+
+
+def test_the_same_twice_is_no_change_and_passes(runs, capsys):
+    assert main(["compare", str(runs / "base"), str(runs / "again"), "--fail-over", "1%"]) == 0
+    out = capsys.readouterr().out
+    assert "No step time grew for real" in out
+
+
+def test_a_real_growth_fails_only_over_its_size(runs, capsys):
+    command = ["compare", str(runs / "base"), str(runs / "slow"), "--json"]
+    assert main([*command, "--fail-over", "5%"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["failed"]
+    for line in document["steps"]:
+        (change,) = line["changes"]
+        assert change["real"]
+        assert change["speedup"] == pytest.approx(1 / 1.12, rel=0.03)
+        assert change["low"] < change["speedup"] < change["high"] < 1
+    assert main([*command, "--fail-over", "20%"]) == 0
+
+
+def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, capsys):
+    paths = [str(runs / name) for name in ("base", "again", "v100")]
+    assert main(["compare", *paths, "--batch", "16", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = {row["label"]: row for row in document["rows"]}
+    assert rows["conv3 backward"]["remarks"][1].startswith("GEMM → implicit GEMM")
+    # V100 has 15.7 TFLOP/s and 898 GB/s to the GTX 1080's 8.87 and 320: 1.77 and 2.8 times; twice as fast follows.
+    assert rows["conv1 forward"]["remarks"] == ["", ""]
+    assert document["roof_ratios"][1]["compute"]["ratio"] == pytest.approx(1.77, abs=0.01)
+    assert document["batch"] == 16
+    assert main(["compare", *paths]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("by", ["family", "kernel"])
+def test_rows_add_up_to_the_profiled_step(runs, capsys, by):
+    paths = [str(runs / name) for name in ("base", "slow")]
+    assert main(["compare", *paths, "--by", by, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert main(["breakdown", paths[0], "--batch", "16", "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    profiled = whole["time_ms"] - whole["observer_ms"]
+    assert sum(row["times_ms"][0] or 0 for row in document["rows"]) == pytest.approx(profiled)
+
+
+def test_without_a_common_batch_size_it_says_so(runs, tmp_path, capsys):
+    def other_batches(steps, kernels):
+        steps["batch"] *= 3
+
+    write_planted(tmp_path / "other", change=other_batches)
+    assert main(["compare", str(runs / "base"), str(tmp_path / "other")]) == 2
+    assert "No batch size is common" in capsys.readouterr().err
+
+
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+
+
+def test_two_imported_profiles_of_different_generations_align_by_kernel_family(tmp_path, capsys):
+    """nvprof on Pascal (CUDA sample of convolution by FFT) and on Maxwell (TensorFlow): one step each, no interval."""
+    pascal, maxwell = "magus_gtx1080ti_convolutionFFT2D_trace.csv", "syed-ahmed_tf_out.nvvp.gz"
+    for name in (pascal, maxwell):
+        assert main(["import", str(PROFILES / name), "-o", str(tmp_path / name)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / pascal), str(tmp_path / maxwell), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["by"] == "family"
+    assert [r["device"] for r in document["recordings"]] == ["GeForce GTX 1080 Ti", "GeForce GTX TITAN X"]
+    assert all(r["profiled_steps_only"] for r in document["recordings"])
+    rows = {row["label"]: row for row in document["rows"]}
+    assert all(time > 0 for time in rows["copy and layout"]["times_ms"])
+    assert rows["implicit GEMM"]["times_ms"][0] is None
+    assert rows["implicit GEMM"]["remarks"] == ["only in one"]
+    assert rows["copy and layout"]["changes"][0]["low"] is None
+    assert document["roof_ratios"][0]["DRAM"]["ratio"] == pytest.approx(336.5 / 484.4, abs=0.01)
+
+
+def test_a_profile_without_steps_says_so(tmp_path, capsys):
+    name = str(tmp_path / "a100")
+    assert main(["import", str(PROFILES / "hta_alexnet_trace.json.gz"), "-o", name]) == 0
+    assert main(["compare", name, name]) == 2
+    assert "has no step" in capsys.readouterr().err

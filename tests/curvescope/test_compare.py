@@ -109,7 +109,7 @@ def test_two_imported_profiles_of_different_generations_align_by_kernel_family(t
 
 
 def test_a_profile_without_steps_says_so(tmp_path, capsys):
-    name = str(tmp_path / "a100")
-    assert main(["import", str(PROFILES / "hta_alexnet_trace.json.gz"), "-o", name]) == 0
+    name = str(tmp_path / "ncu")
+    assert main(["import", str(PROFILES / "averyclapp_metrics_long.csv"), "-o", name]) == 0
     assert main(["compare", name, name]) == 2
     assert "has no step" in capsys.readouterr().err

@@ -21,6 +21,8 @@ COMMANDS = {
     "import": "turn a profile of another profiler into a recording",
     "compare": "recordings side by side, and a check for regressions",
     "roofline": "arithmetic intensity and achieved rates under the roofs of the device",
+    "sweep": "measure several networks, phases and precisions, each visit in a process of its own",
+    "table": "recordings side by side: step times by batch size, network, framework and device",
     "runs": "list recordings",
     "networks": "list the networks with their parameters, FLOPs and activations",
     "bench": "what operators and the device cost alone: GEMM, convolution, memory, latency, launch",

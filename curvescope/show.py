@@ -63,6 +63,8 @@ def show_diagnosis(
             console.print(render_causes.render_causes(explanation.attribution, everything))
     for name, lost in recording.meta.get("lost", {}).items():
         console.print(Text(f"Lost: {lost['count']} {name} ({lost['sentence']}).", "yellow"))
+    for cell in recording.meta.get("empty", ()):
+        console.print(Text(f"Batch {cell['batch']} is empty: {cell['why']} ({cell['detail']}).", "yellow"))
     if not recording.complete:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
     console.print(Text(f"Recorded in {recording.path}. Next:"))
@@ -153,9 +155,11 @@ def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | 
 def _headline(recording: Recording) -> str:
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
-    return f"{meta.get('network')}, {meta.get('step')} step, {device.get('name')}, protocol {protocol.get('name')}" + (
-        f", {device['threads']} threads" if "threads" in device else ""
-    )
+    parts = [f"{meta.get('network')}", f"{meta.get('step')} step"]
+    parts += [meta["precision"]] if meta.get("precision", "fp32") != "fp32" else []
+    parts += ["compiled"] if meta.get("compiled") else []
+    parts += [f"{device.get('name')}", f"protocol {protocol.get('name')}"]
+    return ", ".join([*parts, *([f"{device['threads']} threads"] if "threads" in device else [])])
 
 
 def _document(
@@ -168,6 +172,7 @@ def _document(
         "device": recording.meta.get("device"),
         "protocol": recording.meta.get("protocol"),
         "lost": recording.meta.get("lost"),
+        "empty": recording.meta.get("empty", []),
         "curve": [_plain(point) for point in diagnosis.curve.points],
         "findings": [{**_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
         "anomalies": [

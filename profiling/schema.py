@@ -185,6 +185,26 @@ CLOCKS = Table(
     ),
 )
 
+_PEAK = Column(
+    "peak_memory_bytes",
+    _I64,
+    True,
+    "B",
+    Aggregate.MEAN,
+    "Peak over the steps of one visit: of the CUDA allocator's tensors, or of a CPU process's resident memory.",
+)
+_RESERVED = Column(
+    "reserved_memory_bytes", _I64, True, "B", Aggregate.MEAN, "The same, of what the CUDA allocator holds reserved."
+)
+_RETRIES = Column(
+    "allocator_retries",
+    _I64,
+    True,
+    "",
+    Aggregate.MEAN,
+    "Times in the visit that the CUDA allocator gave back its caches and asked again.",
+)
+
 STEPS = Table(
     "steps",
     "Every timed step; nothing is averaged away.",
@@ -197,6 +217,9 @@ STEPS = Table(
         _START,
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, its device work included."),
         _key("profiled", pa.bool_(), "Whether a profiler watched; such steps give terms, never T(b).", nullable=False),
+        _PEAK,
+        _RESERVED,
+        _RETRIES,
         _PROCESS,
         _key("problem", _TEXT, "What was stepped, where one recording holds several; null for the only one."),
         _key("device_name", _TEXT, "Device of the step, where one recording holds several."),

@@ -87,7 +87,7 @@ class RecordingWriter:
             CurvescopeError: something is already there, or the folder cannot be made.
         """
         self.path = path
-        self._parts = dict.fromkeys(TABLES, 0)
+        self._numbered = dict.fromkeys(TABLES, 0)
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
@@ -98,14 +98,46 @@ class RecordingWriter:
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
             "status": Status.RECORDING,
-            "created_utc": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "created_utc": _now_utc(),
             "lost": {},
             **meta,
         }
         self._write_meta()
 
-    def write(self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any]) -> None:
+    @classmethod
+    def resume(cls, path: Path, last_table: str) -> RecordingWriter:
+        """Go on writing a recording that was cut off.
+
+        Args:
+            path: its folder.
+            last_table: the table whose part is written last: parts of other tables that have no namesake there were
+                cut off before they were whole, and are removed.
+
+        Raises:
+            CurvescopeError: there is no recording, or it is not to be read.
+        """
+        writer = cls.__new__(cls)
+        writer.path, writer._meta = path, open_recording(path).meta
+        whole = {part.name for part in (path / last_table).glob("*.parquet")}
+        for part in path.glob("*/*.parquet"):
+            if part.name not in whole:
+                part.unlink()
+        writer._numbered = {table: len(list((path / table).glob("*.parquet"))) for table in TABLES}
+        writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
+        return writer
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What `recording.json` says now."""
+        return self._meta
+
+    def write(self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any], part: str | None = None) -> None:
         """Append one part to a table; it is on disk, whole, when this returns.
+
+        Args:
+            table: its name in the schema.
+            data: columns by name; without a row nothing is written.
+            part: the part's name, unique in the table; null for the next number.
 
         Raises:
             ValueError: the data does not fit the table's schema.
@@ -123,9 +155,11 @@ class RecordingWriter:
             folder.mkdir(exist_ok=True)
         except OSError as error:
             raise storage_error(folder, error) from error
-        with atomic_file(folder / f"{self._parts[table]:05d}.parquet") as file:
+        if part is None:
+            part = f"{self._numbered[table]:05d}"
+            self._numbered[table] += 1
+        with atomic_file(folder / f"{part}.parquet") as file:
             pq.write_table(conformed, file, compression="zstd")
-        self._parts[table] += 1
 
     def update(self, **meta: Any) -> None:
         """Replace entries of `recording.json`, and write it."""
@@ -218,6 +252,10 @@ class Recording:
             else:
                 connection.from_arrow(table.arrow.empty_table()).create_view(name)
         return connection
+
+
+def _now_utc() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 _PANDAS_TYPES: dict[pa.DataType, Any] = {

@@ -4,13 +4,12 @@ Every round visits every batch size, so that slow drift of the machine touches a
 first round go upwards (what an interrupted sweep leaves is whole up to a batch size), the later ones in shuffled order.
 A visit runs one discarded step (the first after a change of batch size pays for fresh memory), the timed steps,
 and in some rounds one profiled step, taken in the same minute as the timed ones it is held against.
+A batch size that does not fit the memory is a result: it is named, and the others go on.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,87 +17,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .clocks import ClockSampler
 from .errors import CurvescopeError
-from .host import cpu_frequency_hz, describe_device, describe_host, describe_versions
-from .recorders.events import Operation, StepRows
-from .store import RecordingWriter
+from .host import describe_device, describe_host, describe_versions
+from .protocol import Protocol
+from .store import Recording, RecordingWriter
+from .visit import Empty, Visit, visit
 from .workload import Workload
 
-_SEED = 0
+SEED = 0
 StepRow = dict[str, Any]  # a row of the `steps` table
-# What torch's allocators say on CUDA and on the CPU.
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
+Measure = Callable[[int, bool], Visit | Empty]  # batch size, whether to profile
 LOST_SENTENCES = {
     "primitives_outside_operators": "oneDNN calls that ran in no operator the profiler saw; their time is in idle",
     "primitives_without_time": "oneDNN calls without a timestamp; their time stays with their operator",
     "mkl_calls_not_placed": "MKL calls whose operator was not found; their time stays with the operator that made them",
     "kernels_without_operator": "device kernels without the operator that launched them; layer and phase are unknown",
 }
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How a sweep measures; printed with every result.
-
-    Attributes:
-        name: what to call it.
-        rounds: least and most rounds over all batch sizes; between them the time limit and `until` decide.
-        discarded_steps: steps at the start of each visit that are run and not kept; at least one.
-        steps_per_visit: least and most timed steps of one visit; between them `visit_s` decides.
-        visit_s: time the timed steps of one visit may take.
-        profiled_rounds: rounds in which each visit ends with a profiled step; the first rounds are taken.
-        time_limit_s: no round starts that is not expected to end within it, once the least number is done; null for
-            none: all rounds are run.
-        statistic: what stands for T(b): median or mean of the timed steps.
-        until: stop once the interval of every batch size is within this share of its T(b) to either side; null: never.
-    """
-
-    name: str
-    rounds: tuple[int, int]
-    discarded_steps: int
-    steps_per_visit: tuple[int, int]
-    visit_s: float
-    profiled_rounds: int
-    time_limit_s: float | None
-    statistic: str = "median"
-    until: float | None = None
-
-
-PROTOCOLS = {
-    "default": Protocol("default", (6, 40), 1, (1, 8), 0.6, 6, 112.0),
-    "quick": Protocol("quick", (4, 12), 1, (1, 2), 0.3, 3, 27.0),
-    # The benchmark post that gave the VGG figures on a GTX 1080: the mean of 100 runs.
-    "addfor": Protocol("addfor", (10, 10), 1, (10, 10), 0.0, 3, None, "mean"),
-    # 20 steps ignored, 100 measured, 7 repeats, the median.
-    "dlperf": Protocol("dlperf", (7, 7), 20, (100, 100), 0.0, 3, None),
-}
-
-
-def parse_batches(text: str) -> tuple[int, ...]:
-    """Batch sizes from `1,2,4` (as listed), `1..32` (powers of two times the first), or `32..160:8` (steps of 8).
-
-    Raises:
-        CurvescopeError: not of these forms, or not positive and increasing.
-    """
-    form = "use a list as in 1,2,4, powers of two as in 1..32, or a step as in 32..160:8"
-    if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", text.strip()):
-        first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
-        if first < 1 or last < first or (match[3] and step < 1):
-            raise CurvescopeError(f"--batch {text}: batch sizes start at 1 and increase; {form}.")
-        if match[3]:
-            return tuple(range(first, last + 1, step))
-        doubled = []
-        while first <= last:
-            doubled.append(first)
-            first *= 2
-        return tuple(doubled)
-    try:
-        batches = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise CurvescopeError(f"--batch {text}: not batch sizes; {form}.") from None
-    if min(batches) < 1 or list(batches) != sorted(set(batches)):
-        raise CurvescopeError(f"--batch {text}: batch sizes start at 1 and increase; {form}.")
-    return batches
 
 
 @dataclass(frozen=True)
@@ -119,7 +54,7 @@ def run_sweep(
     precise: Callable[[Sequence[StepRow]], bool] = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Measure and record one workload over batch sizes.
+    """Measure and record one workload over batch sizes, in this process.
 
     The recording grows visit by visit: interrupted, it is readable up to its last whole visit.
 
@@ -133,69 +68,115 @@ def run_sweep(
         clock_s: the clock that the time limit is held against.
 
     Raises:
-        CurvescopeError: the network takes no step, the recording cannot be written, or a batch size does not fit the
-            memory.
+        CurvescopeError: the network takes no step, the recording cannot be written, or no batch size fits the memory.
         KeyboardInterrupt: passed on, after the recording is marked interrupted.
     """
     meta = {
-        "kind": "sweep",
-        "argv": sys.argv[1:],
-        "network": workload.network.name,
-        "step": workload.kind,
-        "batches": list(batches),
-        "protocol": asdict(protocol),
-        "seed": _SEED,
+        **describe_sweep(workload.network.name, workload.kind, batches, protocol),
+        "precision": workload.precision,
+        "compiled": workload.compiled,
         "device": describe_device(workload.device),
-        "host": describe_host(),
-        "versions": describe_versions(),
+        "clocks_missing": (clocks := ClockSampler(workload.device)).missing,
     }
     workload.try_step(min(batches))
+
+    def measure(batch: int, profile: bool) -> Visit | Empty:
+        with clocks:
+            return visit(workload, batch, protocol, profile)
+
     with RecordingWriter(path, meta) as writer:
-        _Sweep(workload, batches, protocol, writer, report, precise, clock_s).run()
+        rounds = Rounds(measure, clocks, batches, protocol, writer, report, precise, clock_s)
+        rounds.run()
+        if not rounds.steps:
+            first = writer.meta["empty"][0]
+            raise CurvescopeError(
+                f"No batch size could be measured; batch {first['batch']}: {first['why']} ({first['detail']}). "
+                "Choose smaller sizes with --batch."
+            )
 
 
-class _Sweep:
+def describe_sweep(network: str, kind: str, batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
+    """Entries of `recording.json` that every sweep has."""
+    return {
+        "kind": "sweep",
+        "argv": sys.argv[1:],
+        "network": network,
+        "step": kind,
+        "batches": list(batches),
+        "protocol": asdict(protocol),
+        "seed": SEED,
+        "host": describe_host(),
+        "versions": describe_versions(),
+        "empty": [],
+    }
+
+
+class Rounds:
+    """The rounds of one sweep, into one recording. A recording that has some of the visits is gone on with.
+
+    Each visit is a part of every table, under one name; that of `steps` is written last and makes the visit count.
+
+    Attributes:
+        steps: rows of the `steps` table so far.
+    """
+
     def __init__(
         self,
-        workload: Workload,
+        measure: Measure,
+        clocks: ClockSampler,
         batches: Sequence[int],
         protocol: Protocol,
         writer: RecordingWriter,
         report: Callable[[Progress], None],
         precise: Callable[[Sequence[StepRow]], bool],
-        clock_s: Callable[[], float],
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workload, self._batches, self._protocol = workload, tuple(batches), protocol
+        self._measure, self._clocks = measure, clocks
+        self._batches, self._protocol = tuple(batches), protocol
         self._writer, self._report, self._precise, self._clock_s = writer, report, precise, clock_s
-        self._steps: list[StepRow] = []
         self._visit_s: dict[int, float] = {}  # the last visit of each batch size, profiling included
-        self._warmed_up = False
+        before = Recording(writer.path, dict(writer.meta))
+        self._visited = {part.stem for part in before.parts("steps")}
+        self.steps: list[StepRow] = before.arrow("steps").to_pylist() if self._visited else []
+        self._next_step = max((row["step"] for row in self.steps), default=-1) + 1
+        self._elapsed_before_s = float(writer.meta.get("elapsed_s", 0.0))
 
     def run(self) -> None:
-        began = self._clock_s()
+        """Run what is missing.
+
+        Raises:
+            CurvescopeError: the recording cannot be written.
+        """
+        began = self._clock_s() - self._elapsed_before_s
         least, most = self._protocol.rounds
         limit_s = self._protocol.time_limit_s
         done = 0
         for repeat, order in enumerate(self._orders(most)):
-            if repeat >= least:
-                next_end_s = self._clock_s() - began + sum(self._visit_s.values())
-                if (limit_s is not None and next_end_s > limit_s) or self._precise(self._steps):
+            missing = [b for b in order if _part(b, repeat) not in self._visited and b not in self._empty()]
+            if repeat >= least and missing:
+                next_end_s = self._clock_s() - began + sum(self._visit_s.get(b, 0.0) for b in missing)
+                if (limit_s is not None and next_end_s > limit_s) or self._precise(self.steps):
                     break
-            for place, batch in enumerate(order):
+            for place, batch in enumerate(missing):
                 visit_began = self._clock_s()
                 self._visit(batch, repeat)
                 self._visit_s[batch] = self._clock_s() - visit_began
                 elapsed_s = self._clock_s() - began
-                remaining_s = sum(self._visit_s.get(b, 0.0) for b in order[place + 1 :])
+                self._writer.update(elapsed_s=round(elapsed_s, 3))
+                remaining_s = sum(self._visit_s.get(b, 0.0) for b in missing[place + 1 :])
                 remaining_s += sum(self._visit_s.values()) * (least - repeat - 1)
                 expected_s = max(elapsed_s + remaining_s, limit_s or 0.0)
                 self._report(Progress(elapsed_s, expected_s, f"round {repeat + 1}, batch {batch}"))
+            if len(self._empty()) == len(self._batches):
+                break
             done = repeat + 1
-            self._sample_clocks()
         self._writer.update(rounds=done)
 
+    def _empty(self) -> set[int]:
+        return {cell["batch"] for cell in self._writer.meta["empty"]}
+
     def _orders(self, most: int) -> Iterator[list[int]]:
-        shuffled = random.Random(_SEED)  # noqa: S311 - an order of measurement, no secret
+        shuffled = random.Random(SEED)  # noqa: S311 - an order of measurement, no secret
         for repeat in range(most):
             order = list(self._batches)
             if repeat:
@@ -203,69 +184,42 @@ class _Sweep:
             yield order
 
     def _visit(self, batch: int, repeat: int) -> None:
-        try:
-            self._workload.load(batch)
-            for _ in range(self._protocol.discarded_steps):
-                _, discarded_ns = self._workload.time_step()
-            least, most = self._protocol.steps_per_visit
-            count = max(least, min(most, round(self._protocol.visit_s / max(discarded_ns / 1e9, 1e-6))))
-            timed = [self._workload.time_step() for _ in range(count)]
-            rows = None
-            if repeat < self._protocol.profiled_rounds:
-                if not self._warmed_up:
-                    self._workload.record_step()  # the profiler's and the libraries' own first time
-                    self._warmed_up = True
-                rows = self._workload.record_step(count_work)
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY):
-                raise CurvescopeError(
-                    f"Batch {batch} does not fit the memory of {self._workload.device}. What was measured before is "
-                    f"in {self._writer.path}; choose smaller sizes with --batch."
-                ) from error
-            raise
-        steps = [self._step_row(batch, repeat, i, start, duration, False) for i, (start, duration) in enumerate(timed)]
-        if rows is not None:
-            self._write_profiled(batch, repeat, len(steps), rows, steps)
-        self._writer.write("steps", _columns(steps))
+        found = self._measure(batch, repeat < self._protocol.profiled_rounds)
+        if isinstance(found, Empty):
+            cell = {"batch": batch, "round": repeat, **asdict(found)}
+            self._writer.update(empty=[*self._writer.meta["empty"], cell])
+            return
+        part = _part(batch, repeat)
+        steps = [self._step_row(batch, repeat, i, row, False) for i, row in enumerate(found.timed)]
+        if (profiled := found.profiled) is not None:
+            (start_ns, duration_ns), *_ = profiled.windows
+            window = {"start_ns": start_ns, "duration_ns": duration_ns}
+            steps.append(self._step_row(batch, repeat, len(steps), window, True))
+            for row in profiled.kernels:
+                row["step"] = steps[-1]["step"]
+            self._writer.write("kernels", _columns(profiled.kernels), part)
+            for name, count in profiled.lost.items():
+                self._writer.count_lost(name, count, LOST_SENTENCES[name])
+        self._writer.write("clocks", _columns(self._clocks.take()), part)
+        self._writer.write("steps", _columns(steps), part)
 
-    def _write_profiled(self, batch: int, repeat: int, index: int, rows: StepRows, steps: list[dict[str, Any]]) -> None:
-        (start, duration), *_ = rows.windows
-        step = self._step_row(batch, repeat, index, start, duration, True)
-        steps.append(step)
-        for row in rows.kernels:
-            row["step"] = step["step"]
-        self._writer.write("kernels", _columns(rows.kernels))
-        for name, count in rows.lost.items():
-            self._writer.count_lost(name, count, LOST_SENTENCES[name])
-
-    def _step_row(
-        self, batch: int, repeat: int, index: int, start_ns: int, duration_ns: int, profiled: bool
-    ) -> StepRow:
+    def _step_row(self, batch: int, repeat: int, index: int, timed: StepRow, profiled: bool) -> StepRow:
         row = {
-            "step": len(self._steps),
+            "step": self._next_step,
             "batch": batch,
             "repeat": repeat,
             "index": index,
-            "phase": self._workload.kind,
-            "start_ns": start_ns,
-            "duration_ns": duration_ns,
+            "phase": self._writer.meta["step"],
             "profiled": profiled,
+            **timed,
         }
-        self._steps.append(row)
+        self.steps.append(row)
+        self._next_step += 1
         return row
 
-    def _sample_clocks(self) -> None:
-        if not self._workload.cuda:
-            sample = {"start_ns": time.monotonic_ns(), "sm_clock_hz": cpu_frequency_hz(), "load": os.getloadavg()[0]}
-            self._writer.write("clocks", _columns([sample]))
 
-
-def count_work(operation: Operation) -> tuple[int | None, int | None]:
-    """FLOPs and compulsory bytes of an operator call, from its shapes."""
-    from .operators import work
-
-    counted = work(operation.name, operation.shapes, operation.dtypes, operation.concrete)
-    return counted.flops, counted.bytes_compulsory
+def _part(batch: int, repeat: int) -> str:
+    return f"b{batch:07d}_r{repeat:05d}"
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:

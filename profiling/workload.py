@@ -13,6 +13,8 @@ from .networks import Network
 from .recorders import events, onednn, torch_step
 
 STEP_KINDS = ("training", "forward", "forward+backward")
+# fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss scaling where fp16 is trained.
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 # Scales activations little enough that the loss of random data stays finite over any number of steps.
 _LEARNING_RATE = 1e-6
@@ -85,17 +87,27 @@ class Workload:
         network: what to build.
         device: `cpu` or `cuda:N`.
         kind: one of `STEP_KINDS`: training is forward, backward and optimizer; forward is in inference mode.
+        precision: one of `PRECISIONS`.
+        compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
     """
 
     network: Network
     device: str = "cpu"
     kind: str = "training"
+    precision: str = "fp32"
+    compiled: bool = False
     model: Any = field(init=False)
+    _forward: Any = field(init=False)
     _optimizer: Any = field(init=False)
+    _scaler: Any = field(init=False)
     _batch: tuple[int, Any, Any] | None = field(init=False, default=None)
+    _profiler_is_warm: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         torch = import_torch()
+        if self.precision == "tf32" and not self.cuda:
+            raise CurvescopeError("--precision tf32 is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU.")
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         torch.manual_seed(_SEED)
         self.model = self.network.build().to(self.device)
         self.model.train(self.kind != "forward")
@@ -105,6 +117,9 @@ class Workload:
             raise CurvescopeError(f"{self.network.name} has no parameter to train; measure it with `--phase forward`.")
         if self.kind == "training":
             self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
+        scaled = self.precision == "fp16" and self.kind != "forward"
+        self._scaler = torch.amp.GradScaler("cuda" if self.cuda else "cpu", enabled=scaled)
+        self._forward = torch.compile(self.model, dynamic=False) if self.compiled else self.model
 
     @property
     def cuda(self) -> bool:
@@ -148,6 +163,21 @@ class Workload:
         self._synchronize()
         return start, time.monotonic_ns() - start
 
+    def release(self) -> None:
+        """Give back the batch, the gradients and what the allocator holds for them."""
+        import torch
+
+        self._batch = None
+        self.model.zero_grad(set_to_none=True)
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    def warm_up_profiler(self) -> None:
+        """Pay for the profiler's and the libraries' own first time in this process."""
+        if not self._profiler_is_warm:
+            self.record_step()
+            self._profiler_is_warm = True
+
     def record_step(self, count_work: events.CountWork | None = None) -> events.StepRows:
         """Run one step under the profiler."""
 
@@ -155,7 +185,8 @@ class Workload:
             self._run(ranges)
             self._synchronize()
 
-        return torch_step.record_step(step, self.model, cuda=self.cuda, count_work=count_work)
+        layers = () if self.compiled else self.model.named_modules()
+        return torch_step.record_step(step, layers, cuda=self.cuda, count_work=count_work)
 
     def _run(self, ranges: Ranges) -> None:
         import torch
@@ -163,19 +194,30 @@ class Workload:
         assert self._batch is not None, "load() a batch first"
         _, inputs, targets = self._batch
         if self.kind == "forward":
-            with torch.inference_mode(), ranges(events.PHASE_RANGE + "forward"):
-                self.model(*inputs)
+            with torch.inference_mode(), ranges(events.PHASE_RANGE + "forward"), self._autocast():
+                self._forward(*inputs)
             return
         with ranges(events.PHASE_RANGE + "forward"):
             self.model.zero_grad(set_to_none=True)
-            output = self.model(*inputs)
-            with ranges(events.LAYER_RANGE + "loss"):
-                loss = self.network.loss(output, targets)
+            with self._autocast():
+                output = self._forward(*inputs)
+                with ranges(events.LAYER_RANGE + "loss"):
+                    loss = self.network.loss(output, targets)
         with ranges(events.PHASE_RANGE + "backward"):
-            loss.backward()
+            self._scaler.scale(loss).backward()
         if self._optimizer is not None:
             with ranges(events.PHASE_RANGE + "optimizer"):
-                self._optimizer.step()
+                self._scaler.step(self._optimizer)
+                self._scaler.update()
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Mixed precision, where asked for."""
+        import torch
+
+        types = {"fp16": torch.float16, "bf16": torch.bfloat16}
+        if self.precision not in types:
+            return contextlib.nullcontext()
+        return torch.autocast("cuda" if self.cuda else "cpu", types[self.precision])
 
     def _synchronize(self) -> None:
         if self.cuda:

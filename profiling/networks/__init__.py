@@ -60,6 +60,19 @@ class Network:
             return (inputs,), None
         return (inputs,), torch.randint(self.classes, (batch,), device=device, generator=generator)
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether a sample is a sequence of tokens."""
+        return False
+
+    def with_sequence_length(self, length: int) -> Network:
+        """The same network on samples of that many tokens.
+
+        Raises:
+            CurvescopeError: it reads no text, or not so much of it.
+        """
+        raise CurvescopeError(f"--sequence-length {length}: {self.name} reads no text.")
+
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
         """Cross-entropy against the targets; without targets the mean of squares of every floating-point output."""
         import torch
@@ -92,11 +105,15 @@ def names() -> list[str]:
     return list(_MODULES)
 
 
-def get_network(name: str) -> Network:
+def get_network(name: str, sequence_length: int | None = None) -> Network:
     """The network of that name.
 
+    Args:
+        name: one of `names()`.
+        sequence_length: tokens of one sample, for networks that read text; null for the published number.
+
     Raises:
-        CurvescopeError: there is none; the message names those that come close.
+        CurvescopeError: there is none, and the message names those that come close; or it takes no such length.
     """
     if name not in _MODULES:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), _MODULES)
@@ -107,7 +124,7 @@ def get_network(name: str) -> Network:
         )
     network = importlib.import_module(_MODULES[name], __package__).NETWORKS[name]
     assert isinstance(network, Network)
-    return network
+    return network if sequence_length is None else network.with_sequence_length(sequence_length)
 
 
 def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..errors import CurvescopeError
 from . import Network
 
 if TYPE_CHECKING:
@@ -119,6 +120,17 @@ class Bert(Network):
 
     heads: bool = True
 
+    @property
+    def reads_text(self) -> bool:
+        """It does."""
+        return True
+
+    def with_sequence_length(self, length: int) -> Network:
+        """The same on samples of `length` tokens, 1 to 512."""
+        if not 1 <= length <= _POSITIONS:
+            raise CurvescopeError(f"--sequence-length {length}: BERT has positions for 1 to {_POSITIONS} tokens.")
+        return replace(self, input_shape=(length,))
+
     def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
         """Token ids, shape (batch, sequence); targets: words, shape (batch, sequence), and next, shape (batch,)."""
         import torch
@@ -146,7 +158,7 @@ class Bert(Network):
 _PAPER = "Devlin et al., BERT, arXiv:1810.04805 (2018), BERT-Base uncased"
 
 NETWORKS = {
-    name: Bert(name, f"{_PAPER}, {note}, 128 tokens", (128,), partial(build, heads), None, heads)
+    name: Bert(name, f"{_PAPER}, {note}, 128 tokens unless said", (128,), partial(build, heads), None, heads)
     for name, heads, note in (
         ("bert_base", True, "with the pre-training heads"),
         ("bert_base_encoder", False, "embeddings, encoder and pooler alone"),

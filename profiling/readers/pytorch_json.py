@@ -21,7 +21,7 @@ from ..errors import CurvescopeError
 from ..recorders.events import LAYER_RANGE, PHASE_RANGE, DeviceEvent, HostEvent, kernel_rows
 from ..schema import TABLES
 from ..store import RecordingWriter
-from ..sweep import count_work
+from ..visit import count_work
 from . import Options, describe_steps
 from .source import Source
 from .steps import MARKS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import events, onednn
@@ -15,8 +15,8 @@ _USER_SCOPE = 7
 
 
 @contextlib.contextmanager
-def layer_ranges(model: Any) -> Iterator[None]:
-    """Mark every named module's forward pass with a profiler range; the marks are gone when the block ends."""
+def layer_ranges(layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
+    """Mark the forward pass of modules, given by path, with profiler ranges; the marks are gone when the block ends."""
     from torch.autograd.profiler import record_function
 
     open_ranges: list[Any] = []
@@ -33,7 +33,7 @@ def layer_ranges(model: Any) -> Iterator[None]:
     def leave(*_: Any) -> None:
         open_ranges.pop().__exit__(None, None, None)
 
-    for path, module in model.named_modules():
+    for path, module in layers:
         if path:  # the root is the step itself
             handles.append(module.register_forward_pre_hook(enter(path), prepend=True))
             handles.append(module.register_forward_hook(leave, always_call=True))
@@ -46,7 +46,7 @@ def layer_ranges(model: Any) -> Iterator[None]:
 
 def record_step(
     step: Callable[[Callable[[str], contextlib.AbstractContextManager[Any]]], None],
-    model: Any,
+    layers: Iterable[tuple[str, Any]],
     *,
     cuda: bool = False,
     count_work: events.CountWork | None = None,
@@ -55,7 +55,7 @@ def record_step(
 
     Args:
         step: runs the step; it is given `ranges(name)`, to mark its phases with.
-        model: the module whose layers are marked.
+        layers: the modules to mark, by path; the root, whose path is empty, is not.
         cuda: record the device's kernels instead of host operators; the step must end synchronised.
         count_work: see `events.kernel_rows`.
     """
@@ -67,7 +67,7 @@ def record_step(
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     verbose = contextlib.nullcontext(onednn.VerboseLog()) if cuda else onednn.capture()
     with (
-        layer_ranges(model),
+        layer_ranges(layers),
         verbose as log,
         torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True) as profiler,
         record_function(events.STEP_RANGE),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
@@ -77,8 +78,8 @@ def test_activations_of_alexnet_by_hand():
     assert facts(get_network("alexnet")).activation_bytes == pytest.approx(4 * floats + indices, rel=0.02)
 
 
-def test_every_network_trains_a_step_on_the_cpu(network):
-    """Small inputs: it is the wiring, the loss and the backward pass that are tried, at batch 1 and 2."""
+def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(network):
+    """Small inputs: it is the wiring, the loss, the backward pass and the joins that are tried, at batch 1 and 2."""
     small = {"bert_base": (16,), "bert_base_encoder": (16,), "inception_v3": (3, 107, 107)}
     fixed = network.name in ("alexnet", "overfeat", "vgg_a", "vgg16", "vgg19")  # their classifiers fix the size
     shape = network.input_shape if fixed else small.get(network.name, (3, 64, 64))
@@ -89,6 +90,27 @@ def test_every_network_trains_a_step_on_the_cpu(network):
         assert duration_ns > 0
     gradients = [p.grad for p in workload.model.parameters()]
     assert all(g is not None and torch.isfinite(g).all() for g in gradients)
+
+    rows = workload.record_step()
+    ((start_ns, duration_ns),) = rows.windows
+    kernels = pd.DataFrame(rows.kernels)
+    kernels["end_ns"] = kernels["start_ns"] + kernels["duration_ns"]
+    of_layers = kernels.groupby(["layer", "phase"], dropna=False)["duration_ns"].sum()
+    # Rows share no instant, so the sums of the layers and idle make the step to the nanosecond.
+    points = sorted([*((t, 1) for t in kernels["start_ns"]), *((t, -1) for t in kernels["end_ns"])])
+    running, idle_ns, last = 0, 0, start_ns
+    for at, change in points:
+        assert running in (0, 1)
+        idle_ns += 0 if running else at - last
+        running, last = running + change, at
+    idle_ns += start_ns + duration_ns - last
+    assert idle_ns >= 0
+    assert of_layers.sum() + idle_ns == duration_ns
+
+    with_weights = {path for path, module in workload.model.named_modules() if list(module.parameters(recurse=False))}
+    found = {phase: set(of_phase["layer"].dropna()) for phase, of_phase in kernels.groupby("phase")}
+    assert with_weights <= found["forward"]
+    assert with_weights <= found["backward"]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from curvescope.analysis.anomalies import Verdict, diagnose
 from curvescope.analysis.breakdown import break_down
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.networks import Network, from_factory
+from curvescope.profiling.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
 from curvescope.profiling.store import Status, open_recording
-from curvescope.profiling.sweep import PROTOCOLS, Protocol, parse_batches, run_sweep
+from curvescope.profiling.sweep import run_sweep
 from curvescope.profiling.workload import Workload
 
 from . import planted
@@ -126,20 +127,57 @@ def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     assert [finding.verdict for finding in diagnosis.findings] == [Verdict.NOISE]  # one round tells no spread
 
 
-def test_a_batch_that_does_not_fit_the_memory_is_named(tmp_path):
-    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
-    workload = Workload(network)
+def refuse_from(workload, smallest):
+    """A workload whose memory ends before batches of that size."""
     load = workload.load
 
     def refuse(batch):
-        if batch >= 8:
+        if batch >= smallest:
             raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ...")
         load(batch)
 
     workload.load = refuse
-    with pytest.raises(CurvescopeError, match="Batch 8 does not fit the memory"):
+    return workload
+
+
+def test_a_batch_that_does_not_fit_the_memory_is_an_empty_cell_and_the_others_go_on(tmp_path):
+    run_sweep(refuse_from(workload_of(), 8), BATCHES, SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    assert recording.frame("steps").groupby("batch")["repeat"].nunique().to_dict() == {2: 10, 4: 10}
+    assert [(cell["batch"], cell["why"]) for cell in recording.meta["empty"]] == [
+        (8, "out of memory"),
+        (16, "out of memory"),
+    ]
+    assert diagnose(recording.frame("steps"), recording.frame("kernels")).curve.batches == (2, 4)
+
+
+def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
+    workload = workload_of()
+    time_step = workload.time_step
+    once = iter([time_step])  # the trial step fits, nothing after it
+
+    def exhausted():
+        if step := next(once, None):
+            return step()
+        raise MemoryError
+
+    workload.time_step = exhausted
+    with pytest.raises(CurvescopeError, match="No batch size could be measured; batch 2: out of memory"):
         run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
-    assert set(open_recording(tmp_path / "r").frame("steps")["batch"]) == {2, 4}
+
+
+def test_an_error_of_the_model_is_no_empty_cell(tmp_path):
+    workload = workload_of()
+    load = workload.load
+
+    def fail(batch):
+        if batch == 8:
+            raise RuntimeError("shapes do not fit")
+        load(batch)
+
+    workload.load = fail
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
 
 
 def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
@@ -260,3 +298,57 @@ def test_the_protocols_of_the_published_benchmarks():
     assert dlperf.statistic == "median"
     assert addfor.rounds[0] * addfor.steps_per_visit[0] == 100
     assert addfor.statistic == "mean"
+
+
+def test_dell_counts_iterations_by_images():
+    protocol = replace(PROTOCOLS["dell"], images=1000)
+    assert protocol.statistic == "mean"
+    for batch in (1, 7, 64, 5000):
+        iterations = protocol.rounds[0] * protocol.steps_of_visit(batch, discarded_ns=10**9)
+        assert iterations * batch >= 1000
+        assert (iterations - protocol.rounds[0]) * batch < 1000
+    with pytest.raises(CurvescopeError, match="choose one of"):
+        get_protocol("none")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("8GB", 8 * 10**9), ("8 GiB", 8 << 30), ("500mb", 5 * 10**8), ("12e9", 12 * 10**9)]
+)
+def test_sizes(text, expected):
+    assert parse_bytes(text, "--memory-limit") == expected
+
+
+@pytest.mark.parametrize("text", ["", "GB", "8XB", "-1GB", "0", "1.2.3GB"])
+def test_bad_sizes_are_refused(text):
+    with pytest.raises(CurvescopeError, match="--memory-limit"):
+        parse_bytes(text, "--memory-limit")
+
+
+def products_in(workload):
+    """Data types of the matrix products of a step."""
+    types = set()
+    workload.load(4)
+    rows = workload.record_step(lambda operation: types.update(operation.dtypes) or (None, None))
+    assert rows.kernels
+    return types
+
+
+def test_mixed_precision_runs_products_in_bf16_and_keeps_weights_in_fp32():
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
+    assert "c10::BFloat16" not in products_in(Workload(network))
+    workload = Workload(network, precision="bf16")
+    assert "c10::BFloat16" in products_in(workload)
+    assert {str(p.dtype) for p in workload.model.parameters()} == {"torch.float32"}
+
+
+def test_fp16_scales_its_loss_and_trains():
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
+    workload = Workload(network, precision="fp16")
+    assert "c10::Half" in products_in(workload)
+    assert workload._scaler.is_enabled()
+
+
+def test_tf32_is_no_mode_of_a_cpu():
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
+    with pytest.raises(CurvescopeError, match="tf32"):
+        Workload(network, precision="tf32")

@@ -1,0 +1,143 @@
+"""Measure several networks over batch sizes, phases and precisions, each visit in a process of its own.
+
+What does not fit the memory, or crashes, costs one cell and is named. A sweep that was cut off goes on with `--resume`.
+Each network, phase and precision becomes one recording in the sweep's folder: `curvescope table DIR` prints them
+side by side, `curvescope explain DIR/RECORDING` explains one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import measuring
+
+if TYPE_CHECKING:
+    from ..profiling.cells import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("network", nargs="*", help="networks by name, or package.module:function with --input-shape")
+    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for package.module:function")
+    parser.add_argument(
+        "--batch",
+        default="1..32",
+        help="1,2,4 or 1..32 (doubling) or 32..160:8; max for the largest that fits, 8..max for the doubles up to it",
+    )
+    parser.add_argument("--phase", default="training", help=f"one or more of {','.join(measuring.KINDS)}")
+    parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(measuring.PRECISIONS)}")
+    parser.add_argument(
+        "--compile", choices=("no", "yes", "both"), default="no", help="run the networks through torch.compile"
+    )
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+    parser.add_argument(
+        "--memory-limit", metavar="SIZE", help="cap of each visit's memory, as in 8GB: of the device, or on a CPU of "
+        "the address space that the network adds",
+    )  # fmt: skip
+    measuring.add_protocol_arguments(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_sweep)")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the sweep there: run what is missing")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure what is missing of the plan, then print the tables."""
+    from ..profiling.cells import list_cells, read_plan, run_plan, write_plan
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.store import new_recording_path, open_recording
+
+    if args.resume:
+        if args.network:
+            raise CurvescopeError("--resume goes on with the plan that is there: give it no network.")
+        folder, plan = args.resume, read_plan(args.resume)
+    else:
+        plan = _plan(args)
+        folder = args.output or new_recording_path("sweep")
+        write_plan(folder, plan)
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ..profiling.sweep import Progress as Standing
+    from .table import show_table
+
+    messages = Console(stderr=True, highlight=False)
+    messages.print(f"{len(plan.settings)} recordings, protocol {plan.protocol.name}, into {folder}.")
+    with Progress(
+        TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn(), console=messages, transient=True
+    ) as bars:
+        tasks = {setting.label: bars.add_task(setting.label, total=None, start=False) for setting in plan.settings}
+
+        def report(label: str, standing: Standing) -> None:
+            task = tasks[label]
+            bars.start_task(task)
+            bars.update(
+                task,
+                completed=standing.elapsed_s,
+                total=standing.expected_s or None,
+                description=f"{label}: {standing.doing}",
+            )
+
+        try:
+            failed = run_plan(folder, plan, report, measuring.precise_enough(plan.protocol))
+        except KeyboardInterrupt:
+            messages.print(f"Interrupted. Go on with what is missing: `curvescope sweep --resume {folder}`.")
+            raise
+    recordings = [open_recording(path) for path in list_cells(folder)]
+    show_table(recordings, "json" if args.json else "text")
+    for setting, why in failed:
+        messages.print(f"{setting.label}: nothing could be measured; {why}.", style="yellow", markup=False)
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from ..profiling.cells import Plan, Setting
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.networks import get_network, names
+    from ..profiling.protocol import parse_batches, parse_bytes
+    from ..profiling.workload import pick_device
+
+    if not args.network:
+        raise CurvescopeError(f"Name the networks to sweep: {', '.join(names())}; or `--resume DIR`.")
+    searched = re.fullmatch(r"(?:(.+)\.\.)?max", args.batch)
+    listed = searched[1] if searched else args.batch
+    batches = parse_batches(listed) if listed else ()
+    compiled = {"no": (False,), "yes": (True,), "both": (False, True)}[args.compile]
+    protocol = measuring.protocol_of(args)
+    device = pick_device(args.device)
+    settings = [
+        Setting(
+            network,
+            measuring.input_shape(args.input_shape) if ":" in network else None,
+            args.sequence_length if ":" not in network and get_network(network).reads_text else None,
+            device,
+            kind,
+            precision,
+            compile_it,
+            parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None,
+        )
+        for network in dict.fromkeys(args.network)
+        for kind in _chosen(args.phase, measuring.KINDS, "--phase")
+        for precision in _chosen(args.precision, measuring.PRECISIONS, "--precision")
+        for compile_it in compiled
+    ]
+    if args.sequence_length is not None and all(setting.sequence_length is None for setting in settings):
+        raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks reads text.")
+    for setting in settings:
+        setting.find_network()
+        if setting.precision == "tf32" and device == "cpu":
+            raise CurvescopeError("--precision tf32 is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU.")
+    return Plan(tuple(settings), batches, searched is not None, protocol)
+
+
+def _chosen(text: str, known: tuple[str, ...], option: str) -> list[str]:
+    from ..profiling.errors import CurvescopeError
+
+    chosen = list(dict.fromkeys(text.split(",")))
+    for one in chosen:
+        if one not in known:
+            raise CurvescopeError(f"{option} {one}: choose one or more of {','.join(known)}.")
+    return chosen

@@ -1,0 +1,159 @@
+"""Print recordings side by side: step times by batch size, and by network, framework and device.
+
+Each RUN is a recording or the folder of a sweep. `--published` puts what others published of the same networks beside
+them, each under its own device and marked as published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..analysis.side_by_side import Cell, Grid
+    from ..profiling.store import Recording
+
+FORMATS = ("text", "csv", "markdown", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("run", nargs="+", type=Path, help="a recording, or the folder of a sweep")
+    parser.add_argument("--published", action="store_true", help="published figures of the same networks beside them")
+    parser.add_argument(
+        "--batch", type=int, help="batch size to compare devices at (default: the largest that all have)"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default="text", help="text, csv (a line per cell), markdown or json"
+    )
+    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the tables."""
+    from ..profiling.cells import PLAN_FILE, list_cells
+    from ..profiling.store import open_recording
+
+    paths: list[Path] = []
+    for path in args.run:
+        paths += list_cells(path) if (path / PLAN_FILE).is_file() else [path]
+    show_table([open_recording(path) for path in paths], args.format, published=args.published, batch=args.batch)
+    return 0
+
+
+def show_table(
+    recordings: Sequence[Recording], form: str, *, published: bool = False, batch: int | None = None
+) -> None:
+    """Print the cells of recordings.
+
+    Args:
+        recordings: of sweeps.
+        form: one of `FORMATS`.
+        published: with published figures of the same networks.
+        batch: the batch size that devices are compared at; null for the largest that every row has.
+    """
+    from dataclasses import asdict
+
+    from ..analysis import side_by_side
+
+    cells = [cell for recording in recordings for cell in side_by_side.cells_of(recording)]
+    if published:
+        cells += side_by_side.published_cells(sorted({cell.network for cell in cells}))
+    compared = side_by_side.common_batch(cells) if batch is None else batch
+    if form == "json":
+        print(json.dumps([asdict(cell) for cell in cells], allow_nan=False))
+    elif form == "csv":
+        print(side_by_side.to_csv(cells), end="")
+    elif form == "markdown":
+        print(f"**Step ms by batch size**\n\n{side_by_side.to_markdown(side_by_side.by_batch(cells), _text)}")
+        if compared is not None:
+            grid = side_by_side.by_device(cells, compared)
+            print(f"\n**Step ms at batch {compared} by device**\n\n{side_by_side.to_markdown(grid, _text)}")
+    else:
+        _print_text(cells, compared)
+
+
+def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..analysis.side_by_side import by_batch
+
+    console = Console(highlight=False)
+    machines = {(c.device_and_origin, c.framework) for c in cells}
+    if len(machines) == 1:
+        ((device, framework),) = machines
+        console.print(Text(f"Step ms by batch size, {device}, {framework}", "bold"))
+        console.print(_table_of_networks(by_batch(cells)))
+    else:
+        for network, phase in dict.fromkeys((c.network, c.phase) for c in cells):
+            section = [c for c in cells if (c.network, c.phase) == (network, phase)]
+            console.print(Text(f"{network}, {phase} step, ms by batch size", "bold"))
+            console.print(_table_of_batches(by_batch(section)))
+            console.print()
+        if compared is not None:
+            console.print(Text(f"At batch {compared}", "bold"))
+            console.print(_table_of_devices([c for c in cells if c.batch == compared]))
+    console.print()
+    for note in _notes(cells):
+        console.print(Text(note, "dim"))
+
+
+def _text(cell: Cell | None) -> str:
+    from ..analysis.render_text import number
+
+    if cell is None:
+        return ""
+    return cell.empty or "" if cell.time_ms is None else number(cell.time_ms)
+
+
+def _table_of_networks(grid: Grid) -> Table:
+    from ..analysis.render_text import table
+
+    made = table("network", "step", *grid.columns)
+    made.columns[1].justify = "left"
+    for (network, step, *_), cells in grid.rows:
+        made.add_row(network, step, *map(_text, cells))
+    return made
+
+
+def _table_of_batches(grid: Grid) -> Table:
+    from ..analysis.render_text import table
+
+    heads = []
+    for (_, step, device, framework), _ in grid.rows:
+        _, *precision = step.split(" ")
+        heads.append("\n".join([device, framework, *precision]))
+    made = table("batch", *heads, first="right")
+    for place, batch in enumerate(grid.columns):
+        made.add_row(batch, *(_text(cells[place]) for _, cells in grid.rows))
+    return made
+
+
+def _table_of_devices(cells: Sequence[Cell]) -> Table:
+    from ..analysis.render_text import number, table
+
+    made = table("network", "step", "device", "framework", "ms", "samples/s")
+    for column in made.columns[:4]:
+        column.justify = "left"
+    for c in sorted(cells, key=lambda c: (c.network, c.phase, c.time_ms or float("inf"))):
+        rate = "" if c.samples_per_s is None else number(c.samples_per_s)
+        made.add_row(c.network, c.setting, c.device_and_origin, c.framework, _text(c), rate)
+    return made
+
+
+def _notes(cells: Sequence[Cell]) -> list[str]:
+    protocols = sorted({cell.protocol for cell in cells if cell.protocol})
+    notes = [f"Protocol {', '.join(protocols)}; intervals, spread, n and memory: --format csv."] if protocols else []
+    unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
+    if unstable:
+        timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)
+        notes.append(f"{len(unstable)} of {timed} measured cells are not stable (spread over 2 %).")
+    if any(cell.origin == "published" for cell in cells):
+        notes.append("Published figures are others' measurements on the device named; no spread came with them.")
+    return notes

@@ -1,0 +1,97 @@
+"""What the commands that measure have in common: their options, and what these mean."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .profiling.protocol import Protocol
+
+KINDS = ("training", "forward", "forward+backward")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
+
+def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how often is measured."""
+    protocol = parser.add_mutually_exclusive_group()
+    protocol.add_argument("--quick", action="store_true", help="fewer rounds: wider intervals, under 40 s per network")
+    protocol.add_argument(
+        "--protocol",
+        default="default",
+        help="default, quick, addfor (mean of 100 runs), dell (images/s over all iterations of --images), dlperf (20 "
+        "steps ignored, 100 measured, 7 repeats, median)",
+    )
+    parser.add_argument(
+        "--until", metavar="SHARE", help="stop once every interval is this narrow, as in 1%%, or at --time-limit"
+    )
+    parser.add_argument("--time-limit", type=float, metavar="S", help="seconds to measure (default: the protocol's)")
+    parser.add_argument("--images", type=int, metavar="N", help="samples of all iterations together (protocol dell)")
+    parser.add_argument("--epochs", type=int, metavar="N", default=1, help="passes over --images (default: 1)")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
+
+
+def protocol_of(args: argparse.Namespace) -> Protocol:
+    """The protocol that the options ask for.
+
+    Raises:
+        CurvescopeError: an unknown one, or a value out of range.
+    """
+    from .profiling.errors import CurvescopeError
+    from .profiling.protocol import get_protocol
+
+    protocol = get_protocol("quick" if args.quick else args.protocol)
+    if args.time_limit is not None:
+        if not args.time_limit > 0:
+            raise CurvescopeError(f"--time-limit {args.time_limit}: seconds, more than 0.")
+        protocol = replace(protocol, time_limit_s=args.time_limit)
+    if args.images is not None or args.epochs != 1:
+        if protocol.images is None:
+            raise CurvescopeError(f"--images and --epochs are for --protocol dell, not {protocol.name}.")
+        images = (args.images or protocol.images) * args.epochs
+        if images < 1:
+            raise CurvescopeError("--images and --epochs start at 1.")
+        protocol = replace(protocol, images=images)
+    if args.until is not None:
+        try:
+            until = float(args.until.removesuffix("%")) / (100 if args.until.endswith("%") else 1)
+        except ValueError:
+            until = 0.0
+        if not 0 < until < 1:
+            raise CurvescopeError(f"--until {args.until}: a share of the step time, as in 1% or 0.01.")
+        # The time limit ends it; the most rounds of the protocol would end it sooner.
+        protocol = replace(protocol, until=until, rounds=(protocol.rounds[0], 10_000))
+    return protocol
+
+
+def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], bool]:
+    """The stopping rule of `--until`, given the rows of `steps` so far."""
+
+    def precise(steps: Sequence[dict[str, Any]]) -> bool:
+        if protocol.until is None:
+            return False
+        import pandas as pd
+
+        from .analysis.curve import cost_curve
+
+        return cost_curve(pd.DataFrame(steps), protocol.statistic).precision <= protocol.until
+
+    return precise
+
+
+def input_shape(text: str | None) -> tuple[int, ...]:
+    """The value of `--input-shape`.
+
+    Raises:
+        CurvescopeError: it is missing, or no shape.
+    """
+    from .profiling.errors import CurvescopeError
+
+    try:
+        return tuple(int(extent) for extent in (text or "").split(","))
+    except ValueError:
+        raise CurvescopeError(
+            f"--input-shape {text or 'is missing'}: the shape of one sample, as in --input-shape 3,224,224."
+        ) from None

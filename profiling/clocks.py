@@ -1,0 +1,108 @@
+"""Clocks, power, temperature and throttling beside a measurement: through NVML for CUDA devices, /proc for a CPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from .host import cpu_frequency_hz
+
+# Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit.
+_THROTTLE_REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+    0x100: "display_clocks",
+}
+
+
+class ClockSampler:
+    """Samples at the beginning and the end of each block it is entered for, and whenever `sample` is called."""
+
+    def __init__(self, device: str) -> None:
+        """Find the device; `missing` then says what is not to be had, or is null.
+
+        Args:
+            device: `cpu` or `cuda:N`, counted as CUDA counts.
+        """
+        self.missing: str | None = None
+        self._device = device
+        self._rows: list[dict[str, Any]] = []
+        self._nvml: Any = None
+        self._handle: Any = None
+        if device != "cpu":
+            self._find(int(device.partition(":")[2] or 0))
+
+    def sample(self) -> None:
+        """Take one sample now."""
+        row: dict[str, Any] = {"start_ns": time.monotonic_ns()}
+        if self._device == "cpu":
+            self._rows.append({**row, "sm_clock_hz": cpu_frequency_hz(), "load": os.getloadavg()[0]})
+        elif self._handle is not None:
+            self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read()})
+
+    def take(self) -> list[dict[str, Any]]:
+        """The samples since the last call, as rows of the `clocks` table."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def __enter__(self) -> ClockSampler:
+        self.sample()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sample()
+
+    def _find(self, index: int) -> None:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+            wanted = visible[index] if index < len(visible) else str(index)
+            by_uuid = not wanted.isdigit()
+            find = pynvml.nvmlDeviceGetHandleByUUID if by_uuid else pynvml.nvmlDeviceGetHandleByIndex
+            self._handle = find(wanted if by_uuid else int(wanted))
+            self._nvml = pynvml
+        except ImportError:
+            self.missing = "clocks need NVML's Python binding: pip install nvidia-ml-py"
+        except Exception as error:  # NVML's own errors: no driver, no permission, an unknown device
+            self.missing = f"NVML does not tell clocks here ({error})"
+
+    def _read(self) -> dict[str, Any]:
+        nvml, handle = self._nvml, self._handle
+
+        def ask(question: Any, *arguments: Any) -> Any:
+            # A card may not tell one of them; the others are worth having.
+            try:
+                return question(handle, *arguments)
+            except nvml.NVMLError:
+                return None
+
+        reasons = ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        sm_mhz = ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
+        memory_mhz = ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM)
+        power_mw = ask(nvml.nvmlDeviceGetPowerUsage)
+        temperature_c = ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)
+        use = ask(nvml.nvmlDeviceGetUtilizationRates)
+        return {
+            "sm_clock_hz": None if sm_mhz is None else sm_mhz * 1_000_000,
+            "memory_clock_hz": None if memory_mhz is None else memory_mhz * 1_000_000,
+            "power_w": None if power_mw is None else power_mw / 1000,
+            "temperature_c": None if temperature_c is None else float(temperature_c),
+            "throttle_reasons": None if reasons is None else throttle_names(reasons),
+            "load": None if use is None else use.gpu / 100,
+        }
+
+
+def throttle_names(bits: int) -> str:
+    """Names of the reasons whose bits are set, joined by `|`; an unknown bit as hexadecimal."""
+    known = [name for bit, name in _THROTTLE_REASONS.items() if bits & bit]
+    unknown = bits & ~sum(_THROTTLE_REASONS)
+    return "|".join([*known, *([hex(unknown)] if unknown else [])])

@@ -1,0 +1,62 @@
+"""Peak memory of steps: the CUDA allocator's account, or on a CPU the resident memory of this process."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+
+def reset_peak(device: str) -> bool:
+    """Let peaks count from now on; false where the system does not allow it, and peaks would be older ones."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.reset_accumulated_memory_stats(device)
+        return True
+    try:
+        # 5 resets the peak resident size (proc(5)).
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def read_peak(device: str) -> dict[str, int | None]:
+    """Columns of the `steps` table: bytes at the peak, bytes reserved, allocator retries; unknown ones are null."""
+    if device == "cpu":
+        return {"peak_memory_bytes": _peak_resident_bytes()}
+    import torch
+
+    stats = torch.cuda.memory_stats(device)
+    return {
+        "peak_memory_bytes": stats.get("allocated_bytes.all.peak"),
+        "reserved_memory_bytes": stats.get("reserved_bytes.all.peak"),
+        "allocator_retries": stats.get("num_alloc_retries"),
+    }
+
+
+def limit_memory(device: str, limit_bytes: int) -> None:
+    """Cap the memory of this process: of the CUDA allocator, or on a CPU the address space beyond what it has now."""
+    if device == "cpu":
+        import resource
+
+        limit = _status_bytes("VmSize") or 0
+        resource.setrlimit(resource.RLIMIT_AS, (limit + limit_bytes, limit + limit_bytes))
+        return
+    import torch
+
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+
+
+def _peak_resident_bytes() -> int | None:
+    return _status_bytes("VmHWM")
+
+
+def _status_bytes(name: str) -> int | None:
+    with suppress(OSError):
+        if match := re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE):
+            return int(match[1]) * 1024
+    return None

@@ -1,0 +1,90 @@
+"""One visit of one batch size: discarded steps, timed steps, and in some rounds a profiled one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .memory_use import read_peak, reset_peak
+from .protocol import Protocol
+from .recorders.events import Operation, StepRows
+from .workload import Workload
+
+OUT_OF_MEMORY = "out of memory"
+# What torch's allocators, oneDNN and the C++ library say when memory runs out, on CUDA and on the CPU.
+_OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "bad_alloc", "could not create a memory")
+
+
+@dataclass(frozen=True)
+class Empty:
+    """Why a cell has no measurement.
+
+    Attributes:
+        why: out of memory, killed or failed.
+        detail: what the library or the system said.
+    """
+
+    why: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one visit measured.
+
+    Attributes:
+        timed: columns of the `steps` table for each timed step, the recording's own numbering left out.
+        profiled: rows of the profiled step; null where none was asked for.
+    """
+
+    timed: list[dict[str, Any]]
+    profiled: StepRows | None = field(default=None)
+
+
+def visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> Visit | Empty:
+    """Measure one batch size once.
+
+    Args:
+        workload: what to step.
+        batch: samples in a step.
+        protocol: how many steps.
+        profile: end with a profiled step.
+
+    Returns:
+        What was measured, or that the batch does not fit the memory.
+    """
+    try:
+        return _visit(workload, batch, protocol, profile)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _OUT_OF_MEMORY_WORDS):
+            raise
+        empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
+    # After the handler, where the traceback no longer holds the step's tensors.
+    workload.release()
+    return empty
+
+
+def _visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> Visit:
+    workload.load(batch)
+    for _ in range(protocol.discarded_steps):
+        _, discarded_ns = workload.time_step()
+    fresh_peak = reset_peak(workload.device)
+    timed = []
+    for _ in range(protocol.steps_of_visit(batch, discarded_ns)):
+        start_ns, duration_ns = workload.time_step()
+        timed.append({"start_ns": start_ns, "duration_ns": duration_ns})
+    if fresh_peak:
+        peak = read_peak(workload.device)
+        timed = [{**row, **peak} for row in timed]
+    if not profile:
+        return Visit(timed)
+    workload.warm_up_profiler()
+    return Visit(timed, workload.record_step(count_work))
+
+
+def count_work(operation: Operation) -> tuple[int | None, int | None]:
+    """FLOPs and compulsory bytes of an operator call, from its shapes."""
+    from .operators import work
+
+    counted = work(operation.name, operation.shapes, operation.dtypes, operation.concrete)
+    return counted.flops, counted.bytes_compulsory

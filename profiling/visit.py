@@ -69,7 +69,7 @@ def _visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) ->
     for _ in range(protocol.discarded_steps):
         _, discarded_ns = workload.time_step()
     fresh_peak = reset_peak(workload.device)
-    timed = []
+    timed: list[dict[str, Any]] = []
     for _ in range(protocol.steps_of_visit(batch, discarded_ns)):
         start_ns, duration_ns = workload.time_step()
         timed.append({"start_ns": start_ns, "duration_ns": duration_ns})

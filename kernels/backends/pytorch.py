@@ -87,7 +87,7 @@ class TorchBackend:
                         run()
             self._synchronize()
 
-        return torch_step.record_step(step, self._torch.nn.Module(), cuda=self._cuda)
+        return torch_step.record_step(step, (), cuda=self._cuda)
 
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`."""

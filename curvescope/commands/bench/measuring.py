@@ -50,7 +50,7 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     from ...kernels import problem_sets, sweeps
     from ...kernels.gemm import Gemm
     from ...profiling.networks import get_network
-    from ...profiling.sweep import parse_batches
+    from ...profiling.protocol import parse_batches
 
     found: list[Sweep] = []
     if args.network is not None:

@@ -118,27 +118,17 @@ def test_runs_lists_recordings(recorded, workplace):
 
 
 def test_sweep_measures_several_and_prints_them_side_by_side(workplace):
-    arguments = (
-        "--input-shape",
-        "3,16,16",
-        "--batch",
-        "1,2",
-        "--phase",
-        "forward,training",
-        "--quick",
-        "--time-limit",
-        "1",
-    )
-    done = curvescope("sweep", "my_model:small", *arguments, "-o", "swept", cwd=workplace)
+    what = ("--input-shape", "3,16,16", "--batch", "2", "--phase", "forward,training")
+    how = ("--quick", "--time-limit", "1", "-o", "swept")
+    done = curvescope("sweep", "my_model:small", *what, *how, cwd=workplace)
     assert done.returncode == 0, done.stderr
     assert "Step ms by batch size" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     cells = json.loads(curvescope("table", "swept", "--json", cwd=workplace).stdout)
     assert [(c["phase"], c["batch"]) for c in cells] == [("forward", 2), ("training", 2)]
     assert all(c["n"] >= 4 and c["low_ms"] < c["time_ms"] < c["high_ms"] for c in cells)
-    assert "| my_model:small | training fp32 |" in curvescope(
-        "table", "swept", "--format", "markdown", cwd=workplace
-    ).stdout  # fmt: skip
+    markdown = curvescope("table", "swept", "--format", "markdown", cwd=workplace).stdout
+    assert "| my_model:small | training fp32 |" in markdown
     again = curvescope("sweep", "--resume", "swept", "--json", cwd=workplace)
     assert json.loads(again.stdout) == cells
     assert curvescope("breakdown", "swept/my_model-small_training_fp32", cwd=workplace).returncode == 0

@@ -22,7 +22,7 @@ from scipy.stats import binom
 from .backends import Backend, Prepared, UnsupportedError
 from .conditions import Conditions, Note, describe_disturbance
 from .problem import Array, Error, Problem
-from .timers import Sample
+from .timers import Run, Sample, Timer
 
 CONFIDENCE = 0.95
 # A sample lasts at least this many resolutions of its timer: the reading's own error is below 0.2 %.
@@ -93,7 +93,8 @@ class Measurement:
     Attributes:
         problem: what is measured.
         seed: of its operands.
-        calls: calls in one sample.
+        calls: runs in one sample.
+        inner: times the problem is done in one run.
         visits: the samples of each visit.
         conditions: of each visit.
         discarded: samples that were not kept, counted by reason.
@@ -103,6 +104,7 @@ class Measurement:
     problem: Problem
     seed: int = 0
     calls: int = 1
+    inner: int = 1
     visits: list[list[Sample]] = field(default_factory=list)
     conditions: list[Conditions] = field(default_factory=list)
     discarded: Counter[str] = field(default_factory=Counter)
@@ -115,7 +117,7 @@ class Measurement:
         """Whether its outcome lets it be timed."""
         return self.verdict is not None and self.verdict.outcome in (Outcome.OK, Outcome.NOT_VERIFIED)
 
-    def durations_ns(self) -> list[int]:
+    def durations_ns(self) -> list[float]:
         """Of all samples."""
         return [sample.duration_ns for visit in self.visits for sample in visit]
 
@@ -158,7 +160,8 @@ class Measurement:
             where = traceback.extract_tb(error.__traceback__)[-1]
             line = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
             self.verdict = Verdict(Outcome.FAILED, line)
-        self._prepared = prepared if self.timed else None
+        if self.timed:
+            self._prepared, self.inner = prepared, prepared.inner
         return self._prepared
 
     def release(self) -> None:
@@ -170,20 +173,21 @@ class Measurement:
         prepared = self.prepare(backend, method)
         if prepared is None:
             return []
-        before = backend.flush if method.cache == "cold" else None
-        timer = backend.timer
+        before = _before(backend, prepared, method)
+        timer = prepared.timer or backend.timer
         backend.watch.begin()
         (first,) = timer.take(prepared.run, 1, 1, before)  # fresh memory and cold code are its price
         self.discarded["warm-up"] += 1
         sample_ns = self.calls * first.duration_ns
-        if before is not None:
+        if method.cache == "cold":
             sample_ns += backend.flush_ns
         elif not self.visits:
-            self.calls, call_ns = _calibrate(backend, prepared, self.discarded)
+            self.calls, call_ns = _calibrate(timer, prepared, self.discarded)
             sample_ns = self.calls * call_ns
         least, most = method.samples_per_visit
         count = max(least, min(most, round(method.visit_s * 1e9 / max(sample_ns, 1))))
-        samples = timer.take(prepared.run, self.calls, count, before)
+        taken = timer.take(prepared.run, self.calls, count, before)
+        samples = [Sample(start, duration / prepared.inner) for start, duration in taken]
         conditions = backend.watch.end()
         self.conditions.append(conditions)
         self.spent_s += conditions.wall_ns / 1e9
@@ -210,8 +214,9 @@ class Measurement:
                 "--time-limit"
             )
             notes.append(Note("precision", share, sentence))
-        if self.calls == 1 and median < SAMPLE_RESOLUTIONS * backend.timer.resolution_ns:
-            share = backend.timer.resolution_ns / median
+        sample_ns = median * self.calls * self.inner
+        if sample_ns < SAMPLE_RESOLUTIONS / 2 * backend.timer.resolution_ns:
+            share = backend.timer.resolution_ns / sample_ns
             sentence = f"the timer resolves only {share:.1%} of it: --cache hot times many calls at once"
             notes.append(Note("resolution", share, sentence))
         return notes
@@ -222,18 +227,35 @@ def _verify(problem: Problem, operands: tuple[Array, ...], prepared: Prepared, m
     if not method.verify:
         return Verdict(Outcome.NOT_VERIFIED, "not asked for")
     error = problem.error(operands, prepared.result())
+    if error is None:
+        return Verdict(Outcome.NOT_VERIFIED, "it has no result")
     if error.acceptable:
         return Verdict(Outcome.OK, "", error)
     detail = f"its result is off by {error.largest:.3g}, {error.allowed:.3g} is allowed: not timed"
     return Verdict(Outcome.INCORRECT, detail, error)
 
 
-def _calibrate(backend: Backend, prepared: Prepared, discarded: Counter[str]) -> tuple[int, int]:
+def _before(backend: Backend, prepared: Prepared, method: Method) -> Run | None:
+    """What runs ahead of every sample."""
+    if method.cache == "hot":
+        return prepared.before
+    if prepared.before is None:
+        return backend.flush
+    own = prepared.before
+
+    def both() -> None:
+        backend.flush()
+        own()
+
+    return both
+
+
+def _calibrate(timer: Timer, prepared: Prepared, discarded: Counter[str]) -> tuple[int, float]:
     """Calls that make a sample long enough for the timer, and the time of one of them."""
-    enough_ns = SAMPLE_RESOLUTIONS * backend.timer.resolution_ns
+    enough_ns = SAMPLE_RESOLUTIONS * timer.resolution_ns
     calls = 1
     while True:
-        samples = backend.timer.take(prepared.run, calls, _CALIBRATION_SAMPLES, None)
+        samples = timer.take(prepared.run, calls, _CALIBRATION_SAMPLES, prepared.before)
         discarded["calibration"] += len(samples)
         call_ns = min(sample.duration_ns for sample in samples)
         sample_ns = max(call_ns * calls, 1)

@@ -73,8 +73,8 @@ class Problem(Protocol):
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
         """Random operands, rounded to the precision."""
 
-    def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """How far the result is from the float64 reference."""
+    def error(self, operands: tuple[Array, ...], result: Array) -> Error | None:
+        """How far the result is from the float64 reference; null where there is nothing to compare."""
 
 
 @dataclass(frozen=True)

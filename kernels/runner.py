@@ -43,13 +43,14 @@ class Result:
         error_projected: whether sums with random signs were compared instead of each element.
         n: samples kept.
         visits: visits they were taken in.
-        calls: calls in one sample.
+        calls: times the problem is done in one sample.
         median_ns: of one call; null where nothing was timed, as the times below.
         low_ns: lower end of the interval of the median; null for fewer than six visits.
         high_ns: its upper end.
         best_ns: the least sample.
         flops: of one call, by the direct algorithm.
         bytes_compulsory: each operand once.
+        parts: how many of what one call does, where its time is spoken of by one of them: (20000, "load").
         discarded: samples not kept, by reason.
         notes: what a reader of the numbers should know.
     """
@@ -67,9 +68,10 @@ class Result:
     median_ns: float | None
     low_ns: float | None
     high_ns: float | None
-    best_ns: int | None
+    best_ns: float | None
     flops: int | None
     bytes_compulsory: int | None
+    parts: tuple[int, str] | None
     discarded: dict[str, int]
     notes: tuple[Note, ...]
 
@@ -191,7 +193,9 @@ class _Run:
             self._backend.flush()
         rows = self._backend.record(prepared.run, self._sweep.layer, self._sweep.phase)
         if rows is None:
-            (sample,) = self._backend.timer.take(prepared.run, 1, 1, None)
+            timer = prepared.timer or self._backend.timer
+            (run,) = timer.take(prepared.run, 1, 1, prepared.before)
+            sample = Sample(run.start_ns, run.duration_ns / prepared.inner)
             kernels = [self._kernel_row(prepared.kernel, sample)]
         else:
             sample, kernels = Sample(*rows.windows[0]), rows.kernels
@@ -207,7 +211,7 @@ class _Run:
         return {
             "name": name,
             "start_ns": sample.start_ns,
-            "duration_ns": sample.duration_ns,
+            "duration_ns": round(sample.duration_ns),
             "layer": self._sweep.layer,
             "phase": self._sweep.phase,
             "source": "bench",
@@ -222,7 +226,7 @@ class _Run:
             "index": index,
             "phase": STEP_KIND,
             "start_ns": sample.start_ns,
-            "duration_ns": sample.duration_ns,
+            "duration_ns": round(sample.duration_ns),
             "profiled": profiled,
         }
 
@@ -242,13 +246,14 @@ class _Run:
             error.projected if error else False,
             len(durations),
             len(measurement.visits),
-            measurement.calls,
+            measurement.calls * measurement.inner,
             statistics.median(durations) if durations else None,
             low,
             high,
             min(durations, default=None),
             work.flops,
             work.bytes_compulsory,
+            getattr(measurement.problem, "parts", None),
             dict(measurement.discarded),
             tuple(measurement.notes(self._backend, self._method)),
         )

@@ -24,14 +24,14 @@ class Sweep:
         axis: the axis they differ along: what `batch` stands for in their recording.
         problems: by the axis' value, increasing.
         layers: module paths, where the problem is a layer's; several where layers are alike.
-        phase: forward or backward.
+        phase: forward or backward, where the problem is a layer's.
     """
 
     label: str
     axis: str
     problems: Mapping[int, Problem]
     layers: tuple[str, ...] = ()
-    phase: str = "forward"
+    phase: str | None = None
 
     @property
     def layer(self) -> str | None:
@@ -65,15 +65,16 @@ def _range(text: str, first: int, last: int, step: str | None) -> list[int]:
     return [first << i for i in range((last // first).bit_length())]
 
 
-def span(base: P, axes: Sequence[str], precisions: str = "fp32") -> list[Sweep]:
+def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n") -> list[Sweep]:
     """The problems that the axes span, as sweeps.
 
-    The batch axis is n; where n has one value and another axis of numbers has several, it is that one.
+    Where the batch axis has one value and another axis of numbers has several, it is that one.
 
     Args:
         base: what holds where no axis says otherwise; a frozen dataclass.
         axes: as `parse_axis` reads them, over the fields of `base`.
         precisions: names, joined by commas.
+        batch_axis: the axis of the cost curve.
 
     Raises:
         CurvescopeError: no such field, or a value that it does not take.
@@ -86,7 +87,8 @@ def span(base: P, axes: Sequence[str], precisions: str = "fp32") -> list[Sweep]:
             raise CurvescopeError(f"--axis {text}: {type(base).__name__.lower()} has the axes {', '.join(fields)}.")
         values[name] = listed
     long = [name for name, listed in values.items() if len(listed) > 1 and isinstance(getattr(base, name), int)]
-    batch_axis = "n" if "n" in long or not long else long[0]
+    if long and batch_axis not in long:
+        batch_axis = long[0]
     spanned = []
     for chosen in itertools.product(*values.values()):
         changes = {name: _typed(base, name, value) for name, value in zip(values, chosen, strict=True)}
@@ -128,4 +130,4 @@ def _sweep(family: dict[int, Any], batch_axis: str) -> Sweep:
     ordered = dict(sorted(family.items()))
     first = next(iter(ordered.values()))
     label = first.label if len(ordered) == 1 else first.label_along(batch_axis)
-    return Sweep(label, batch_axis, ordered, phase=getattr(first, "phase", "forward"))
+    return Sweep(label, batch_axis, ordered, phase=getattr(first, "phase", None))

@@ -16,7 +16,7 @@ class Sample(NamedTuple):
     """One timed sample: its start on the host's monotonic clock, and the duration of one call in it."""
 
     start_ns: int
-    duration_ns: int
+    duration_ns: float
 
 
 class Timer(Protocol):
@@ -63,7 +63,7 @@ class PerfCounter:
                     run()
                 end = clock()
             samples.append((start, end))
-        return [Sample(start, round((end - start) / calls)) for start, end in samples]
+        return [Sample(start, (end - start) / calls) for start, end in samples]
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,6 @@ class CudaEvents:
         api.synchronize()
         first = events[0][0]
         return [
-            Sample(
-                began_ns + round(api.elapsed_ms(first, start) * 1e6), round(api.elapsed_ms(start, end) * 1e6 / calls)
-            )
+            Sample(began_ns + round(api.elapsed_ms(first, start) * 1e6), api.elapsed_ms(start, end) * 1e6 / calls)
             for start, end in events
         ]

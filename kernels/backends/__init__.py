@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from ...profiling.errors import CurvescopeError
 from ...profiling.recorders.events import StepRows
 from ..conditions import Conditions
-from ..problem import Array, Problem
+from ..peak import Peak
+from ..problem import Array, Problem, precision_of
 from ..timers import Run, Timer
 
 
@@ -24,11 +25,17 @@ class Prepared(NamedTuple):
         run: does it once; on a device it only asks for it, in the stream that the timer records events in.
         result: what a run gives, float64, on the host.
         kernel: the name of what runs, where no profiler tells.
+        inner: how many times a run does the problem: short ones are repeated inside, where no call is in between.
+        before: runs ahead of every sample, outside its time.
+        timer: what times it, where it is not the backend's.
     """
 
     run: Run
     result: Callable[[], Array]
     kernel: str
+    inner: int = 1
+    before: Run | None = None
+    timer: Timer | None = None
 
 
 class Watch(Protocol):
@@ -70,15 +77,29 @@ class Backend(Protocol):
     def flush(self) -> None:
         """Drive everything else out of the caches."""
 
-    def record(self, run: Run, layer: str | None, phase: str) -> StepRows | None:
+    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:
         """Run once under a profiler; null where there is none for this backend."""
 
     def describe(self) -> dict[str, Any]:
         """The device, as a recording's `device` entry."""
 
 
-_MODULES = {"torch": ".pytorch"}
+_MODULES = {"torch": ".pytorch", "numba": ".numba"}
 BACKENDS = tuple(_MODULES)
+
+
+def peak_problem(backend: Backend, precision: str) -> Peak:
+    """The problem that keeps all of the backend's device busy with arithmetic.
+
+    Raises:
+        CurvescopeError: the backend has none.
+    """
+    precision_of(precision)
+    peak = getattr(backend, "peak", None)
+    if peak is None:
+        raise CurvescopeError(f"The backend {backend.name} has no kernel for the arithmetic peak: use --backend numba.")
+    problem: Peak = peak(precision)
+    return problem
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:

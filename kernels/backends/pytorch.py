@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...profiling.host import describe_device, last_level_cache_bytes
+from ...profiling.host import describe_device
 from ...profiling.recorders import events, torch_step
 from ...profiling.workload import import_torch, pick_device
 from ..conditions import CpuWatch
 from ..conv import Conv
 from ..gemm import Gemm
+from ..launch import QUEUED, Launch
+from ..memory import SCALAR, Memory
 from ..problem import PRECISIONS, Array, Problem
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from . import Prepared, UnsupportedError, Watch
+from .flushing import Flush, cpu_cache_bytes
 
-# Where the size of the last-level cache is not told: larger than any so far (AMD's 3D caches hold 96 MB per die,
-# Hopper's L2 50 MB), as triton.testing.do_bench takes it.
-_FLUSH_BYTES = 256_000_000
 # Ampere brought TF32 and bfloat16 to the tensor cores: CUDA C++ Programming Guide, compute capability 8.x.
 _AMPERE = (8, 0)
 
@@ -39,8 +39,7 @@ class TorchBackend:
         self._cuda = device.startswith("cuda")
         self.timer: Timer = CudaEvents(_event_api(torch, device)) if self._cuda else PerfCounter()
         self.watch: Watch = CpuWatch()
-        self._flushed: Any = None
-        self.flush_ns = 0
+        self._flush = Flush(self._go_through, self._cache_bytes(), self._synchronize)
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
@@ -54,7 +53,7 @@ class TorchBackend:
         dtype = getattr(self._torch, PRECISIONS[problem.precision].torch_dtype)
         tensors = [self._torch.from_numpy(array).to(self._device, dtype) for array in operands]
         try:
-            prepared = build(self._torch, problem, tensors)
+            prepared = build(self._torch, problem, tensors, self._device)
             prepared.run()
         except (NotImplementedError, RuntimeError) as error:
             if isinstance(error, NotImplementedError) or "not implemented for" in str(error):
@@ -63,28 +62,25 @@ class TorchBackend:
         self._synchronize()
         return prepared
 
-    def flush(self) -> None:
-        """Go through a buffer twice the size of the last-level cache."""
-        if self._flushed is None:
-            self._flushed = self._torch.zeros(2 * self._cache_bytes() // 4, device=self._device)
-            self._synchronize()
-            began = time.perf_counter_ns()
-            self.flush()
-            self._synchronize()
-            self.flush_ns = time.perf_counter_ns() - began
-        # Read and written: a plain fill may go past the caches with streaming stores, and leave them as they were.
-        self._flushed.add_(1)
+    @property
+    def flush_ns(self) -> int:
+        """See `Backend.flush_ns`."""
+        return self._flush.cost_ns
 
-    def record(self, run: Run, layer: str | None, phase: str) -> events.StepRows:
+    def flush(self) -> None:
+        """See `Backend.flush`."""
+        self._flush()
+
+    def record(self, run: Run, layer: str | None, phase: str | None) -> events.StepRows:
         """See `Backend.record`."""
 
         def step(ranges: Callable[[str], Any]) -> None:
-            with ranges(events.PHASE_RANGE + phase):
-                if layer is None:
-                    run()
-                else:
-                    with ranges(events.LAYER_RANGE + layer):
-                        run()
+            with contextlib.ExitStack() as stack:
+                if phase is not None:
+                    stack.enter_context(ranges(events.PHASE_RANGE + phase))
+                if layer is not None:
+                    stack.enter_context(ranges(events.LAYER_RANGE + layer))
+                run()
             self._synchronize()
 
         return torch_step.record_step(step, (), cuda=self._cuda)
@@ -102,10 +98,13 @@ class TorchBackend:
         if precision in ("tf32", "bf16") and capability < _AMPERE:
             raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} has no {precision}")
 
-    def _cache_bytes(self) -> int:
+    def _go_through(self, size_bytes: int) -> Run:
+        return partial(self._torch.zeros(size_bytes // 4, device=self._device).add_, 1)
+
+    def _cache_bytes(self) -> int | None:
         if not self._cuda:
-            return last_level_cache_bytes() or _FLUSH_BYTES // 2
-        return getattr(self._torch.cuda.get_device_properties(self._device), "L2_cache_size", None) or _FLUSH_BYTES // 2
+            return cpu_cache_bytes()
+        return getattr(self._torch.cuda.get_device_properties(self._device), "L2_cache_size", None)
 
     def _synchronize(self) -> None:
         if self._cuda:
@@ -126,14 +125,14 @@ def _host(tensor: Any) -> Array:
     return array
 
 
-def _gemm(torch: Any, problem: Problem, tensors: list[Any]) -> Prepared:
+def _gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - the tensors know
     assert isinstance(problem, Gemm)
     a, b = problem.views((tensors[0], tensors[1]))
     c = torch.empty((problem.n, problem.m), dtype=a.dtype, device=a.device)
     return Prepared(partial(torch.mm, b, a, out=c), lambda: _host(c), "torch.mm")
 
 
-def _conv(torch: Any, problem: Problem, tensors: list[Any]) -> Prepared:
+def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - the tensors know
     assert isinstance(problem, Conv)
     if problem.layout == "nhwc":
         tensors = [tensor.contiguous(memory_format=torch.channels_last) for tensor in tensors]
@@ -153,4 +152,65 @@ def _conv(torch: Any, problem: Problem, tensors: list[Any]) -> Prepared:
     return Prepared(backward, lambda: _host(backward()[0 if to_data else 1]), "torch.convolution_backward")
 
 
-_BUILDERS: dict[type, Callable[[Any, Problem, list[Any]], Prepared]] = {Gemm: _gemm, Conv: _conv}
+def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
+    assert isinstance(problem, Memory)
+    read = [tensor[:: problem.stride] for tensor in tensors]
+    if problem.kind == "read":
+        return Prepared(partial(torch.sum, *read), lambda: _host(torch.sum(*read)[None]), "torch.sum")
+    dtype = getattr(torch, PRECISIONS[problem.precision].torch_dtype)
+    out = torch.empty(problem.elements * problem.stride, dtype=dtype, device=device)[:: problem.stride]
+    run = {
+        "copy": lambda: partial(out.copy_, *read),
+        "scale": lambda: partial(torch.mul, *read, SCALAR, out=out),
+        "add": lambda: partial(torch.add, *read, out=out),
+        "triad": lambda: partial(torch.add, *read, alpha=SCALAR, out=out),
+        "write": lambda: partial(out.fill_, SCALAR),
+    }[problem.kind]()
+    return Prepared(run, lambda: _host(out), f"torch {problem.kind}")
+
+
+def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
+    assert isinstance(problem, Launch)
+    add_one = partial(tensors[0].add_, 1)
+    cuda = device.startswith("cuda")
+    wait = partial(torch.cuda.synchronize, device) if cuda else None
+    if problem.kind != "call" and wait is None:
+        raise UnsupportedError("a CPU has no queue of kernels")
+
+    def queue() -> None:
+        for _ in range(QUEUED):
+            add_one()
+
+    def ask_and_wait() -> None:
+        add_one()
+        torch.cuda.synchronize(device)
+
+    if wait is None:
+        prepared = Prepared(add_one, tensors[0].numpy, "torch.add_")
+    elif problem.kind == "call":
+        prepared = Prepared(queue, tensors[0].cpu, "torch.add_", QUEUED, wait, PerfCounter())
+    elif problem.kind == "synchronize":
+        prepared = Prepared(ask_and_wait, tensors[0].cpu, "torch.add_", 1, wait, PerfCounter())
+    elif problem.kind == "throughput":
+        prepared = Prepared(queue, tensors[0].cpu, "torch.add_", QUEUED)
+    else:
+        graph = torch.cuda.CUDAGraph()
+        add_one()  # whatever is loaded at the first call must not be captured
+        with torch.cuda.graph(graph):
+            queue()
+        prepared = Prepared(graph.replay, tensors[0].cpu, "torch.add_", QUEUED)
+
+    def result() -> Array:
+        tensors[0].zero_()
+        prepared.run()
+        return _host(tensors[0]) / prepared.inner
+
+    return prepared._replace(result=result)
+
+
+_BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
+    Gemm: _gemm,
+    Conv: _conv,
+    Memory: _memory,
+    Launch: _launch,
+}

@@ -13,6 +13,10 @@ import importlib
 BENCHES = {
     "gemm": "matrix products, at any shapes or over a batch axis",
     "conv": "convolutions: forward, and backward to data or weights",
+    "memory": "bandwidth of copy, scale, add, triad, read and write in every memory level",
+    "latency": "time of one load in every memory level",
+    "launch": "what it costs to ask for work",
+    "peak": "fused multiply-adds per second",
 }
 
 

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 _REDUCED_FLOPS = 2_000_000
 
 
+def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32") -> None:
+    """Options of the benchmarks whose problems are given by axes alone."""
+    parser.add_argument(
+        "--axis", action="append", default=[], metavar="NAME=VALUES", help="as in size=4096..65536; once for each axis"
+    )
+    parser.add_argument("--precision", default=precision, help=f"fp32 or fp64, or both (default: {precision})")
+
+
 def add_problems(parser: argparse.ArgumentParser) -> None:
     """Options that say which matrix products or convolutions."""
     which = parser.add_mutually_exclusive_group()
@@ -72,20 +80,20 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of every benchmark that times problems."""
-    parser.add_argument("--backend", default="torch", help="what runs it (default: torch)")
+    parser.add_argument("--backend", default="torch", help="what runs it: torch or numba (default: %(default)s)")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     parser.add_argument(
         "--cache",
         choices=("cold", "hot"),
         default="cold",
-        help="cold: the caches are flushed before every sample (default); hot: they are not, and short kernels are "
-        "called many times in a sample",
+        help="cold: the caches are flushed before every sample; hot: they are not, and short kernels are called many "
+        "times in a sample (default: %(default)s)",
     )
     parser.add_argument(
         "--until", default="1%", metavar="SHARE", help="stop when the median is this sure (default: 1%%)"
     )
     parser.add_argument(
-        "--time-limit", type=float, default=3.0, metavar="S", help="seconds for one problem (default: 3)"
+        "--time-limit", type=float, default=3.0, metavar="S", help="seconds for one problem (default: %(default)g)"
     )
     parser.add_argument("--no-verify", action="store_true", help="time without checking results; they are marked so")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_WHAT)")
@@ -196,7 +204,7 @@ def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> N
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("problem")
-    for name in ("median µs", "±", "n", "GFLOP/s", "GB/s"):
+    for name in ("median", "±", "n", "GFLOP/s", "GB/s"):
         table.add_column(name, justify="right")
     notes: dict[str, list[Note]] = {}
     for _, sweep, results in done:
@@ -222,10 +230,19 @@ def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> N
 def _cells(result: Result) -> tuple[str, ...]:
     if result.median_ns is None:
         return (f"{result.outcome}: {result.detail}"[:60], "", "", "", "")
+    count, what = result.parts or (1, "")
     return (
-        f"{result.median_ns / 1e3:.2f}",
+        _time(result.median_ns / count) + (f" a {what}" if what else ""),
         "?" if result.uncertainty is None else f"{result.uncertainty:.1%}",
         f"{result.n}" + ("*" if result.outcome != "ok" else ""),
-        "-" if result.gflop_per_s is None else f"{result.gflop_per_s:.1f}",
-        "-" if result.gb_per_s is None else f"{result.gb_per_s:.2f}",
+        f"{result.gflop_per_s:.1f}" if result.gflop_per_s else "-",
+        f"{result.gb_per_s:.2f}" if result.gb_per_s and not result.parts else "-",
     )
+
+
+def _time(duration_ns: float) -> str:
+    """With the unit in which it has one to three digits before the point."""
+    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if duration_ns >= size_ns:
+            return f"{duration_ns / size_ns:.4g} {unit}"
+    return f"{duration_ns:.4g} ns"

@@ -1,0 +1,24 @@
+"""What it costs to ask for work: one call, a call that is waited for, many queued, and a CUDA graph of many.
+
+On a CPU only the call itself can be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from . import measuring
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the benchmark's arguments."""
+    measuring.add_arguments(parser)
+    parser.set_defaults(cache="hot", time_limit=1.0)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, record and print."""
+    from ...kernels.launch import KINDS, Launch
+    from ...kernels.sweeps import Sweep
+
+    return measuring.measure(args, "launch", [Sweep(f"launch {kind}", "launches", {1: Launch(kind)}) for kind in KINDS])

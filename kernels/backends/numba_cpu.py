@@ -1,0 +1,155 @@
+"""numba on the CPU: memory, latency and peak kernels, compiled for this processor and run on all its threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...profiling.errors import BackendMissingError
+from ...profiling.host import cpu_name
+from ...profiling.recorders.events import StepRows
+from ..conditions import CpuWatch
+from ..latency import Latency
+from ..launch import Launch
+from ..memory import Memory
+from ..peak import A, B, Peak
+from ..problem import PRECISIONS, Array, Problem
+from ..timers import PerfCounter, Run
+from . import Prepared, UnsupportedError
+from .flushing import Flush, cpu_cache_bytes
+
+# A run moves this much at least, where the arrays are smaller by going through them again: some hundred microseconds,
+# beside which starting the threads (a few) is little.
+_BYTES_PER_RUN = 32_000_000
+# Registers that hold chains: of AVX-512 16 of 64 bytes (two pipes, four cycles each, twice over); of AVX2 10 of its 16
+# of 32 bytes; of 128-bit sets 16 of their 32.
+_CHAIN_BYTES = (("avx512f", 1024), ("avx2", 320), ("", 256))
+
+
+def open_backend() -> NumbaCpuBackend:
+    """The backend; see `backends.open_backend`.
+
+    Raises:
+        BackendMissingError: numba is not installed.
+    """
+    try:
+        import numba
+    except ImportError as error:
+        raise BackendMissingError("This needs numba. Install it with `pip install 'curvescope[numba]'`.") from error
+    return NumbaCpuBackend(numba)
+
+
+class NumbaCpuBackend:
+    """numba's compiled loops, timed by the performance counter."""
+
+    name = "numba"
+
+    def __init__(self, numba: Any) -> None:
+        self._threads = int(numba.get_num_threads())
+        self.timer = PerfCounter()
+        self.watch = CpuWatch()
+        self._flush = Flush(_go_through, cpu_cache_bytes(), lambda: None)
+
+    @property
+    def flush_ns(self) -> int:
+        """See `Backend.flush_ns`."""
+        return self._flush.cost_ns
+
+    def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
+        """See `Backend.prepare`."""
+        build = _BUILDERS.get(type(problem))
+        if build is None:
+            raise UnsupportedError(f"numba has no {type(problem).__name__} on the CPU; the torch backend has")
+        if problem.precision not in ("fp32", "fp64"):
+            raise UnsupportedError(f"numba has no {problem.precision} on the CPU")
+        return build(problem, operands, self._threads)
+
+    def flush(self) -> None:
+        """See `Backend.flush`."""
+        self._flush()
+
+    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
+        """There is no profiler of its kernels."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        return {"kind": "cpu", "name": cpu_name(), "threads": self._threads}
+
+    def peak(self, precision: str) -> Peak:
+        """The problem that keeps every thread's arithmetic busy."""
+        return Peak(self._threads * _chain_bytes() // PRECISIONS[precision].item_bytes, precision)
+
+
+def _go_through(size_bytes: int) -> Run:
+    from .numba_cpu_kernels import KERNELS
+
+    buffer = np.zeros(size_bytes // 4, np.float32)
+    return partial(KERNELS["scale"], 1, buffer, buffer)
+
+
+def _chain_bytes() -> int:
+    from llvmlite.binding import get_host_cpu_features
+
+    features = get_host_cpu_features()
+    return next(size for name, size in _CHAIN_BYTES if not name or features.get(name))
+
+
+def _memory(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:
+    assert isinstance(problem, Memory)
+    from .numba_cpu_kernels import KERNELS
+
+    dtype = PRECISIONS[problem.precision].torch_dtype
+    passes = max(1, _BYTES_PER_RUN // (problem.work.bytes_compulsory or 1))
+    touched = [array[:: problem.stride] for array in operands]
+    if problem.kind == "read":
+        out = np.zeros(threads * 64, dtype)  # a line or more apart: no thread's store takes another's line
+        result: Callable[[], Array] = lambda: out[::64].astype(np.float64).sum(keepdims=True)  # noqa: E731
+    else:
+        out = np.empty(problem.elements * problem.stride, dtype)[:: problem.stride]
+        result = lambda: out.astype(np.float64)  # noqa: E731
+    return Prepared(partial(KERNELS[problem.kind], passes, *touched, out), result, f"numba {problem.kind}", passes)
+
+
+def _latency(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:  # noqa: ARG001 - one chain
+    assert isinstance(problem, Latency)
+    from .numba_cpu_kernels import chase
+
+    last = np.zeros(1, np.int64)
+    run = partial(chase, problem.loads, operands[0], last)
+    return Prepared(run, lambda: last.astype(np.float64), "numba chase")
+
+
+def _peak(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:
+    assert isinstance(problem, Peak)
+    from .numba_cpu_kernels import fused_multiply_adds
+
+    if problem.chains % threads:
+        raise UnsupportedError(f"{problem.chains} chains do not spread over {threads} threads")
+    start = operands[0].reshape(threads, -1)
+    end = np.empty_like(start)
+    kernel = fused_multiply_adds(start.shape[1])
+    run = partial(kernel, problem.steps, start.dtype.type(A), start.dtype.type(B), start, end)
+    return Prepared(run, lambda: end.ravel().astype(np.float64), "numba fma")
+
+
+def _launch(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:  # noqa: ARG001 - one thread asks
+    assert isinstance(problem, Launch)
+    from .numba_cpu_kernels import add_one
+
+    if problem.kind != "call":
+        raise UnsupportedError("a CPU has no queue of kernels")
+    number = operands[0]
+
+    def result() -> Array:
+        number[0] = 0
+        add_one(number)
+        return number.astype(np.float64)
+
+    return Prepared(partial(add_one, number), result, "numba add_one")
+
+
+_BUILDERS = {Memory: _memory, Latency: _latency, Peak: _peak, Launch: _launch}

@@ -1,0 +1,148 @@
+"""The memory, latency and peak kernels for the CPU, compiled by numba when they are first called.
+
+Each has a part that one thread runs and a wrapper that gives every thread its share. The parts are functions of their
+own because LLVM vectorises them fully; written inside the parallel loop they reached a quarter of the bandwidth in L1.
+A pass is repeated inside a part, so that in a small cache what is timed is the kernel and not the start of the threads.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import njit, prange
+
+from ..memory import SCALAR
+
+
+@njit(cache=True)
+def _copy(passes, b, a):
+    for _ in range(passes):
+        for i in range(a.size):
+            a[i] = b[i]
+
+
+@njit(cache=True)
+def _scale(passes, b, a):
+    s = a.dtype.type(SCALAR)
+    for _ in range(passes):
+        for i in range(a.size):
+            a[i] = s * b[i]
+
+
+@njit(cache=True)
+def _add(passes, b, c, a):
+    for _ in range(passes):
+        for i in range(a.size):
+            a[i] = b[i] + c[i]
+
+
+@njit(cache=True)
+def _triad(passes, b, c, a):
+    s = a.dtype.type(SCALAR)
+    for _ in range(passes):
+        for i in range(a.size):
+            a[i] = b[i] + s * c[i]
+
+
+# A sum in any order: without that leave it is one chain of additions, which measures their latency.
+@njit(cache=True, fastmath={"reassoc", "nsz"})
+def _read(passes, b, a):
+    for _ in range(passes):
+        total = b.dtype.type(0)
+        for i in range(b.size):
+            total += b[i]
+        a[0] = total
+
+
+@njit(cache=True)
+def _write(passes, a):
+    s = a.dtype.type(SCALAR)
+    for _ in range(passes):
+        for i in range(a.size):
+            a[i] = s
+
+
+def _share(part, arrays):
+    """The wrapper that gives each thread its share of one, two or three arrays."""
+    if arrays == 1:
+
+        @njit(parallel=True)
+        def run(passes, a):
+            threads = numba.get_num_threads()
+            for t in prange(threads):
+                low, high = t * a.size // threads, (t + 1) * a.size // threads
+                part(passes, a[low:high])
+    elif arrays == 2:
+
+        @njit(parallel=True)
+        def run(passes, b, a):
+            threads = numba.get_num_threads()
+            for t in prange(threads):
+                low, high = t * a.size // threads, (t + 1) * a.size // threads
+                part(passes, b[low:high], a[low:high])
+    else:
+
+        @njit(parallel=True)
+        def run(passes, b, c, a):
+            threads = numba.get_num_threads()
+            for t in prange(threads):
+                low, high = t * a.size // threads, (t + 1) * a.size // threads
+                part(passes, b[low:high], c[low:high], a[low:high])
+
+    return run
+
+
+@njit(parallel=True)
+def read(passes, b, sums):
+    """Each thread's sum into its own place of `sums`, which lie a cache line apart."""
+    threads = numba.get_num_threads()
+    apart = sums.size // threads
+    for t in prange(threads):
+        _read(passes, b[t * b.size // threads : (t + 1) * b.size // threads], sums[t * apart : (t + 1) * apart])
+
+
+KERNELS = {
+    "copy": _share(_copy, 2),
+    "scale": _share(_scale, 2),
+    "add": _share(_add, 3),
+    "triad": _share(_triad, 3),
+    "read": read,
+    "write": _share(_write, 1),
+}
+
+
+@njit(cache=True)
+def chase(loads, buffer, last):
+    """Follow the chain; each load waits for the one before."""
+    place = 0
+    for _ in range(loads):
+        place = buffer[place]
+    last[0] = place
+
+
+def fused_multiply_adds(width):
+    """The kernel that runs `width` chains in every thread.
+
+    Their number is a constant to LLVM, which keeps them in registers; a contraction of x · a + b to one instruction is
+    what is measured, so it is allowed.
+    """
+
+    @njit(parallel=True, fastmath={"contract"})
+    def run(steps, a, b, start, end):
+        for t in prange(start.shape[0]):
+            x = np.empty(width, start.dtype)
+            for i in range(width):
+                x[i] = start[t, i]
+            for _ in range(steps):
+                for i in range(width):
+                    x[i] = x[i] * a + b
+            for i in range(width):
+                end[t, i] = x[i]
+
+    return run
+
+
+@njit(cache=True)
+def add_one(number):
+    """The smallest call there is."""
+    number[0] += 1

@@ -1,0 +1,64 @@
+"""Arithmetic peak: independent chains of fused multiply-adds that stay in registers, x = x · a + b."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..profiling.errors import CurvescopeError
+from ..profiling.operators import Work
+from .problem import PRECISIONS, Array, Error, compare, normal, precision_of
+
+# Chosen so that the chains neither grow nor die: they converge to B / (1 - A) = 1.
+A, B = 0.5, 0.5
+STEPS = 100_000
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Steps of all chains of the device, as many as it needs to be busy; the backend says how many those are.
+
+    Attributes:
+        chains: over all threads.
+        precision: a key of `PRECISIONS`.
+        steps: of each chain.
+    """
+
+    chains: int
+    precision: str = "fp32"
+    steps: int = STEPS
+
+    def __post_init__(self) -> None:
+        precision_of(self.precision)
+        if self.chains < 1 or self.steps < 1:
+            raise CurvescopeError("A peak needs one chain and one step at least.")
+
+    @property
+    def label(self) -> str:
+        """As in `peak 256 chains fp32`."""
+        return self.label_along("")
+
+    def label_along(self, axis: str) -> str:
+        """The label of all problems along an axis: * stands for its value."""
+        return f"peak {'*' if axis == 'chains' else self.chains} chains {self.precision}"
+
+    @property
+    def work(self) -> Work:
+        """A multiplication and an addition in every step of every chain; next to nothing moves."""
+        return Work(2 * self.chains * self.steps, 0)
+
+    def operands(self, generator: np.random.Generator) -> tuple[Array]:
+        """Where the chains begin, shape (chains,)."""
+        return (normal(generator, (self.chains,), self.precision),)
+
+    def error(self, operands: tuple[Array, ...], result: Array) -> Error:
+        """Against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the last step's roundings.
+
+        Args:
+            operands: where the chains began.
+            result: where they ended, shape (chains,).
+        """
+        shrunk = A**self.steps
+        reference = shrunk * operands[0].astype(np.float64) + B * (1 - shrunk) / (1 - A)
+        return compare(result, reference, 4 * PRECISIONS[self.precision].result_roundoff)

@@ -1,0 +1,85 @@
+"""numba on the CPU: every kernel right, whatever the passes; what it has not is said."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from curvescope.kernels.backends import UnsupportedError, open_backend, peak_problem
+from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.latency import Latency
+from curvescope.kernels.launch import Launch
+from curvescope.kernels.memory import KINDS, Memory
+from curvescope.kernels.method import Measurement, Method, Outcome
+from curvescope.kernels.peak import Peak
+from curvescope.profiling.errors import BackendMissingError, CurvescopeError
+
+pytest.importorskip("numba")
+
+# 1000 elements do not spread evenly over threads of any number but few.
+PROBLEMS = [
+    *(Memory(kind, 12_012) for kind in KINDS),
+    Memory("triad", 120_000, 4),
+    Memory("copy", 16_000_000, 1, "fp64"),
+    Latency(64 * 100),
+    Launch("call"),
+]
+
+
+@pytest.fixture(scope="module", params=["numba", "torch"])
+def backend(request):
+    return open_backend(request.param, "cpu")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
+def test_results_are_the_references(backend, problem):
+    operands = problem.operands(np.random.default_rng(0))
+    if backend.name == "torch" and isinstance(problem, Latency):
+        with pytest.raises(UnsupportedError, match="no Latency"):
+            backend.prepare(problem, operands)
+        return
+    prepared = backend.prepare(problem, operands)
+    prepared.run()
+    error = problem.error(operands, prepared.result())
+    assert error.acceptable, error
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_the_peak_problem_fills_the_registers_and_is_right(precision):
+    backend = open_backend("numba", "cpu")
+    problem = peak_problem(backend, precision)
+    assert problem.chains % backend.describe()["threads"] == 0
+    measurement = Measurement(Peak(problem.chains, precision, steps=1000))
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    assert measurement.verdict.outcome == Outcome.OK
+    # An FMA takes a few cycles: a chain that the compiler removed would take none.
+    assert measurement.durations_ns()[0] > 1000 * 4 / 10
+
+
+def test_short_passes_are_repeated_inside_a_run():
+    backend = open_backend("numba", "cpu")
+    measurement = Measurement(Memory("copy", 16_000))
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    assert measurement.inner == 2000  # 32 MB in all
+    assert measurement.durations_ns()[0] < 1e6  # of one pass: microseconds, where a run takes a millisecond
+
+
+def test_a_flush_goes_through_more_than_the_cache():
+    backend = open_backend("numba", "cpu")
+    backend.flush()
+    assert backend.flush_ns > 0
+
+
+def test_what_it_has_not_is_said(monkeypatch):
+    backend = open_backend("numba", "cpu")
+    with pytest.raises(UnsupportedError, match="the torch backend has"):
+        backend.prepare(Gemm(2, 2, 2), ())
+    with pytest.raises(UnsupportedError, match="no queue"):
+        backend.prepare(Launch("graph"), (np.zeros(1, np.float32),))
+    with pytest.raises(CurvescopeError, match="--backend numba"):
+        peak_problem(open_backend("torch", "cpu"), "fp32")
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(BackendMissingError, match=r"curvescope\[numba\]"):
+        open_backend("numba", "cpu")

@@ -222,13 +222,15 @@ def diagnose(
         statistic: of T(b): median or mean.
         recorded: what causes look at beside the kernels; without it they have the steps only.
     """
-    curve = cost_curve(steps, statistic)
-    findings = find(curve, axis)
     parts = step_parts(kernels, steps)
     recorded = recorded or Recorded(steps)
-    if parts.empty:
+    terms = None if parts.empty else estimate_terms(parts)
+    # Where every step was watched, as in imported profiles, the curve is theirs, and no observer effect is to be seen.
+    watched = terms is not None and steps["profiled"].astype(bool).all() and len(terms.batches) > 1
+    curve = terms.curve(steps) if terms is not None and watched else cost_curve(steps, statistic)
+    findings = find(curve, axis)
+    if terms is None:
         return Diagnosis(curve, findings, (), None, parts)
-    terms = estimate_terms(parts)
     anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
     explanations = [
         explain(f.tested, curve, terms, parts, recorded)

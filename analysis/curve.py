@@ -52,6 +52,7 @@ class Curve:
         statistic: median or mean.
         errors_ms: standard error of each T(b), shape (points,), where it was stated or published; null where the
             replicates tell.
+        watched: whether a profiler watched the steps, as in a sweep of imported profiles.
     """
 
     points: tuple[Point, ...]
@@ -59,6 +60,7 @@ class Curve:
     rounds: int
     statistic: str
     errors_ms: Floats | None = None
+    watched: bool = False
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -105,7 +107,10 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     """
     timed = steps[~steps["profiled"].astype(bool)]
     if timed.empty:
-        raise CurvescopeError("This recording has no timed step: there is no curve to explain. Record it again.")
+        raise CurvescopeError(
+            "This recording has no timed step, nor watched steps of two batch sizes: there is no curve to explain. "
+            "Record it again, or import one profile per batch size with `--as sweep`."
+        )
     if timed["batch"].isna().any():
         raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")
     grouped = {

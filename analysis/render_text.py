@@ -72,6 +72,11 @@ def render_curve(curve: Curve) -> RenderableType:
         )
     what = f"{curve.statistic.capitalize()} of n steps in {curve.rounds} rounds"
     notes = [f"{what}; spread is their interquartile range over it."]
+    if curve.watched:
+        notes = [
+            "Mean of the central half of n steps, all watched by a profiler;",
+            "what watching cost is not known. Spread is their interquartile range over it.",
+        ]
     if curve.errors_ms is not None:
         notes = ["Without repeats: the intervals come from a stated or published error."]
     if unstable := [str(p.batch) for p in curve.points if not p.stable]:

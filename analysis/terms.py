@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .curve import Curve, coefficients
+from .curve import Curve, Point, coefficients
 from .exclusive import exclusive_ns
 from .functionals import Functional
 from .statistics import REPLICATES, Estimate, estimate
@@ -128,7 +128,7 @@ class Terms:
             curve: of the same recording.
 
         Returns:
-            One part per term, then the observer effect.
+            One part per term, then the observer effect, where the curve is of steps that no profiler watched.
         """
         weights = coefficients(functional, self.batches)
         values = weights @ self.values_ms
@@ -139,11 +139,29 @@ class Terms:
             Part(layer, phase, kind, estimate(float(values[i]), replicates[:, i], rounds, scale))
             for i, (layer, phase, kind) in enumerate(self.keys)
         ]
+        if curve.watched:
+            return parts
         timed = coefficients(functional, curve.batches)
         whole = float(timed @ [p.time_ms.value for p in curve.points])
         observer = curve.replicates_ms @ timed - replicates.sum(axis=1)
         parts.append(Part(None, None, OBSERVER, estimate(whole - float(values.sum()), observer, rounds, scale)))
         return parts
+
+    def curve(self, steps: pd.DataFrame) -> Curve:
+        """T(b) of the profiled steps themselves, where no step ran unwatched: the sum of the terms, to the last digit.
+
+        Args:
+            steps: the `steps` table.
+        """
+        sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
+        points = []
+        for place, batch in enumerate(self.batches):
+            count, used = self.profiled[batch]
+            low, high = np.percentile(steps.loc[steps["batch"] == batch, "duration_ns"].astype(float) / 1e6, [25, 75])
+            time = estimate(float(sums[place]), replicates[:, place], used, float(sums[place]))
+            points.append(Point(batch, time, float((high - low) / sums[place]), count, count))
+        rounds = min(used for _, used in self.profiled.values())
+        return Curve(tuple(points), replicates, rounds, "mean of the central half", watched=True)
 
 
 def estimate_terms(parts: pd.DataFrame) -> Terms:

@@ -18,6 +18,7 @@ COMMANDS = {
     "explain": "explain the anomalies of a recording",
     "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
     "record": "run a command and record the NVTX ranges of all its processes",
+    "export": "write a recording for Perfetto, as CSV or as Parquet",
     "import": "turn a profile of another profiler into a recording",
     "compare": "recordings side by side, and a check for regressions",
     "roofline": "arithmetic intensity and achieved rates under the roofs of the device",

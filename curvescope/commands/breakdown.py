@@ -12,7 +12,7 @@ BY = ("layer", "kernel", "phase", "op")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, help="folder of a recording")
+    parser.add_argument("recording", type=Path, help="folder of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
     parser.add_argument("--all", action="store_true", help="every row, not the 25 largest")
@@ -23,11 +23,11 @@ def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
     from ..analysis.breakdown import break_down
     from ..analysis.terms import device_work
-    from ..profiling.store import open_recording
+    from ..profile_files import open_any
 
-    recording = open_recording(args.recording)
-    work = device_work(recording.frame("kernels"), recording.frame("memory"))
-    breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
+    with open_any(args.recording) as recording:
+        work = device_work(recording.frame("kernels"), recording.frame("memory"))
+        breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
     if args.json:
         print(json.dumps({"by": args.by, **dataclasses.asdict(breakdown)}))
         return 0

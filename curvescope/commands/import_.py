@@ -3,6 +3,8 @@
 Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight Compute, the PyTorch
 profiler's JSON, TensorFlow 1 timelines, and trace.json of TensorFlow 2 and JAX.
 
+`--as sweep` makes one sweep of several profiles, each of one batch size, so that `explain` works on them.
+
 Every step of it was watched by its profiler, so what that profiler cost is not known. Names of hosts, users and files
 are not copied.
 """
@@ -12,15 +14,24 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..arguments import parse_share
+
+if TYPE_CHECKING:
+    from ..profiling.readers import Imported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("file", type=Path, help="the profile")
+    parser.add_argument("file", type=Path, nargs="+", help="the profile; several with --as sweep")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: under runs)")
-    parser.add_argument("--batch", type=int, help="samples per step (default: from the recorded shapes)")
+    parser.add_argument(
+        "--as", dest="kind", choices=("profile", "sweep"), default="profile", help="sweep: one profile per batch size"
+    )
+    parser.add_argument(
+        "--batch", metavar="N[,N]", help="samples per step, one for each file (default: from marks or shapes)"
+    )
     parser.add_argument(
         "--table", action="store_true", help="the file is a CSV of problem, batch, time_ms[, device, n, spread]"
     )
@@ -37,32 +48,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import the file."""
-    from ..profiling.errors import CurvescopeError
-    from ..profiling.readers import Options, import_profile
+    from ..profile_files import notes
 
-    if args.batch is not None and args.batch < 1:
-        raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
-    if args.table:
-        from ..profiling.readers.table import import_table
-
-        done = import_table(args.file, args.output, parse_share("--noise", args.noise))
-    else:
-        done = import_profile(args.file, args.output, Options(args.batch, args.range_pattern))
+    done = _import(args)
     if args.json:
         lost = {name: {"count": count, "sentence": sentence} for name, (count, sentence) in done.lost.items()}
         document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": lost}
         print(json.dumps({**document, "missing": done.missing, "steps_from": done.steps_from}))
         return 0
     print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items() if count))
-    for sentence in done.missing.values():
-        print(f"Missing: {sentence}.")
-    for name, (count, sentence) in done.lost.items():
-        print(f"Lost: {count} {name} ({sentence}).")
-    if done.steps_from is not None:
-        print(f"Steps from {done.steps_from}.")
+    for line in notes(done):
+        print(line)
     print(f"Recorded in {done.path}.")
-    if args.table:
+    if args.table or args.kind == "sweep":
         print(f"Next:\n  curvescope explain {done.path}")
     elif done.rows["steps"]:
         print(f"Next:\n  curvescope breakdown {done.path} --by kernel")
     return 0
+
+
+def _import(args: argparse.Namespace) -> Imported:
+    from ..profile_files import progress
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.readers import Options, import_profile
+
+    batches = _batches(args.batch)
+    if args.kind == "sweep" and not args.table:
+        from ..profiling.readers.sweep_import import import_sweep
+
+        if batches and len(batches) != len(args.file):
+            raise CurvescopeError(f"--batch {args.batch}: give one batch size for each of the {len(args.file)} files.")
+        with progress() as report:
+            return import_sweep(args.file, args.output, batches, Options(None, args.range_pattern, report))
+    if len(args.file) > 1 or len(batches) > 1:
+        raise CurvescopeError("One profile makes one recording: add `--as sweep` for one profile per batch size.")
+    if args.table:
+        from ..profiling.readers.table import import_table
+
+        return import_table(args.file[0], args.output, parse_share("--noise", args.noise))
+    with progress() as report:
+        options = Options(batches[0] if batches else None, args.range_pattern, report)
+        return import_profile(args.file[0], args.output, options)
+
+
+def _batches(text: str | None) -> list[int]:
+    from ..profiling.errors import CurvescopeError
+
+    if text is None:
+        return []
+    try:
+        batches = [int(part) for part in text.split(",")]
+    except ValueError:
+        batches = [0]
+    if min(batches) < 1:
+        raise CurvescopeError(f"--batch {text}: a step has at least one sample; write 8 or, for a sweep, 8,16.")
+    return batches

@@ -24,7 +24,15 @@ from .range_names import RangeNames
 from .source import Source
 
 # Asked in this order; the first that recognises the file reads it.
-_READERS = ("nsys_sqlite", "nvprof_sqlite", "ncu_csv", "nvprof_text", "tensorflow_json", "pytorch_json")
+_READERS = (
+    "nsys_sqlite",
+    "nvprof_sqlite",
+    "ncu_csv",
+    "nvprof_text",
+    "curvescope_json",
+    "tensorflow_json",
+    "pytorch_json",
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""Write a recording in a format of others: a trace for Perfetto and chrome://tracing, CSV, or Parquet.
+
+curvescope export runs/alexnet --perfetto -o alexnet.json.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("recording", type=Path, help="folder of a recording, or a profile")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--perfetto", action="store_true", help="one Chrome trace, which `curvescope import` reads back")
+    kind.add_argument("--csv", action="store_true", help="a folder with one CSV per table")
+    kind.add_argument("--parquet", action="store_true", help="a folder with one Parquet file per table")
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="file or folder to create (default: by name)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export."""
+    import json
+    import sys
+
+    from ..profile_files import open_any, progress
+    from ..profiling import export
+
+    kind = "perfetto" if args.perfetto else "csv" if args.csv else "parquet"
+    name = args.recording.name or args.recording.resolve().name
+    target = args.output or Path(f"{name}.perfetto.json.gz" if args.perfetto else f"{name}-{kind}")
+    unplaced = 0
+    with open_any(args.recording) as recording:
+        if args.perfetto:
+            with progress() as report:
+                unplaced = export.export_trace(recording, target, report)
+        elif args.csv:
+            export.export_csv(recording, target)
+        else:
+            export.export_parquet(recording, target)
+    if args.json:
+        print(json.dumps({"path": str(target), "format": kind, "rows_without_time": unplaced}))
+        return 0
+    if unplaced:
+        print(
+            f"{unplaced} rows have no place in time: the file keeps them, a viewer does not show them.", file=sys.stderr
+        )
+    print(f"Written to {target}." + (" Open it at https://ui.perfetto.dev." if args.perfetto else ""))
+    return 0

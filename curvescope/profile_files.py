@@ -1,0 +1,55 @@
+"""Recordings and profiles alike, for commands that read: a profile is imported into a temporary folder first."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .profiling.readers import Imported, Options, import_profile
+from .profiling.store import Recording, open_recording
+
+
+@contextmanager
+def open_any(path: Path) -> Iterator[Recording]:
+    """The recording in a folder, or that of a profile file; gone with the block.
+
+    Raises:
+        CurvescopeError: there is neither.
+    """
+    if not path.is_file():
+        yield open_recording(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        with progress() as report:
+            done = import_profile(path, Path(folder) / "recording", Options(report=report))
+        for line in notes(done):
+            print(line, file=sys.stderr)
+        yield open_recording(done.path)
+
+
+def notes(done: Imported) -> list[str]:
+    """What the user has to know of an import."""
+    lines = [f"Missing: {sentence}." for sentence in done.missing.values()]
+    lines += [f"Lost: {count} {name} ({sentence})." for name, (count, sentence) in done.lost.items()]
+    if done.steps_from is not None:
+        lines.append(f"Steps from {done.steps_from}.")
+    return lines
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal's standard error; told what is done, how much, and of how much (0: not known)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description:<22}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("reading", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            bars.update(task, description=what, completed=done, total=total or None)
+
+        yield report

@@ -1,0 +1,77 @@
+"""Chrome traces that `curvescope export --perfetto` wrote: read back row by row, durations to the nanosecond."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import CurvescopeError
+from ..export import BASE_KEY, ROW_EVENT
+from ..schema import TABLES
+from ..store import FORMAT, RecordingWriter
+from . import Options
+from .source import Source
+from .trace_events import LOST, Event, TraceEvents, nanoseconds
+
+NAME = "trace of Curvescope"
+
+_BATCH_ROWS = 1 << 15
+
+
+def recognises(source: Source) -> bool:
+    """Whether its first lines say so."""
+    return source.text.startswith("{") and f'"format": "{FORMAT}"' in source.text[:4096]
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the trace; steps, layers and phases are the recording's own.
+
+    Raises:
+        CurvescopeError: broken JSON, or an event that is none of Curvescope's.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
+    lost: Counter[str] = Counter()
+    events = TraceEvents(source, options.report)
+    for piece in events:
+        base = events.document.get(BASE_KEY)
+        if not isinstance(base, int):
+            raise CurvescopeError("no whole number `baseTimeNanoseconds` before its events; export it again.")
+        for event in piece:
+            if event.cat in rows:
+                _take(event, base, rows[event.cat], lost)
+        for table, found in rows.items():
+            if len(found) >= _BATCH_ROWS:
+                _write(writer, table, found)
+    for table, found in rows.items():
+        _write(writer, table, found)
+    other = events.document.get("otherData")
+    meta = other.get("meta") if isinstance(other, dict) else None
+    if isinstance(meta, dict):
+        kept = {name: value for name, value in meta.items() if name != "imported_from"}
+        writer.update(**kept, exported_from=meta.get("imported_from"))
+    for name, count in (lost + events.lost).items():
+        writer.count_lost(name, count, LOST[name])
+
+
+def _take(event: Event, base_ns: int, rows: list[dict[str, Any]], lost: Counter[str]) -> None:
+    names = TABLES[event.cat].arrow.names
+    row = {name: value for name, value in (event.args or {}).items() if name in names}
+    if not (event.ph == "M" and event.name == ROW_EVENT):
+        try:
+            row["start_ns"] = base_ns + nanoseconds(event.ts)
+            if event.ph == "X" and "duration_ns" in names:
+                row["duration_ns"] = nanoseconds(event.dur)
+        except (TypeError, ValueError, OverflowError):
+            lost["events_unreadable"] += 1
+            return
+        if "name" in names:
+            row["name"] = event.name
+    rows.append(row)
+
+
+def _write(writer: RecordingWriter, table: str, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        writer.write(table, pa.Table.from_pylist(rows, TABLES[table].arrow))
+        rows.clear()

@@ -1,0 +1,100 @@
+"""Several profiles, one batch size each, as one sweep: so that anomalies can be explained from profiles alone.
+
+Every step was watched by a profiler, so T(b) here is that of the watched steps, and what watching cost is not known.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import CurvescopeError
+from ..schema import TABLES, conform
+from ..store import Recording, RecordingWriter, new_recording_path, open_recording
+from . import Imported, Options, describe_import, import_profile
+
+NAME = "sweep of profiles"
+
+
+def import_sweep(
+    sources: Sequence[Path], target: Path | None = None, batches: Sequence[int] = (), options: Options | None = None
+) -> Imported:
+    """Turn profiles into one sweep; files of the same batch size are its rounds.
+
+    Args:
+        sources: the files, of any formats.
+        target: folder to create; a dated one under `runs` if not given.
+        batches: samples per step, one for each file; read from marks or shapes if not given.
+        options: what the user says about all of them.
+
+    Raises:
+        CurvescopeError: a file cannot be read, has no step, or does not tell its batch size.
+    """
+    options = options or Options()
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        pieces = []
+        for place, source in enumerate(sources):
+            batch = batches[place] if batches else options.batch
+            own = Options(batch, options.range_pattern, options.report)
+            done = import_profile(source, Path(folder) / str(place), own)
+            pieces.append(open_recording(done.path))
+            steps = pieces[-1].arrow("steps")
+            if not steps.num_rows:
+                raise CurvescopeError(f"{source}: no step in it, so it has no place in a sweep; import it by itself.")
+            if steps["batch"].null_count:
+                raise CurvescopeError(
+                    f"{source}: neither its marks nor its shapes tell how many samples a step has; "
+                    "give one batch size for each file with --batch 8,16,…"
+                )
+        path = target or new_recording_path("sweep")
+        with RecordingWriter(path, _meta(pieces)) as writer:
+            _merge(pieces, writer)
+    return describe_import(path)
+
+
+def _meta(pieces: Sequence[Recording]) -> dict[str, Any]:
+    """What the profiles agree in; null where they do not."""
+    meta: dict[str, Any] = {"kind": "sweep", "imported_from": NAME, "network": None, "step": None}
+    for name in ("device", "steps_from", "profiler"):
+        values = [piece.meta.get(name) for piece in pieces]
+        meta[name] = values[0] if all(value == values[0] for value in values) else None
+    if meta["steps_from"] is None:
+        meta["steps_from"] = "; ".join(sorted({str(piece.meta.get("steps_from")) for piece in pieces}))
+    missing = {name: sentence for piece in pieces for name, sentence in piece.meta.get("missing", {}).items()}
+    formats = sorted({str(piece.meta["imported_from"]) for piece in pieces})
+    batches = sorted({int(b) for piece in pieces for b in piece.arrow("steps")["batch"].to_pylist()})
+    return meta | {"missing": missing, "formats": formats, "batches": batches}
+
+
+def _merge(pieces: Sequence[Recording], writer: RecordingWriter) -> None:
+    first_step = 0
+    rounds: Counter[int] = Counter()
+    for piece in pieces:
+        steps = piece.arrow("steps")
+        batches = [int(batch) for batch in steps["batch"].to_pylist()]
+        seen: Counter[int] = Counter()
+        index = []
+        for batch in batches:
+            index.append(seen[batch])
+            seen[batch] += 1
+        repeat = [rounds[batch] for batch in batches]
+        rounds.update(seen.keys())
+        numbered = {"step": pc.add(steps["step"], first_step), "index": pa.array(index), "repeat": pa.array(repeat)}
+        writer.write("steps", pa.table({name: numbered.get(name, steps[name]) for name in steps.column_names}))
+        for table in TABLES.keys() - {"steps"}:
+            for part in piece.parts(table):
+                rows = conform(TABLES[table], pq.read_table(part))
+                if "step" in rows.column_names:
+                    place = rows.column_names.index("step")
+                    rows = rows.set_column(place, "step", pc.add(rows["step"], first_step))
+                writer.write(table, rows)
+        for name, entry in piece.meta["lost"].items():
+            writer.count_lost(name, entry["count"], entry["sentence"])
+        first_step += int(pc.max(steps["step"]).as_py()) + 1

@@ -252,7 +252,8 @@ class Nvrtc:
         title = f"{source.name}.cu".encode()
         self._call("nvrtcCreateProgram", ctypes.byref(program), source.text.encode(), title, count, texts, names)
         try:
-            status = self._library.nvrtcCompileProgram(program, len(options), arguments)
+            with _locale_kept():
+                status = self._library.nvrtcCompileProgram(program, len(options), arguments)
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if status != 0:
                 raise CurvescopeError(f"{source.name}.cu does not compile with {' '.join(options)}:\n{log.strip()}")
@@ -272,6 +273,18 @@ class Nvrtc:
         if status != 0:
             text = self._library.nvrtcGetErrorString(status).decode()
             raise CurvescopeError(f"{name} of {self.path} answered {text}.")
+
+
+@contextlib.contextmanager
+def _locale_kept() -> Iterator[None]:
+    """NVRTC 11.8 leaves the thread that compiles in the C locale, in which Python then opens files as ASCII."""
+    c_library = ctypes.CDLL(None)
+    c_library.uselocale.restype, c_library.uselocale.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    before = c_library.uselocale(None)
+    try:
+        yield
+    finally:
+        c_library.uselocale(before)
 
 
 def compiler_for(architecture: int) -> Nvrtc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import locale
 import multiprocessing
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def test_the_same_source_gives_the_same_cubin(cache):
     for path in cache.iterdir():
         path.unlink()
     assert nvrtc.compile_source(SMALL, 80).cubin == first
+
+
+def test_compiling_leaves_the_encoding_of_files_as_it_was():
+    """NVRTC 11.8 switches the thread to the C locale: the next open() in a UTF-8 session would read ASCII."""
+    before = locale.nl_langinfo(locale.CODESET)
+    assert not nvrtc.compile_source(SMALL, 70).from_cache
+    assert locale.nl_langinfo(locale.CODESET) == before
 
 
 def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture_on():

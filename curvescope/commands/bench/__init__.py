@@ -17,6 +17,7 @@ BENCHES = {
     "latency": "time of one load in every memory level",
     "launch": "what it costs to ask for work",
     "peak": "fused multiply-adds per second",
+    "compile": "what our CUDA kernels take on each GPU generation, from cubins, with no GPU",
 }
 
 

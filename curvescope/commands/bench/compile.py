@@ -1,0 +1,210 @@
+"""Compile our CUDA kernels for every GPU generation, and say what each takes there. No GPU is needed, none is used.
+
+Per kernel and architecture: registers per thread, static shared memory per block, bytes of spill stores, theoretical
+occupancy at the kernel's block size, every resource that limits it, and what would lift it: other block sizes up to
+the kernel's launch bounds, or fewer registers. All of it is computed from the cubin; nothing is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.errors import CurvescopeError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ...kernels.compile import Compiled, Source
+    from ...kernels.generations import KernelBuild
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "sources", nargs="*", metavar="SOURCE", help="one of ours (gemm, peak, ...) or a .cu file; default: all of ours"
+    )
+    parser.add_argument("--arch", metavar="LIST", help="as in sm_35,sm_80 (default: sm_35 to sm_90, all twelve)")
+    parser.add_argument("--block", type=int, metavar="THREADS", help="per block (default: the kernel's launch bounds)")
+    parser.add_argument("--mix", action="store_true", help="count instructions, where nvdisasm reads the architecture")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile, then print."""
+    from ...kernels.compile import ARCHITECTURES, cache_folder, parse_architectures
+    from ...kernels.generations import describe_builds
+
+    if args.block is not None and not 1 <= args.block <= 1024:
+        raise CurvescopeError(f"--block {args.block}: a block has 1 to 1024 threads.")
+    architectures = parse_architectures(args.arch) if args.arch else ARCHITECTURES
+    compiled = _compile(_sources(args.sources), architectures)
+    builds = [build for each in compiled for build in describe_builds(each, args.block, args.mix)]
+    if args.json:
+        from_cache = sum(each.from_cache for each in compiled)
+        document = {"cache": str(cache_folder()), "cubins": len(compiled), "from_cache": from_cache}
+        print(json.dumps({**document, "kernels": [_plain(build) for build in builds]}))
+        return 0
+    _print(builds, compiled, args.mix)
+    return 0
+
+
+def _sources(asked: Sequence[str]) -> list[Source]:
+    from ...kernels.compile import own_sources, read_source
+
+    ours = {source.name: source for source in own_sources()}
+    if not asked:
+        return list(ours.values())
+    for name in asked:
+        if name not in ours and not name.endswith(".cu"):
+            raise CurvescopeError(f"{name}: name a .cu file, or one of ours: {', '.join(ours)}.")
+    return [ours[name] if name in ours else read_source(Path(name)) for name in asked]
+
+
+def _compile(sources: Sequence[Source], architectures: Sequence[int]) -> list[Compiled]:
+    """All of them, in order of source and architecture, with progress on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ...kernels.compile import compile_many
+
+    pairs = [(source, architecture) for source in sources for architecture in architectures]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    done = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("compiling", total=len(pairs))
+        for compiled in compile_many(pairs):
+            done.append(compiled)
+            progress.update(task, advance=1, description=f"{compiled.source} for sm_{compiled.architecture}")
+    return sorted(done, key=lambda compiled: (compiled.source, compiled.architecture))
+
+
+def _plain(build: KernelBuild) -> dict[str, Any]:
+    from ...kernels.disassembly import instruction_mix
+
+    resources, spills, held = build.resources, build.spills, build.occupancy
+    return {
+        "source": build.source,
+        "kernel": resources.name,
+        "architecture": f"sm_{build.architecture}",
+        "nvrtc": build.nvrtc,
+        "registers_per_thread": resources.registers_per_thread,
+        "shared_bytes": resources.shared_bytes,
+        "local_bytes": resources.local_bytes,
+        "spill_store_bytes": spills.spill_store_bytes if spills else None,
+        "spill_load_bytes": spills.spill_load_bytes if spills else None,
+        "constant_bytes": resources.constant_bytes,
+        "parameter_bytes": resources.parameter_bytes,
+        "code_bytes": resources.code_bytes,
+        "max_threads": resources.max_threads,
+        "block_threads": build.block_threads,
+        "occupancy": held.fraction if held else None,
+        "blocks_per_sm": held.blocks if held else None,
+        "limiters": held.limiters if held else None,
+        "block_sizes_with_more": build.block_sizes_with_more if held else None,
+        "registers_for_more": build.registers_for_more,
+        "instructions": build.instructions,
+        "instruction_mix": None if build.instructions is None else instruction_mix(build.instructions),
+        "instructions_missing": build.instructions_missing,
+    }
+
+
+def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    by_kernel = {
+        key: list(of_kernel)
+        for key, of_kernel in groupby(
+            sorted(builds, key=lambda build: (build.source, build.resources.name)),
+            lambda build: (build.source, build.resources.name),
+        )
+    }
+    for (source, name), of_kernel in by_kernel.items():
+        blocks = sorted({build.block_threads for build in of_kernel})
+        console.print(Text.assemble((name, "bold"), f"  {source}.cu, blocks of {'/'.join(map(str, blocks))}"))
+        console.print(_resource_table(of_kernel))
+        if mix:
+            console.print(_mix_table(of_kernel))
+        console.print()
+    kept = sum(each.from_cache for each in compiled)
+    versions = sorted({each.nvrtc for each in compiled})
+    console.print(
+        f"{len(compiled)} cubins by NVRTC {', '.join(versions)}, {kept} of them kept from before; nothing was run. "
+        "Registers per thread; shared memory and spill stores in bytes, per block and per thread; occupancy is "
+        "theoretical. What would give more is arithmetic: code may be tied to its block size.",
+        style="dim",
+    )
+    for reason in dict.fromkeys(build.instructions_missing for build in builds if build.instructions_missing):
+        console.print(Text(reason, "yellow"))
+
+
+def _resource_table(builds: Sequence[KernelBuild]) -> Table:
+    """A line per group of architectures on which everything is the same."""
+    from ...analysis.render_text import table
+
+    rows = table("sm_", "regs", "shared", "spilled", "occup.", "limited by", "more with")
+    for column in rows.columns[-2:]:
+        column.justify = "left"
+    for cells, names in _alike({build.architecture: _cells(build) for build in builds}):
+        rows.add_row(names, *cells)
+    return rows
+
+
+def _cells(build: KernelBuild) -> tuple[str, ...]:
+    held = build.occupancy
+    full = held is not None and held.fraction == 1
+    return (
+        str(build.resources.registers_per_thread),
+        f"{build.resources.shared_bytes:,}",
+        "?" if build.spills is None else f"{build.spills.spill_store_bytes:,}",
+        f"{held.fraction:.0%}" if held else "no table",
+        "" if held is None or full else ", ".join(held.limiters),
+        "" if full else _remedy(build),
+    )
+
+
+def _remedy(build: KernelBuild) -> str:
+    """Block sizes with the most occupancy, else the registers that would give more."""
+    more = build.block_sizes_with_more
+    if more:
+        best = max(more.values())
+        sizes = [size for size, fraction in more.items() if fraction == best]
+        shown = ", ".join(map(str, sizes[:3])) + (" …" if len(sizes) > 3 else "")
+        return f"block {shown}: {best:.0%}"
+    if build.registers_for_more is not None:
+        return f"≤ {build.registers_for_more} registers"
+    return ""
+
+
+def _mix_table(builds: Sequence[KernelBuild]) -> Table:
+    """Instructions in the code per class, not executed ones."""
+    from ...analysis.render_text import table
+    from ...kernels.disassembly import instruction_mix
+
+    rows = table("sm_", "instructions in the code")
+    rows.columns[1].justify = "left"
+    mixes = {
+        build.architecture: (_mix_text(instruction_mix(build.instructions)),)
+        for build in builds
+        if build.instructions is not None
+    }
+    for cells, names in _alike(mixes):
+        rows.add_row(names, *cells)
+    return rows
+
+
+def _mix_text(mix: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in mix.items())
+
+
+def _alike(cells: Mapping[int, tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
+    """Runs of equal rows once, with the architectures they hold for: `50..61` is all of those asked for in between."""
+    runs = groupby(sorted(cells.items()), lambda entry: entry[1])
+    ends = [(row, [architecture for architecture, _ in run]) for row, run in runs]
+    return [(row, str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}") for row, run in ends]

@@ -1,0 +1,113 @@
+"""The instructions of a cubin's kernels, counted by what they do, where a disassembler for its architecture is here.
+
+NVIDIA's nvdisasm drops old architectures as CUDA does: that of CUDA 13 begins at sm_75, that of CUDA 12 at sm_50, and
+that of CUDA 11.8 has them all up to sm_90. The counts are static: instructions in the code, not executed ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from ..profiling.errors import BackendMissingError
+
+# What an instruction does, by its name without suffixes. The names are those of "CUDA Binary Utilities", tables of the
+# instruction sets of Kepler to Hopper. U in front is the same for a whole warp (Turing on).
+_CLASSES = {
+    "fp32": "FADD FADD32I FMUL FMUL32I FFMA FFMA32I FSETP FSET FMNMX FSEL FCMP FCHK FSWZADD RRO",
+    "fp64": "DADD DMUL DFMA DSETP DSET DMNMX",
+    "fp16": "HADD2 HADD2_32I HMUL2 HMUL2_32I HFMA2 HFMA2_32I HSETP2 HSET2 HMNMX2",
+    "special": "MUFU",
+    "integer": "IADD IADD3 IADD32I ISUB IMUL IMUL32I IMAD IMAD32I IMADSP XMAD ISCADD ISCADD32I LEA LOP LOP3 LOP32I "
+    "SHF SHL SHR BFE BFI BMSK BREV FLO POPC IABS IMNMX ISETP ISET ICMP VIADD VIADDMNMX VIMNMX VABSDIFF IDP IDE SGXT",
+    "convert": "F2F F2I I2F I2I FRND F2FP I2FP F2IP I2IP",
+    "move": "MOV MOV32I SEL PRMT SHFL S2R S2UR CS2R R2UR P2R R2P PSETP PSET PLOP3 CSETP VOTE VOTEU R2B B2R",
+    "global": "LD ST LDG STG ATOM ATOMG RED LDU CCTL LDGSTS",
+    "shared": "LDS STS ATOMS LDSM STSM LDSLK STSCUL",
+    "local": "LDL STL CCTLL",
+    "constant": "LDC LDCU",
+    "texture": "TEX TLD TLD4 TXQ TEXS TLDS SULD SUST SUATOM SURED",
+    "control": "BRA BRX BRXU JMP JMX CALL CAL RET EXIT KILL SSY SYNC PBK BRK PCNT CONT PRET BSSY BSYNC BREAK BMOV "
+    "WARPSYNC YIELD NANOSLEEP BPT BAR DEPBAR MEMBAR FENCE ERRBAR TEXDEPBAR ACQBULK RPCMOV LEPC",
+}
+_CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),", re.MULTILINE)
+# `/*0008*/ @!P0 FFMA.FTZ R1, ...`; a brace where the instruction is issued together with its neighbour.
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[{}]?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE)
+_GET_NVDISASM = (
+    "for sm_75 on `pip install nvidia-cuda-nvdisasm`; for older ones the nvdisasm of CUDA 11.8 (in Debian 12's "
+    "nvidia-cuda-toolkit), on PATH"
+)
+
+
+def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str]]:
+    """Kernel to instruction to how often it stands in the code; suffixes and NOP, which is padding, left out.
+
+    Args:
+        cubin: the file.
+        architecture: that it is for, as in sm_80, 80.
+
+    Raises:
+        BackendMissingError: no disassembler here reads this architecture.
+    """
+    refusals = []
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        for tool in find_disassemblers():
+            command = [tool, "-c", file.name]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
+            if done.returncode == 0 and (found := read_listing(done.stdout)):
+                return found
+            refusals.append(f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}")
+    raise BackendMissingError(
+        f"No disassembler here reads sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. "
+        f"To get one: {_GET_NVDISASM}."
+    )
+
+
+def read_listing(listing: str) -> dict[str, Counter[str]]:
+    """Kernel to instruction to count, of the text that `nvdisasm -c` writes."""
+    _, *parts = _SECTION.split(listing)
+    return {
+        name: Counter(found for found in _INSTRUCTION.findall(text) if found != "NOP")
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def instruction_mix(instructions: Mapping[str, int]) -> dict[str, int]:
+    """Count per class: fp32, fp64, fp16, tensor, special, integer, convert, move, the memories, control, and other."""
+    mix: Counter[str] = Counter()
+    for name, count in instructions.items():
+        mix[_class_of(name)] += count
+    return dict(mix.most_common())
+
+
+def _class_of(name: str) -> str:
+    if name.endswith("MMA"):  # HMMA, IMMA, DMMA, HGMMA and their kin
+        return "tensor"
+    return _CLASS_OF.get(name) or _CLASS_OF.get(name.removeprefix("U")) or "other"
+
+
+@cache
+def find_disassemblers() -> tuple[str, ...]:
+    """Every nvdisasm here: on PATH, in NVIDIA's and Triton's wheels, in CUDA toolkits."""
+    places = [Path(entry or ".") for entry in sys.path]
+    candidates = [
+        *(tool for place in places for tool in sorted(place.glob("nvidia/*/bin/nvdisasm"))),
+        *(place / "triton/backends/nvidia/bin/nvdisasm" for place in places),
+        *(Path(root) / "bin/nvdisasm" for variable in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(variable))),
+        *sorted(Path("/usr/local").glob("cuda*/bin/nvdisasm")),
+    ]
+    on_path = shutil.which("nvdisasm")
+    found = [on_path] if on_path else []
+    found += [str(tool) for tool in candidates if os.access(tool, os.X_OK) and tool.is_file()]
+    return tuple(dict.fromkeys(found))

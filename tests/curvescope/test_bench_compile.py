@@ -1,0 +1,106 @@
+"""`curvescope bench compile` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from curvescope.kernels import compile as nvrtc
+from curvescope.profiling.errors import BackendMissingError
+
+from .test_cli import curvescope
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A folder, and an environment with a cache of its own in it."""
+    try:
+        nvrtc.compiler_for(35)
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+    return tmp_path, {**os.environ, nvrtc.CACHE_VARIABLE: str(tmp_path / "cache"), "COLUMNS": "80"}
+
+
+def test_kernels_are_compiled_once_and_described_for_each_architecture(here):
+    folder, env = here
+    asked = ("bench", "compile", "launch", "latency", "--arch", "sm_35,sm_90", "--json")
+    first, again = (json.loads(curvescope(*asked, cwd=folder, env=env).stdout) for _ in range(2))
+    assert (first["cubins"], first["from_cache"], again["from_cache"]) == (4, 0, 4)
+    assert first["kernels"] == again["kernels"]
+    rows = {(row["kernel"], row["architecture"]): row for row in first["kernels"]}
+    assert set(rows) == {(k, a) for k in ("chase", "chase_link", "empty") for a in ("sm_35", "sm_90")}
+    empty = rows["empty", "sm_90"]
+    assert (empty["block_threads"], empty["occupancy"], empty["shared_bytes"]) == (1024, 1.0, 0)
+    assert empty["spill_store_bytes"] == 0
+    assert empty["instructions"] is None
+    chase = rows["chase", "sm_35"]
+    assert (chase["max_threads"], chase["blocks_per_sm"], chase["limiters"]) == (1, 16, ["blocks"])
+
+
+def test_a_table_of_a_users_own_kernel(here):
+    """64 threads on sm_86: 16 blocks hold 32 of 48 warps; larger blocks would fill it."""
+    folder, env = here
+    (folder / "mine.cu").write_text('extern "C" __global__ void mine(float* a) { a[threadIdx.x] *= 2; }')
+    done = curvescope("bench", "compile", "mine.cu", "--arch", "86,80,89", "--block", "64", cwd=folder, env=env)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "mine  mine.cu, blocks of 64"
+    (row,) = (line for line in lines if line.startswith("86"))
+    assert "67%" in row
+    assert "blocks" in row
+    assert "block 96, 128, 192 …" in row
+    assert max(map(len, lines)) <= 80
+
+
+def test_an_instruction_mix_that_cannot_be_had_is_said(here):
+    folder, env = here
+    nowhere = {**env, "PATH": "/nonexistent"}
+    done = curvescope("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=folder, env=nowhere)
+    (row,) = json.loads(done.stdout)["kernels"]
+    assert row["instruction_mix"] is None
+    assert "No disassembler here reads sm_35" in row["instructions_missing"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("gemmm",), "name a .cu file, or one of ours: convolution, gemm"),
+        (("nowhere.cu",), "cannot be read"),
+        (("launch", "--arch", "kepler"), "written as in sm_35,sm_80"),
+        (("launch", "--arch", "sm_20"), "NVRTC 11.8 knows sm_35 to sm_90"),
+        (("launch", "--block", "1025"), "1 to 1024 threads"),
+        (("wrong.cu", "--arch", "sm_60"), "does not compile"),
+    ],
+)
+def test_bad_input_is_told_with_what_to_do(here, options, message):
+    folder, env = here
+    (folder / "wrong.cu").write_text("__global__ void wrong() { undeclared = 1; }")
+    done = curvescope("bench", "compile", *options, cwd=folder, env=env)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interruption_keeps_what_is_done(here):
+    folder, env = here
+    command = [sys.executable, "-m", "curvescope.cli", "bench", "compile", "convolution", "gemm"]
+    running = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+    cubins = folder / "cache" / "cubins"
+    deadline = time.monotonic() + 120
+    while not list(cubins.glob("*.cubin")):
+        assert running.poll() is None, running.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, messages = running.communicate(timeout=120)
+    assert running.returncode == 130, messages
+    assert "Traceback" not in messages
+    kept = list(cubins.glob("*.cubin"))
+    assert 0 < len(kept) < 24
+    assert {path.suffix for path in cubins.iterdir()} == {".cubin", ".log"}

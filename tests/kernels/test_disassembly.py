@@ -1,0 +1,91 @@
+"""Instructions of a cubin: read from listings, and counted in our own kernels where a disassembler is here."""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+
+import pytest
+
+from curvescope.kernels import compile as nvrtc
+from curvescope.kernels import disassembly
+from curvescope.kernels.disassembly import count_instructions, instruction_mix, read_listing
+from curvescope.profiling.errors import BackendMissingError
+
+# Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing, padding at the end.
+LISTING = """\t.headerflags\t@"EF_CUDA_SM52"
+
+//--------------------- .text.first --------------------------
+\t.section\t.text.first,"ax",@progbits
+\t.sectioninfo\t@"SHI_REGISTERS=30"
+.text.first:
+        /*0008*/         {         MOV R1, c[0x0][0x20] ;
+        /*0010*/                   S2R R0, SR_CTAID.X         }
+        /*0018*/              @!P0 FFMA.FTZ R3, R0, R0, R2 ;
+        /*0020*/             @!UP1 UIADD3 UR4, UR4, 0x1, URZ ;
+        /*0028*/                   LDG.E.128 R4, [R2] ;
+        /*0030*/               @P1 BRA `(.L_1) ;
+.L_1:
+        /*0038*/                   EXIT ;
+.L_2:
+        /*0040*/                   BRA `(.L_2) ;
+        /*0048*/                   NOP ;
+        /*0050*/                   NOP ;
+//--------------------- .text.second --------------------------
+\t.section\t.text.second,"ax",@progbits
+.text.second:
+        /*0000*/                   HMMA.16816.F32 R4, R2, R3, R4 ;
+        /*0010*/                   MUFU.RCP R5, R6 ;
+        /*0020*/                   NOVELTY R5, R6 ;
+"""
+
+
+def test_a_listing_is_counted_per_kernel():
+    first, second = read_listing(LISTING).values()
+    assert first == Counter(MOV=1, S2R=1, FFMA=1, UIADD3=1, LDG=1, BRA=2, EXIT=1)
+    assert second == Counter(HMMA=1, MUFU=1, NOVELTY=1)
+    assert read_listing("") == {}
+
+
+def test_instructions_are_told_by_what_they_do():
+    first, second = read_listing(LISTING).values()
+    assert instruction_mix(first) == {"control": 3, "move": 2, "fp32": 1, "integer": 1, "global": 1}
+    assert instruction_mix(second) == {"tensor": 1, "special": 1, "other": 1}  # what is not known is not guessed
+
+
+def test_no_instruction_is_in_two_classes():
+    names = [name for names in disassembly._CLASSES.values() for name in names.split()]
+    assert len(names) == len(set(names))
+
+
+def test_a_disassembler_that_refuses_is_quoted(tmp_path, monkeypatch):
+    """The words of nvdisasm 13 for a cubin of Kepler; a guess from another architecture's tables would be worse."""
+    tool = tmp_path / "nvdisasm"
+    tool.write_text('#!/bin/sh\necho "nvdisasm fatal   : CUDA architecture \\"SM35\\" is deprecated." >&2\nexit 1\n')
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(disassembly, "find_disassemblers", lambda: (str(tool),))
+    with pytest.raises(BackendMissingError, match=r'reads sm_35; .*"SM35" is deprecated.*CUDA 11\.8'):
+        count_instructions(b"", 35)
+    monkeypatch.setattr(disassembly, "find_disassemblers", tuple)
+    with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvdisasm"):
+        count_instructions(b"", 80)
+
+
+@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
+def test_the_peak_kernels_are_chains_of_their_instruction(architecture, tmp_path, monkeypatch):
+    """A round is 16 steps on 8 chains: the compiler has merged none of them, and added none."""
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path))
+    (peak,) = (source for source in nvrtc.own_sources() if source.name == "peak")
+    try:
+        found = count_instructions(nvrtc.compile_source(peak, architecture).cubin, architecture)
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+    assert found["peak_fp32"]["FFMA"] == 128
+    assert found["peak_fp64"]["DFMA"] == 128
+    if architecture >= 60:
+        assert found["peak_fp16x2"]["HFMA2"] in range(128, 134)  # from sm_80 on it also moves constants
+    if architecture >= 80:
+        assert found["peak_fp64_tensor"]["DMMA"] == 128
+        assert found["peak_bf16_tensor"]["HMMA"] == found["peak_tf32_tensor"]["HMMA"] == 128
+        assert found["peak_fp16_tensor"]["HMMA"] == 128
+    assert all("other" not in instruction_mix(counts) for counts in found.values())

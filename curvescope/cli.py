@@ -24,6 +24,7 @@ COMMANDS = {
     "roofline": "arithmetic intensity and achieved rates under the roofs of the device",
     "sweep": "measure several networks, phases and precisions, each visit in a process of its own",
     "table": "recordings side by side: step times by batch size, network, framework and device",
+    "step": "run steps of a network in NVTX ranges, for a profiler to watch",
     "runs": "list recordings",
     "networks": "list the networks with their parameters, FLOPs and activations",
     "bench": "what operators and the device cost alone: GEMM, convolution, memory, latency, launch",

@@ -8,10 +8,44 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .profiling.networks import Network
     from .profiling.protocol import Protocol
 
 KINDS = ("training", "forward", "forward+backward")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
+
+def add_network_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what one command runs of one network, batch sizes left out."""
+    parser.add_argument("network", nargs="?", help="a network by name, as in alexnet or vgg_a")
+    parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
+    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for --model")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
+    parser.add_argument("--phase", choices=KINDS, default="training", help="what a step runs")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="fp32 (without TF32), tf32, or mixed precision in fp16 or bf16",
+    )
+    parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+
+
+def network_of(args: argparse.Namespace) -> Network:
+    """The network that the options ask for.
+
+    Raises:
+        CurvescopeError: there is none.
+    """
+    from .profiling.errors import CurvescopeError
+    from .profiling.networks import from_factory, get_network
+
+    if args.model:
+        return from_factory(args.model, input_shape(args.input_shape))
+    if args.network is None:
+        raise CurvescopeError("Name a network, as in alexnet (`curvescope networks` lists them), or your own: --model.")
+    return get_network(args.network, args.sequence_length)
 
 
 def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +64,6 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds to measure (default: the protocol's)")
     parser.add_argument("--images", type=int, metavar="N", help="samples of all iterations together (protocol dell)")
     parser.add_argument("--epochs", type=int, metavar="N", default=1, help="passes over --images (default: 1)")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .annotate import annotate
 from .errors import BackendMissingError, CurvescopeError
 from .networks import Network
 from .recorders import events, onednn, torch_step
@@ -162,6 +163,25 @@ class Workload:
         self._run(lambda _: contextlib.nullcontext())
         self._synchronize()
         return start, time.monotonic_ns() - start
+
+    def annotated_steps(self, count: int) -> Iterator[int]:
+        """Run steps in NVTX ranges, for a profiler that watches this process: step, phase and layer.
+
+        Yields:
+            The duration of each step, nanoseconds, as long as the ranges and the watching make it.
+        """
+        import nvtx
+
+        assert self._batch is not None, "load() a batch first"
+        # Hooks inside a compiled model would compile it anew: its steps have phases and no layers.
+        with contextlib.nullcontext() if self.compiled else annotate(self.model):
+            for _ in range(count):
+                self._synchronize()
+                start = time.monotonic_ns()
+                with nvtx.annotate(f"{events.STEP_RANGE}:batch size={self._batch[0]}"):
+                    self._run(nvtx.annotate)
+                    self._synchronize()
+                yield time.monotonic_ns() - start
 
     def release(self) -> None:
         """Give back the batch, the gradients and what the allocator holds for them."""

@@ -13,25 +13,13 @@ from typing import TYPE_CHECKING
 from .. import measuring
 
 if TYPE_CHECKING:
-    from ..profiling.networks import Network
     from ..profiling.protocol import Protocol
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("network", nargs="?", help="a network by name, as in alexnet or vgg_a")
-    parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
-    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for --model")
+    measuring.add_network_arguments(parser)
     parser.add_argument("--batch", default="1..32", help="batch sizes: 1,2,4 or 1..32 (doubling) or 32..160:8")
-    parser.add_argument("--phase", choices=measuring.KINDS, default="training", help="what a step runs")
-    parser.add_argument(
-        "--precision",
-        choices=measuring.PRECISIONS,
-        default="fp32",
-        help="fp32 (without TF32), tf32, or mixed precision in fp16 or bf16",
-    )
-    parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     measuring.add_protocol_arguments(parser)
     parser.add_argument("--axis", choices=("log2", "linear"), default="log2", help="axis of curvatures")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_NETWORK)")
@@ -47,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.workload import Workload, pick_device
 
     batches = parse_batches(args.batch)
-    network = _network(args)
+    network = measuring.network_of(args)
     protocol = measuring.protocol_of(args)
     path = args.output or new_recording_path(network.name)
     device = pick_device(args.device)
@@ -87,14 +75,3 @@ def _duration(protocol: Protocol) -> str:
         return f"{protocol.rounds[0]} rounds however long they take"
     upto = "at most" if protocol.until else "about"
     return f"{upto} {protocol.time_limit_s / 60:.1f} minutes"
-
-
-def _network(args: argparse.Namespace) -> Network:
-    from ..profiling.errors import CurvescopeError
-    from ..profiling.networks import from_factory, get_network
-
-    if args.model:
-        return from_factory(args.model, measuring.input_shape(args.input_shape))
-    if args.network is None:
-        raise CurvescopeError("Name a network, as in `curvescope diagnose alexnet`, or bring your own with --model.")
-    return get_network(args.network, args.sequence_length)

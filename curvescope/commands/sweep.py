@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("network", nargs="*", help="networks by name, or package.module:function with --input-shape")
     parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for package.module:function")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
     parser.add_argument(
         "--batch",
         default="1..32",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import COMMANDS
+from curvescope.profiling.store import open_recording
 
 USER_MODEL = """
 from torch import nn
@@ -63,7 +64,9 @@ MODEL = ("--model", "my_model:small", "--input-shape", "3,16,16")
 
 @pytest.fixture(scope="module")
 def recorded(workplace):
-    done = curvescope("diagnose", *MODEL, "--batch", "1,2,4", "--quick", "-o", "mine", cwd=workplace)
+    done = curvescope(
+        "diagnose", *MODEL, "--batch", "1,2,4", "--quick", "--time-limit", "3", "-o", "mine", cwd=workplace
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -134,6 +137,25 @@ def test_sweep_measures_several_and_prints_them_side_by_side(workplace):
     assert curvescope("breakdown", "swept/my_model-small_training_fp32", cwd=workplace).returncode == 0
 
 
+def test_steps_run_in_ranges_that_a_recorder_sees(workplace):
+    step = (sys.executable, "-m", "curvescope.cli", "step", *MODEL, "--batch", "2", "--steps", "2", "--warm-up", "1")
+    done = curvescope("record", "-o", "watched", "--", *step, cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    assert "step 2: " in done.stdout
+    ranges = open_recording(workplace / "watched").frame("ranges")
+    of_steps = ranges[ranges["name"] == "curvescope.step:batch size=2"]
+    phases = {f"curvescope.phase:{phase}" for phase in ("forward", "backward", "optimizer")}
+    for step_range in of_steps.itertuples():
+        inside = ranges[
+            (ranges["start_ns"] >= step_range.start_ns)
+            & (ranges["start_ns"] + ranges["duration_ns"] <= step_range.start_ns + step_range.duration_ns)
+        ]
+        assert phases <= set(inside["name"])
+        layers = set(inside[inside["domain"] == "curvescope"]["name"])
+        assert {"0", "1.first", "2.second", "5", "0 backward", "1.first backward", "5 backward"} <= layers
+    assert len(of_steps) == 2
+
+
 def test_table_puts_published_figures_under_their_own_device(tmp_path):
     short = ("--phase", "forward", "--quick", "--time-limit", "1")
     done = curvescope("sweep", "alexnet", "--batch", "1", *short, "-o", "r", cwd=tmp_path)
@@ -184,6 +206,8 @@ def test_doctor_says_what_is_here(tmp_path):
         (("sweep", "--resume", "mine"), "holds no sweep"),
         (("sweep", "alexnet", "--resume", "mine"), "give it no network"),
         (("table", "nowhere"), "not a recording"),
+        (("step",), "Name a network"),
+        (("step", "alexnet", "--batch", "0"), "start at 1"),
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
         (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
         (("diagnose", "alexnet", "--device", "abacus"), "Unknown device"),

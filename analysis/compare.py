@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -301,3 +303,25 @@ def _remarks(line: Line, ratios: Sequence[dict[str, tuple[float, str]]]) -> tupl
             found.append("only in one")
         remarks.append("; ".join(found))
     return tuple(remarks)
+
+
+def comparison_line(line: Line) -> dict[str, Any]:
+    """A line as JSON holds it; unknown ends of an interval are null."""
+    return {
+        "label": line.label,
+        "times_ms": line.times_ms,
+        "changes": [
+            None
+            if change is None
+            else {
+                "speedup": change.speedup,
+                "low": change.low if isfinite(change.high) else None,
+                "high": change.high if isfinite(change.high) else None,
+                "p_adjusted": change.p_adjusted,
+                "real": change.real,
+            }
+            for change in line.changes
+        ],
+        "families": line.families,
+        "remarks": line.remarks,
+    }

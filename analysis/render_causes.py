@@ -42,8 +42,8 @@ def verdict_sentence(attribution: Attribution) -> str:
     part = f"{verdict.amount / agreeing:.0%}" if agreeing else "all"
     where = verdict.terms[0].label
     if verdict.cause == UNEXPLAINED:
-        return f"Most of it ({part}) has no cause in the recording: {where} first."
-    return f"Mostly {verdict.cause} ({part}), in {where} first."
+        return f"Most of it ({part}) has no cause in the recording, first in {where}."
+    return f"Mostly {verdict.cause} ({part}), first in {where}."
 
 
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:

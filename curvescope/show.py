@@ -13,6 +13,7 @@ from rich.text import Text
 from .analysis import anomalies, functionals, render_causes, render_series, render_text, series
 from .analysis.causes.context import Recorded
 from .analysis.hardware import hardware_of
+from .analysis.report_data import ReportInput
 from .analysis.terms import device_work
 from .profiling.errors import CurvescopeError
 from .profiling.store import Recording, Status
@@ -81,6 +82,21 @@ def recorded(recording: Recording) -> Recorded:
         recording.frame("clocks"),
         hardware_of(recording.meta),
     )
+
+
+def report_input(recording: Recording) -> ReportInput:
+    """A recording as the report takes it.
+
+    Raises:
+        CurvescopeError: it has no step.
+    """
+    evidence = recorded(recording)
+    if evidence.steps.empty:
+        raise CurvescopeError(
+            f"{recording.path} has no step: there is nothing to report. Record or import one with steps."
+        )
+    work = device_work(recording.frame("kernels"), recording.frame("memory"))
+    return ReportInput(recording.path.name, recording.meta, work, evidence, recording.statistic)
 
 
 def show_table(

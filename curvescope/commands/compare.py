@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import parse_share
 
 if TYPE_CHECKING:
-    from ..analysis.compare import Comparison, Line
+    from ..analysis.compare import Comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,37 +64,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _document(comparison: Comparison) -> dict[str, Any]:
+    from ..analysis.compare import comparison_line
+
     return {
         "recordings": [
             {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.watched} for s in comparison.sides
         ],
-        "steps": [_line(line) for line in comparison.steps],
+        "steps": [comparison_line(line) for line in comparison.steps],
         "batch": comparison.batch,
         "by": comparison.by,
-        "rows": [_line(line) for line in comparison.rows],
+        "rows": [comparison_line(line) for line in comparison.rows],
         "roof_ratios": [
             {level: {"ratio": value, "kind": kind} for level, (value, kind) in ratios.items()}
             for ratios in comparison.roof_ratios
         ],
-    }
-
-
-def _line(line: Line) -> dict[str, Any]:
-    return {
-        "label": line.label,
-        "times_ms": line.times_ms,
-        "changes": [
-            None
-            if change is None
-            else {
-                "speedup": change.speedup,
-                "low": change.low if math.isfinite(change.high) else None,
-                "high": change.high if math.isfinite(change.high) else None,
-                "p_adjusted": change.p_adjusted,
-                "real": change.real,
-            }
-            for change in line.changes
-        ],
-        "families": line.families,
-        "remarks": line.remarks,
     }

@@ -18,14 +18,18 @@ META = {
 }
 
 
-def write_planted(path, cause="algorithm switch", seed=1, change=lambda steps, kernels: None, **meta):
+def write_planted(
+    path, cause="algorithm switch", seed=1, change=lambda steps, kernels: None, keep=lambda steps: steps, **meta
+):
     """A recording of a planted sweep.
 
     Args:
         change: edits the steps and kernels before they are written.
+        keep: gives the steps that are written.
     """
     steps, kernels, recorded = planted(cause, seed)
     change(steps, kernels)
+    steps = keep(steps)
     with RecordingWriter(path, {**META, "batches": [4, 8, 16], **meta}) as writer:
         for name, frame in (
             ("steps", steps),

@@ -1,0 +1,134 @@
+"use strict";
+// Helpers of every chart: elements whose text is text, numbers, scales, the tooltip.
+
+const report = JSON.parse(document.getElementById("data").textContent);
+const SVG_NS = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+const html = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG_NS, tag), attributes, children);
+
+function number(value, digits = 4) {
+  if (value === null || value === undefined) return "";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  if (value === 0) return "0";
+  const decimals = Math.max(0, Math.min(6, digits - 1 - Math.floor(Math.log10(Math.abs(value)))));
+  return value.toFixed(decimals).replace("-", "−");
+}
+const signed = (value, digits = 3) => (value > 0 ? "+" : "") + number(value, digits);
+const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %`.replace("-", "−") : "");
+const between = (low, high, digits = 4) =>
+  low === null || high === null ? "interval unknown" : `${number(low, digits)} … ${number(high, digits)}`;
+const batchName = (batch) => (batch === null ? "unknown" : String(batch));
+
+function linear([d0, d1], [r0, r1]) {
+  const slope = d1 === d0 ? 0 : (r1 - r0) / (d1 - d0);
+  return (value) => r0 + (value - d0) * slope;
+}
+function logarithmic([d0, d1], range) {
+  const scale = linear([Math.log(d0), Math.log(d1)], range);
+  return (value) => scale(Math.log(value));
+}
+function ticks(low, high, count = 5) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
+  return found.map((value) => (Math.abs(value) < step * 1e-9 ? 0 : value));
+}
+const few = (value, digits = 3) => value === null || value === undefined ? "" : String(Number(value.toPrecision(digits)));
+const tickText = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
+
+const tip = document.getElementById("tip");
+function showTip(text, x, y) {
+  tip.textContent = text;
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - box.width - 4))}px`;
+  tip.style.top = `${y + 16 + box.height > innerHeight ? Math.max(4, y - box.height - 10) : y + 16}px`;
+}
+const hideTip = () => { tip.hidden = true; };
+addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+addEventListener("scroll", hideTip, { passive: true });
+
+// A mark that tells what it is on hover and on focus, to a screen reader too.
+function telling(node, text) {
+  node.setAttribute("tabindex", "0");
+  node.setAttribute("role", "img");
+  node.setAttribute("aria-label", text);
+  node.addEventListener("pointermove", (event) => showTip(text, event.clientX, event.clientY));
+  node.addEventListener("pointerleave", hideTip);
+  node.addEventListener("focus", () => {
+    const box = node.getBoundingClientRect();
+    showTip(text, box.right, box.top);
+  });
+  node.addEventListener("blur", hideTip);
+  return node;
+}
+
+// Draws again at every width; `draw(width)` returns the element.
+function chart(label, draw) {
+  const host = html("div", { class: "chart", role: "group", "aria-label": label });
+  let width = 0;
+  const redraw = () => {
+    width = Math.max(240, Math.floor(host.clientWidth));
+    host.replaceChildren(draw(width));
+  };
+  new ResizeObserver(() => { if (Math.abs(host.clientWidth - width) > 1 && host.clientWidth) redraw(); }).observe(host);
+  host.redraw = redraw;
+  return host;
+}
+
+function choice(label, options, chosen, change) {
+  const select = html("select", { onchange: () => change(options[select.selectedIndex][0]) },
+    options.map(([value, text]) => html("option", { selected: value === chosen }, text)));
+  return html("label", {}, label, select);
+}
+
+function toggles(label, options, chosen, change) {
+  const group = html("span", { role: "group", "aria-label": label });
+  const buttons = options.map(([value, text]) => html("button", {
+    type: "button", "aria-pressed": String(value === chosen),
+    onclick: () => {
+      buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(options[place][0] === value)));
+      change(value);
+    },
+  }, text));
+  group.append(...buttons);
+  return group;
+}
+
+function block(id, title, tools, ...children) {
+  return html("section", { id, "aria-labelledby": `${id}-title` },
+    html("div", { class: "head" }, html("h2", { id: `${id}-title` }, title), html("div", { class: "tools" }, tools)),
+    children);
+}
+const note = (text) => html("p", { class: "note" }, text);
+const phaseClass = (phase, kind) => {
+  if (kind === "idle" || kind === "rest" || kind === "total") return kind;
+  if (kind === "observer effect") return "observer";
+  return ["forward", "backward", "optimizer"].includes(phase) ? phase : "none";
+};
+const PHASES = [["forward", "forward"], ["backward", "backward"], ["optimizer", "optimizer"], ["none", "no phase"],
+  ["idle", "idle"], ["observer", "observer effect"]];
+function key(names) {
+  return html("ul", { class: "key" }, PHASES.filter(([name]) => names.has(name)).map(([name, text]) => {
+    const swatch = html("i", {});
+    swatch.style.background = `var(--${name})`;
+    return html("li", {}, swatch, text);
+  }));
+}

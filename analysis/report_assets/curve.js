@@ -1,0 +1,143 @@
+// The cost curve with intervals and the first anomaly marked, and the waterfall of an anomaly's terms.
+
+function curveSection(run, others) {
+  let perSample = run.curve.points.every((p) => p.batch);
+  const drawn = chart("Cost curve", (width) => curveChart(run, others, perSample, width));
+  const tools = run.curve.points.every((p) => p.batch)
+    ? [toggles("What to show", [[true, "per sample"], [false, "step time"]], perSample, (value) => {
+        perSample = value;
+        drawn.redraw();
+      })] : [];
+  const unstable = run.curve.points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
+  return block("curve", "Cost over batch size", tools, drawn,
+    note(`${run.curve.statistic === "mean" ? "Means" : "Medians"} over ${run.curve.rounds} rounds with 95 % intervals.` +
+      (unstable.length ? ` Not stable (spread over 2 %): batch ${unstable.join(", ")}.` : "")),
+    run.findings.length ? findings(run) : null);
+}
+
+function findings(run) {
+  return html("details", {}, html("summary", {}, html("span", { class: "cause" }, `All ${run.findings.length} tests`)),
+    html("div", { class: "scroll" }, html("table", {},
+      html("thead", {}, html("tr", {}, ["functional", "value", "95 % interval", "unit", "shape", "verdict"].map((text, place) =>
+        html("th", { scope: "col", class: place === 0 || place > 2 ? "left" : null }, text)))),
+      html("tbody", {}, run.findings.map((f) => html("tr", {},
+        html("td", { class: "left" }, f.label), html("td", {}, signed(f.value)), html("td", {}, between(f.low, f.high, 3)),
+        html("td", { class: "left" }, f.unit), html("td", { class: "left" }, f.shape),
+        html("td", { class: `left verdict-${f.verdict.split(" ")[0]}` }, f.verdict)))))));
+}
+
+function curveChart(run, others, perSample, width) {
+  const height = run.curve.points.length === 1 ? 150 : Math.min(340, Math.max(220, width * 0.42));
+  const [left, right, top, bottom] = [56, 18, 22, 40];
+  const points = run.curve.points.map((p) => ({ ...p, x: p.batch || 1, by: perSample ? p.batch : 1 }));
+  const pale = others.map((other) => other.curve.points.filter((p) => p.batch).map((p) => ({ ...p, x: p.batch, by: perSample ? p.batch : 1 })));
+  const anomaly = run.anomalies.find((a) => a.anomaly);
+  const at = anomaly && points.find((p) => p.batch === anomaly.at);
+  const to = anomaly && points.find((p) => p.batch === anomaly.to);
+  const expected = to ? (to.ms - anomaly.value) / to.by : null;
+  const everything = [...points, ...pale.flat()];
+  const highest = Math.max(...everything.map((p) => Math.max(p.ms, Math.min(p.high ?? p.ms, 2 * p.ms)) / p.by), expected ?? 0);
+  const xs = everything.map((p) => p.x);
+  const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
+  const x = x0 === x1 ? () => (left + width - right) / 2 : logarithmic([x0, x1], [left + 14, width - right - 14]);
+  const y = linear([0, highest * 1.08], [height - bottom, top]);
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Step time over batch size" });
+  if (at && to) root.append(svg("rect", { class: "band", x: x(at.x), y: top, width: x(to.x) - x(at.x), height: height - bottom - top }));
+  for (const tick of ticks(0, highest * 1.08, height < 200 ? 3 : 5)) {
+    root.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
+      svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tickText(tick)));
+  }
+  let used = -Infinity;
+  for (const p of [...new Set(xs)].sort((a, b) => a - b)) {
+    if (x(p) - used < 26) continue;
+    used = x(p);
+    root.append(svg("text", { x: x(p), y: height - bottom + 18, "text-anchor": "middle" }, run.curve.points[0].batch ? p : "unknown"));
+  }
+  root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
+    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "batch size"),
+    svg("text", { x: left, y: 13, class: "strong" }, perSample ? "ms per sample" : "ms per step"));
+  const path = (list) => list.map((p, i) => `${i ? "L" : "M"}${x(p.x)},${y(p.ms / p.by)}`).join("");
+  pale.forEach((list, place) => {
+    root.append(svg("path", { class: "other", d: path(list) }));
+    const last = list[list.length - 1];
+    if (last) root.append(svg("text", { x: x(last.x), y: y(last.ms / last.by) - 8, "text-anchor": "end" }, others[place].name));
+  });
+  root.append(svg("path", { class: "curve", d: path(points) }));
+  for (const p of points) {
+    if (p.low !== null && p.high !== null) {
+      const [low, high] = [y(Math.max(0, p.low / p.by)), y(Math.min(p.high / p.by, highest * 1.08))];
+      root.append(svg("path", { class: "whisker", d: `M${x(p.x)},${low}V${high}M${x(p.x) - 4},${low}h8M${x(p.x) - 4},${high}h8` }));
+    }
+  }
+  if (at && to) {
+    const above = to.ms / to.by >= expected;
+    root.append(svg("path", { class: "expected", d: `M${x(at.x)},${y(at.ms / at.by)}L${x(to.x)},${y(expected)}` }),
+      svg("line", { class: "gap", x1: x(to.x), x2: x(to.x), y1: y(expected), y2: y(to.ms / to.by) }),
+      svg("text", { class: "alarm", x: x(to.x) - 10, y: Math.max(top + 10, y(to.ms / to.by) + (above ? -10 : 20)), "text-anchor": "end" },
+        `${signed(anomaly.value)} ms over ${anomaly.label.startsWith("excess") ? `${few(to.batch / at.batch)} × batch ${at.batch}` : "the straight line"}`));
+  }
+  for (const p of points) {
+    const text = `batch ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +
+      (p.batch ? `\n${number(p.ms / p.batch)} ms per sample, ${number((1e3 * p.batch) / p.ms)} samples/s` : "") +
+      `\nn = ${p.n}${p.spread === null ? "" : `, spread ${number(100 * p.spread, 2)} %`}`;
+    root.append(telling(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text));
+  }
+  return root;
+}
+
+function termsSection(run) {
+  if (!run.anomalies.length) return null;
+  let chosen = run.anomalies[0];
+  const drawn = chart("Terms of the anomaly", (width) => waterfall(chosen, width));
+  const about = note("");
+  const tell = () => {
+    about.textContent = (chosen.anomaly ? "" : "Not an anomaly: shown to see how cost grows. ") +
+      `Bars add up to ${signed(chosen.value)} ${chosen.unit} (${between(chosen.low, chosen.high, 3)})` +
+      (chosen.also.length ? `; the same event is also seen as ${chosen.also.join(", ")}` : "") + ". Pale bars are no more than noise.";
+  };
+  tell();
+  const tools = run.anomalies.length > 1
+    ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), chosen, (value) => { chosen = value; tell(); drawn.redraw(); })] : [];
+  const kinds = new Set(run.anomalies.flatMap((a) => a.parts.map((p) => phaseClass(p.phase, p.kind))));
+  return block("terms", run.anomalies.length > 1 ? "Terms" : `Terms of ${chosen.label}`, tools, drawn, key(kinds), about);
+}
+
+function waterfall(anomaly, width) {
+  const narrow = width < 560;
+  const longest = Math.max(...anomaly.parts.map((p) => p.label.length));
+  const left = narrow ? 8 : Math.min(300, Math.max(120, longest * 7.2 + 14));
+  const [right, step, bar, top] = [narrow ? 78 : 138, narrow ? 38 : 27, 16, 6];
+  const rows = [...anomaly.parts, { label: "total", kind: "total", value: anomaly.value, real: true, low: anomaly.low, high: anomaly.high }];
+  let sum = 0;
+  const spans = rows.map((row) => {
+    const from = row.kind === "total" ? 0 : sum;
+    sum = row.kind === "total" ? sum : sum + row.value;
+    return [from, from + row.value];
+  });
+  const ends = spans.flat();
+  const x = linear([Math.min(0, ...ends), Math.max(0, ...ends)], [left, width - right]);
+  const height = top + rows.length * step + 8;
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Terms of ${anomaly.label}` });
+  root.append(svg("line", { class: "axis", x1: x(0), x2: x(0), y1: top, y2: height - 8 }));
+  rows.forEach((row, place) => {
+    const y = top + place * step;
+    const barY = narrow ? y + 16 : y + (step - bar) / 2;
+    const [from, until] = spans[place];
+    const strong = row.kind === "total" || row.real ? "strong" : null;
+    const room = Math.floor((narrow ? width - 10 : left - 12) / 7);
+    const label = row.label.length > room ? `${row.label.slice(0, room - 1)}…` : row.label;
+    root.append(narrow ? svg("text", { x: 14, y: y + 12, class: strong }, label)
+      : svg("text", { x: left - 12, y: barY + 12, "text-anchor": "end", class: strong }, label));
+    const mark = svg("rect", {
+      class: `fill-${phaseClass(row.phase, row.kind)}${row.real === false ? " unsure" : ""}`, rx: 2,
+      x: Math.min(x(from), x(until)), y: barY, width: Math.max(1.5, Math.abs(x(until) - x(from))), height: bar,
+    });
+    const kernels = row.before || row.after ? `\n${row.before === row.after ? row.before : `${row.before ?? "none"} → ${row.after ?? "none"}`}` : "";
+    root.append(telling(mark, `${row.label}: ${signed(row.value)} ${anomaly.unit}` +
+      (row.low === undefined ? "" : ` (${between(row.low, row.high, 3)})`) + kernels));
+    if (place < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
+    root.append(svg("text", { x: width - (narrow ? 6 : 62), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value)));
+    if (!narrow) root.append(svg("text", { x: width - 6, y: barY + 12, "text-anchor": "end", class: strong }, share(row.value, anomaly.value)));
+  });
+  return root;
+}

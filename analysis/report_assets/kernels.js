@@ -1,0 +1,63 @@
+// The table of kernels: sorted by any column, filtered by any word, drawn a hundred rows at a time.
+
+const PAGE_ROWS = 100;
+
+function kernelsSection(run) {
+  const { batches, rows, more, more_ms: moreMs } = run.kernels;
+  if (!rows.length) return null;
+  const focus = run.anomalies[0] ? batches.indexOf(run.anomalies[0].to) : -1;
+  let place = focus >= 0 ? focus : batches.length - 1;
+  let words = [];
+  let order = ["ms", -1];
+  let limit = PAGE_ROWS;
+  const hasRates = rows.some((row) => row.gflops.some((v) => v !== null) || row.gbs.some((v) => v !== null));
+  const total = () => rows.reduce((sum, row) => sum + (row.ms[place] ?? 0), moreMs[place] ?? 0);
+  const excess = (row) => place === 0 ? null : (row.ms[place] ?? 0) - (batches[place] / batches[place - 1]) * (row.ms[place - 1] ?? 0);
+  const columns = [
+    ["kernel", (r) => r.short, true], ["family", (r) => r.family, true], ["layer", (r) => r.layer ?? "", true],
+    ["phase", (r) => r.phase ?? "", true], ["calls", (r) => r.calls[place]], ["ms", (r) => r.ms[place]],
+    ["share", (r) => r.ms[place]], ...(batches.length > 1 ? [["excess ms", excess]] : []),
+    ...(hasRates ? [["GFLOP/s", (r) => r.gflops[place]], ["GB/s", (r) => r.gbs[place]]] : []),
+  ];
+  const head = html("tr", {});
+  const body = html("tbody", {});
+  const count = html("span", { role: "status", class: "note" });
+  const further = html("button", { type: "button", onclick: () => { limit += 5 * PAGE_ROWS; draw(); } }, "show more");
+  function draw() {
+    head.replaceChildren(...columns.map(([name, , text]) => html("th", {
+      scope: "col", class: text ? "left" : null, "aria-sort": order[0] === name ? (order[1] > 0 ? "ascending" : "descending") : "none",
+    }, html("button", { type: "button", onclick: () => { order = [name, order[0] === name ? -order[1] : text ? 1 : -1]; draw(); head.querySelectorAll("button")[columns.findIndex(([n]) => n === name)].focus(); } }, name))));
+    const value = columns.find(([name]) => name === order[0])[1];
+    const found = rows.filter((row) => words.every((word) => row.text.includes(word)));
+    found.sort((a, b) => {
+      const [left, right] = [value(a), value(b)];
+      if (left === right) return 0;
+      if (left === null || left === undefined) return 1;
+      if (right === null || right === undefined) return -1;
+      return order[1] * (typeof left === "string" ? left.localeCompare(right) : left - right);
+    });
+    const whole = total();
+    body.replaceChildren(...found.slice(0, limit).map((row) => html("tr", {},
+      html("td", { class: "name", title: row.name }, row.short), html("td", { class: "left" }, row.family),
+      html("td", { class: "left" }, row.layer ?? ""), html("td", { class: "left" }, row.phase ?? ""),
+      html("td", {}, few(row.calls[place], 6)), html("td", {}, number(row.ms[place])), html("td", {}, row.ms[place] === null ? "" : share(row.ms[place], whole)),
+      batches.length > 1 ? html("td", {}, excess(row) === null ? "" : signed(excess(row))) : null,
+      hasRates ? [html("td", {}, number(row.gflops[place], 3)), html("td", {}, number(row.gbs[place], 3))] : null)));
+    const sum = found.reduce((s, row) => s + (row.ms[place] ?? 0), 0);
+    count.textContent = `${found.length} of ${rows.length} rows, ${number(sum)} ms per step`;
+    further.hidden = found.length <= limit;
+  }
+  for (const row of rows) row.text = [row.name, row.family, row.layer, row.phase].join(" ").toLowerCase();
+  const filter = html("input", {
+    type: "search", placeholder: "filter: words", "aria-label": "Filter kernels", id: "filter",
+    oninput: () => { words = filter.value.toLowerCase().split(/\s+/).filter(Boolean); limit = PAGE_ROWS; draw(); },
+  });
+  const tools = [filter, batches.length > 1 ? choice("batch", batches.map((b, i) => [i, batchName(b)]), place, (v) => { place = v; draw(); }) : null];
+  draw();
+  const made = block("kernels", "Kernels", tools,
+    html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
+    html("p", { class: "note" }, count, " ", further),
+    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` ${more} rows with the least time are left out (${number(moreMs[place])} ms per step).` : "")));
+  made.classList.add("long");
+  return made;
+}

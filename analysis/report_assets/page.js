@@ -1,0 +1,86 @@
+// Puts the sections of the chosen recording together.
+
+function causesSection(run) {
+  if (!run.anomalies.length) return null;
+  const host = html("div", {});
+  const show = (anomaly) => {
+    const largest = Math.max(...anomaly.causes.map((c) => Math.abs(c.amount)), 1e-12);
+    host.replaceChildren(html("p", { class: "note" }, anomaly.sentence), ...anomaly.causes.map((total, place) => {
+      const bar = html("i", { class: total.amount > 0 ? "up" : "down" });
+      const half = (50 * Math.abs(total.amount)) / largest;
+      bar.style.left = `${total.amount > 0 ? 50 : 50 - half}%`;
+      bar.style.width = `${half}%`;
+      return html("details", { open: place === 0 },
+        html("summary", {}, html("span", { class: "cause" }, total.cause), html("span", { class: "bar", "aria-hidden": "true" }, bar),
+          html("span", {}, `${signed(total.amount)} ${anomaly.unit} ${share(total.amount, anomaly.value)}`)),
+        total.terms.map((term) => [
+          html("p", {}, html("b", {}, term.label), ` ${signed(term.amount)} ${anomaly.unit}`, term.score === null ? "" : `, score ${number(term.score, 2)}`),
+          html("ul", {}, term.evidence.map((text) => html("li", {}, text))),
+          term.refuted ? html("p", { class: "refuted" }, `Refuted if: ${term.refuted[0].toLowerCase()}${term.refuted.slice(1)}`) : null,
+        ]),
+        total.more ? html("p", {}, `and ${total.more} smaller terms`) : null);
+    }));
+  };
+  show(run.anomalies[0]);
+  const tools = run.anomalies.length > 1
+    ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), run.anomalies[0], show)] : [];
+  const made = block("causes", "Causes", tools, host, note("Amounts add up to the anomaly. A cause takes of a term what its evidence accounts for; the rest is unexplained."));
+  made.classList.add("long");
+  return made;
+}
+
+function compareSection() {
+  const c = report.comparison;
+  if (!c) return null;
+  const cell = (change) => change === null ? html("td", {}, "") : telling(html("td", { class: change.real && change.speedup < 1 ? "verdict-anomaly" : null },
+    `${number(change.speedup, 3)}×${change.real ? " *" : ""}`), `${number(change.speedup, 3)}× (${between(change.low, change.high, 3)})`);
+  const table = (first, lines) => html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `Comparison by ${first}` }, html("table", {},
+    html("thead", {}, html("tr", {}, html("th", { scope: "col", class: "left" }, first), c.names.map((n) => html("th", { scope: "col" }, `${n} ms`)),
+      c.names.slice(1).map((n) => html("th", { scope: "col" }, `speed-up ${n}`)), html("th", { scope: "col", class: "left" }, "remark"))),
+    html("tbody", {}, lines.map((line) => html("tr", {}, html("th", { scope: "row", class: "left" }, line.label), line.times_ms.map((t) => html("td", {}, number(t))),
+      line.changes.map(cell), html("td", { class: "left" }, line.remarks.filter(Boolean).join("; ")))))));
+  const made = block("compare", "Comparison", [], table("batch", c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at batch ${batchName(c.batch)}`) : null,
+    c.rows.length ? table(c.by, c.rows) : null,
+    note(`Speed-up over ${c.names[0]}: above 1 is faster; * is more than noise.`));
+  made.classList.add("long");
+  return made;
+}
+
+function recordingSection(run) {
+  return block("recording", "Recording", [],
+    html("dl", { class: "facts" }, run.facts.map(([label, text]) => html("div", {}, html("dt", {}, label), html("dd", {}, text)))),
+    run.lost.map((lost) => html("p", { class: "note warn" }, `Lost: ${lost.count} ${lost.name} (${lost.sentence}).`)),
+    run.caveats.map((text) => note(text)),
+    note(`${run.kernels.launches} kernels of the profiled steps are behind this page. Curvescope ${report.version}.`));
+}
+
+function show(place) {
+  const run = report.runs[place];
+  const others = report.runs.filter((other) => other !== run);
+  const sections = [curveSection(run, others), termsSection(run), causesSection(run), heatSection(run), timelineSection(run),
+    rooflineSection(run), kernelsSection(run), compareSection(), recordingSection(run)].filter(Boolean);
+  document.getElementById("headline").textContent = run.headline;
+  document.getElementById("lead").textContent = run.lead;
+  document.getElementById("over").textContent = [run.network ?? run.name, run.step ? `${run.step} step` : null, run.device].filter(Boolean).join(" · ");
+  document.getElementById("body").replaceChildren(...sections);
+  document.getElementById("sections").replaceChildren(...sections.map((section) =>
+    html("a", { href: `#${section.id}` }, { curve: "Curve", terms: "Terms", causes: "Causes", heat: "Layers", timeline: "Step", roofline: "Roofline", kernels: "Kernels", compare: "Comparison", recording: "Recording" }[section.id])));
+  redraw();
+}
+
+function redraw() {
+  document.querySelectorAll(".chart").forEach((node) => node.redraw());
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  redraw();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+addEventListener("beforeprint", () => { document.querySelectorAll("details").forEach((node) => { node.open = true; }); redraw(); });
+if (report.runs.length > 1) {
+  document.getElementById("runs").append(toggles("Recording", report.runs.map((run, place) => [place, run.name]), 0, show));
+}
+show(0);

@@ -1,0 +1,68 @@
+// Arithmetic intensity against achieved rate, under the device's roofs, both axes logarithmic.
+
+function rooflineSection(run) {
+  const drawn = run.roofline;
+  if (!drawn || !drawn.points.some((p) => p.levels.length)) return null;
+  const kinds = [...new Set(drawn.roofs.map((roof) => `${roof.kind}s`))].join(" and ");
+  const sources = drawn.roofs.map((roof) => `${roof.level}: ${roof.kind}, ${roof.source}`).join("; ");
+  const whole = drawn.points.reduce((sum, p) => sum + p.time_s, drawn.time_without_work_s);
+  return block("roofline", "Roofline", [], chart("Roofline", (width) => rooflineChart(drawn, width)),
+    note((drawn.roofs.length ? `Roofs are ${kinds} (${sources}). ` : "No roof of this device is known. ") +
+      "Circles are kernels at batch " + batchName(drawn.batch) + ", their area is time; hollow ones have compulsory bytes (a lower bound), " +
+      "filled ones measured DRAM bytes." + (drawn.time_without_work_s > 0 ? ` ${share(drawn.time_without_work_s, whole)} of the time is of kernels whose work is unknown.` : "") +
+      (drawn.more ? ` ${drawn.more} shorter kernels are left out.` : "")));
+}
+
+function rooflineChart(drawn, width) {
+  const height = Math.min(420, Math.max(260, width * 0.5));
+  const [left, right, top, bottom] = [64, 18, 22, 40];
+  const points = drawn.points.filter((p) => p.levels.length).map((p) => ({ ...p, level: p.levels[0], x: p.levels[0].flops_per_byte, y: p.flops_per_s / 1e9 }));
+  const roof = (level) => drawn.roofs.filter((r) => r.level === level).sort((a) => (a.kind === "ceiling" ? -1 : 1))[0];
+  const [compute, dram] = [roof("compute"), roof("DRAM")];
+  const ridge = compute && dram ? compute.per_s / dram.per_s : null;
+  const xs = [...points.map((p) => p.x), ...(ridge ? [ridge / 4, ridge * 4] : [])];
+  const ys = [...points.map((p) => p.y), ...(compute ? [compute.per_s / 1e9] : [])];
+  const x0 = 10 ** Math.floor(Math.log10(Math.min(...xs)));
+  const x1 = 10 ** Math.ceil(Math.log10(Math.max(...xs)));
+  const y0 = 10 ** Math.floor(Math.log10(Math.min(...ys)));
+  const y1 = 10 ** Math.ceil(Math.log10(Math.max(...ys) * 1.2));
+  const x = logarithmic([x0, Math.max(x1, x0 * 10)], [left, width - right]);
+  const y = logarithmic([y0, Math.max(y1, y0 * 10)], [height - bottom, top]);
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Roofline" });
+  const decades = (from, until) => Array.from({ length: Math.round(Math.log10(until / from)) + 1 }, (_, i) => from * 10 ** i);
+  const every = (list, room) => list.filter((_, i) => i % Math.ceil(list.length / room) === 0);
+  for (const tick of every(decades(x0, x1), Math.floor((width - left) / 60))) {
+    root.append(svg("line", { class: "grid", x1: x(tick), x2: x(tick), y1: top, y2: height - bottom }),
+      svg("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, tickText(tick)));
+  }
+  for (const tick of every(decades(y0, y1), 8)) {
+    root.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
+      svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tickText(tick)));
+  }
+  root.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "FLOP per byte"),
+    svg("text", { x: 8, y: 13, class: "strong" }, "GFLOP/s"));
+  if (dram) {
+    const end = ridge ? Math.min(ridge, x1) : x1;
+    const from = Math.max(x0, (y0 * 1e9) / dram.per_s);
+    if (end > from) root.append(svg("path", { class: "roof", d: `M${x(from)},${y((from * dram.per_s) / 1e9)}L${x(end)},${y((end * dram.per_s) / 1e9)}` }));
+    const middle = Math.sqrt(from * Math.max(end, from));
+    root.append(svg("text", { x: x(middle) - 10, y: Math.max(top + 12, y((middle * dram.per_s) / 1e9) - 8), "text-anchor": "end" }, `DRAM ${number(dram.per_s / 1e9, 3)} GB/s (${dram.kind})`));
+  }
+  if (compute) {
+    root.append(svg("path", { class: "roof", d: `M${x(ridge ? Math.max(ridge, x0) : x0)},${y(compute.per_s / 1e9)}H${width - right}` }),
+      svg("text", { x: width - right, y: y(compute.per_s / 1e9) - 7, "text-anchor": "end" }, `${number(compute.per_s / 1e12, 3)} TFLOP/s (${compute.kind})`));
+  }
+  const longest = Math.max(...points.map((p) => p.time_s));
+  for (const p of [...points].sort((a, b) => b.time_s - a.time_s)) {
+    const measured = p.level.source === "measured";
+    const colour = { memory: "var(--forward)", compute: "var(--backward)", neither: "var(--none)", unknown: "var(--none)" }[p.bound];
+    const mark = svg("circle", { cx: x(p.x), cy: y(p.y), r: 3 + 13 * Math.sqrt(p.time_s / longest) });
+    mark.style.fill = measured ? colour : `color-mix(in srgb, ${colour} 18%, transparent)`;
+    mark.style.stroke = colour;
+    mark.style.strokeWidth = "1.5";
+    root.append(telling(mark, `${p.label}\n${number(p.time_s * 1e3)} ms, ${few(p.calls, 6)} calls\n${number(p.y, 3)} GFLOP/s (${p.flops_source}), ` +
+      p.levels.map((l) => `${number(l.flops_per_byte, 3)} FLOP/B and ${number(l.bytes_per_s / 1e9, 3)} GB/s of ${l.level} (${l.source})`).join(", ") +
+      `\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${number(100 * p.utilisation, 3)} % of the ${p.roof_kind}`}`));
+  }
+  return root;
+}

@@ -1,0 +1,32 @@
+"""Write recordings as one HTML page that opens anywhere: no network, no installation, light and dark, printable."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("recordings", type=Path, nargs="+", metavar="recording", help="folders of recordings")
+    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)")
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page."""
+    from .. import __version__
+    from ..analysis.render_html import render_html
+    from ..analysis.report_data import report_document
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.store import atomic_file, open_recording
+    from ..show import report_input
+
+    if args.output.exists() and not args.force:
+        raise CurvescopeError(f"{args.output} is already there. Choose another -o FILE, or --force to replace it.")
+    inputs = [report_input(open_recording(path)) for path in args.recordings]
+    page = render_html(report_document(inputs, __version__)).encode()
+    with atomic_file(args.output) as file:
+        file.write(page)
+    print(f"Wrote {args.output} ({len(page) / 1e6:.2f} MB).")
+    return 0

@@ -1,0 +1,174 @@
+"""Headless Chromium over its own pipe (DevTools protocol): no driver, no package, no port.
+
+Messages are JSON ended by a zero byte, in on descriptor 3, out on 4 (`--remote-debugging-pipe`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_PATIENCE_S = 60.0
+# Puts the pipe where Chromium expects it; copies above 9 first, so that neither end is in the way of the other.
+_ON_3_AND_4 = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def find_chromium():
+    """Path of a Chromium or Chrome; null where there is none."""
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+class Page:
+    """One page of a browser of its own. Use as a context manager.
+
+    Attributes:
+        problems: what the console and the page complained of.
+        requests: addresses that were asked for.
+    """
+
+    def __init__(self, path, width=1280, height=900, dark=False):
+        self._path, self._size, self._dark = path, (width, height), dark
+        self._next, self._buffer, self._session = 0, b"", None
+        self.problems, self.requests = [], []
+
+    def __enter__(self):
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        their_in, self._out = os.pipe()
+        self._in, their_out = os.pipe()
+        flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
+        command = (find_chromium(), *flags, "--remote-debugging-pipe", f"--user-data-dir={self._profile.name}")
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _ON_3_AND_4, str(their_in), str(their_out), *command, "about:blank"],
+            pass_fds=(their_in, their_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(their_in)
+        os.close(their_out)
+        try:
+            self._open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _open(self):
+        targets = self.send("Target.getTargets")["targetInfos"]
+        page = next(t for t in targets if t["type"] == "page")
+        self._session = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.send(f"{domain}.enable")
+        self.resize(*self._size)
+        self.scheme("dark" if self._dark else "light")
+        self.send("Page.navigate", url=f"file://{self._path}")
+        self.wait_for("document.readyState === 'complete' && !!document.querySelector('section')")
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+        os.close(self._in)
+        os.close(self._out)
+        self._profile.cleanup()
+
+    def send(self, method, **parameters):
+        """Call a method of the protocol and return its result."""
+        self._next += 1
+        message = {"id": self._next, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            answer = self._receive(deadline)
+            if answer.get("id") == self._next:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _receive(self, deadline):
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, "the browser does not answer"
+            data = os.read(self._in, 1 << 20)
+            assert data, "the browser ended"
+            self._buffer += data
+        raw, self._buffer = self._buffer.split(b"\0", 1)
+        message = json.loads(raw)
+        self._note(message.get("method"), message.get("params", {}))
+        return message
+
+    def _note(self, method, parameters):
+        if method == "Runtime.exceptionThrown":
+            self.problems.append(parameters["exceptionDetails"])
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+            self.problems.append(parameters)
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.problems.append(parameters["entry"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+
+    def evaluate(self, expression):
+        """The value of a JavaScript expression; promises are awaited."""
+        result = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def wait_for(self, expression):
+        """Ask until the expression is true."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self.evaluate(expression):
+            assert time.monotonic() < deadline, expression
+            # The browser is real: there is no clock of ours to turn.
+            self.evaluate("new Promise(resolve => setTimeout(resolve, 20))")
+
+    def settle(self):
+        """Let layout, observers and drawing come to rest."""
+        self.evaluate(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))))"
+        )
+
+    def resize(self, width, height):
+        """Set the size of the window in pixels."""
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    def scheme(self, name):
+        """Prefer light or dark."""
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def hover(self, selector):
+        """Move the pointer onto the middle of an element."""
+        x, y = self.evaluate(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
+            "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        self.settle()
+        for nudge in (1, 0):
+            self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x + nudge, y=y)
+
+    def press(self, key, code=None):
+        """Press and release one key."""
+        for kind in ("keyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=code or key, text=key if len(key) == 1 else "")
+
+    def screenshot(self, path, whole=True):
+        """Save a PNG of the page."""
+        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        options = {"clip": clip, "captureBeyondViewport": True} if whole else {}
+        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png", **options)["data"]))

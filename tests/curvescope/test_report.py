@@ -1,0 +1,207 @@
+"""`curvescope report`: what is in the page, and how it behaves in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from curvescope.analysis.render_html import json_block, render_html
+from curvescope.cli import main
+
+from ..browser import Page, find_chromium
+from .recordings import write_planted
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>"
+
+browser = pytest.mark.skipif(find_chromium() is None, reason="no Chromium here: install chromium to run browser tests")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A report of two recordings; one kernel, its layer and the network carry markup."""
+    folder = tmp_path_factory.mktemp("report")
+
+    def hostile(steps, kernels):
+        kernels.loc[kernels["layer"] == "conv1", ["name", "layer"]] = [HOSTILE, "<svg onload=alert(1)>"]
+
+    write_planted(folder / "first", "algorithm switch", change=hostile, network="<i>net</i>")
+    write_planted(folder / "second", "roof change", seed=2)
+    assert main(["report", str(folder / "first"), str(folder / "second"), "-o", str(folder / "report.html")]) == 0
+    return folder / "report.html"
+
+
+def embedded(path):
+    block = re.search(r'<script id="data" type="application/json">(.*?)</script>', path.read_text(), re.DOTALL)
+    return json.loads(block[1])
+
+
+def test_the_document_says_what_explain_says(page, capsys):
+    first = embedded(page)["runs"][0]
+    assert main(["explain", str(page.parent / "first"), "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    (anomaly,) = first["anomalies"]
+    assert anomaly["value"] == explained["anomalies"][0]["value"]["value"]
+    assert sum(part["value"] for part in anomaly["parts"]) == pytest.approx(anomaly["value"])
+    assert sum(cause["amount"] for cause in anomaly["causes"]) == pytest.approx(anomaly["value"])
+    assert anomaly["causes"][0]["cause"] == "algorithm switch"
+    assert first["headline"].startswith("<i>net</i>: batch 16 costs")
+    assert first["lead"].startswith("Mostly algorithm switch")
+    assert [p["ms"] for p in first["curve"]["points"]] == [p["time_ms"]["value"] for p in explained["curve"]]
+
+
+def test_kernels_of_the_table_add_up_to_the_step_less_idle(page):
+    first = embedded(page)["runs"][0]
+    kernels, heat = first["kernels"], first["heat"]
+    for place, batch in enumerate(kernels["batches"]):
+        listed = sum(row["ms"][place] or 0 for row in kernels["rows"])
+        drawn = sum(row["values"][place] for row in heat["rows"] if row["label"] != "idle") * batch
+        assert listed == pytest.approx(drawn, rel=1e-4)
+
+
+def test_names_of_a_trace_are_never_markup(page):
+    text = page.read_text()
+    assert HOSTILE not in text
+    assert "<svg onload" not in text
+    assert '<h1 id="headline">&lt;i&gt;net&lt;/i&gt;' in text
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in text
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028", "&amp;", "é"])
+def test_json_in_the_page_holds_no_markup_and_reads_back(text):
+    block = json_block({"name": text})
+    assert not set(block) & set("<>&\u2028\u2029")
+    assert json.loads(block) == {"name": text}
+
+
+def test_an_existing_file_is_kept_unless_forced(page, capsys):
+    command = ["report", str(page.parent / "first"), "-o", str(page)]
+    assert main(command) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_recording_without_steps_is_refused(tmp_path, capsys):
+    write_planted(tmp_path / "empty", keep=lambda steps: steps.iloc[:0])
+    assert main(["report", str(tmp_path / "empty"), "-o", str(tmp_path / "r.html")]) == 2
+    assert "has no step" in capsys.readouterr().err
+
+
+def test_a_profile_whose_every_step_was_watched_has_a_report(tmp_path, capsys):
+    write_planted(tmp_path / "run", "algorithm switch", keep=lambda steps: steps[steps["profiled"]])
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
+    run = embedded(tmp_path / "r.html")["runs"][0]
+    assert any("Every step was profiled" in text for text in run["caveats"])
+    assert run["anomalies"][0]["causes"][0]["cause"] == "algorithm switch"
+
+
+@browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_opens_without_complaints_or_requests(page, dark):
+    with Page(page, dark=dark) as opened:
+        opened.settle()
+        assert opened.problems == []
+        assert opened.requests == [f"file://{page}"]
+        titles = opened.evaluate("[...document.querySelectorAll('section h2')].map(e => e.textContent)")
+        assert titles[0] == "Cost over batch size"
+        assert {"Causes", "One step", "Kernels", "Comparison", "Recording"} <= set(titles)
+        background = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == ("rgb(20, 21, 24)" if dark else "rgb(251, 250, 248)")
+        opened.evaluate("document.getElementById('theme').click()")
+        assert opened.evaluate("getComputedStyle(document.body).backgroundColor") != background
+
+
+@browser
+def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
+    with Page(page) as opened:
+        names = "[...document.querySelectorAll('#kernel-table tbody td.name')].map(e => e.textContent)"
+        times = (
+            "[...document.querySelectorAll('#kernel-table tbody tr')].map(r => parseFloat(r.cells[5].textContent) || 0)"
+        )
+        by_time = opened.evaluate(times)
+        assert by_time == sorted(by_time, reverse=True)
+        opened.evaluate("document.querySelector('#kernel-table thead button').click()")
+        assert opened.evaluate("document.querySelector('#kernel-table th').ariaSort") == "ascending"
+        listed = opened.evaluate(names)
+        assert listed == sorted(listed, key=str.lower)
+        opened.evaluate("document.getElementById('filter').focus()")
+        for letter in "dgrad":
+            opened.press(letter)
+        assert opened.evaluate(names) == ["dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>"]
+        # Scrolling into view may still go on, and hides the tip: the pointer comes back until it shows.
+        while opened.evaluate("document.getElementById('tip').hidden"):
+            opened.hover("#curve circle.alarm")
+        assert opened.evaluate("document.getElementById('tip').textContent").startswith("batch 16")
+        opened.press("Escape")
+        assert opened.evaluate("document.getElementById('tip').hidden")
+        opened.evaluate("document.querySelector('#timeline canvas').focus()")
+        before = opened.evaluate("document.querySelector('#timeline canvas').toDataURL()")
+        opened.press("+")
+        assert opened.evaluate("document.querySelector('#timeline canvas').toDataURL()") != before
+        opened.evaluate("document.querySelectorAll('#runs button')[1].click()")
+        assert "planted" in opened.evaluate("document.getElementById('headline').textContent")
+        assert opened.evaluate("!!document.getElementById('roofline')")
+        assert opened.problems == []
+
+
+@browser
+def test_375_pixels_need_no_sideways_scrolling(page):
+    with Page(page, 375, 812) as opened:
+        for run in (0, 1):
+            opened.evaluate(f"document.querySelectorAll('#runs button')[{run}].click()")
+            opened.settle()
+            assert opened.evaluate("document.documentElement.scrollWidth") == 375
+
+
+@browser
+def test_markup_in_names_stays_text(page):
+    with Page(page) as opened:
+        opened.settle()
+        shown = opened.evaluate("[...document.querySelectorAll('#kernel-table td.name')].map(e => e.title)")
+        assert HOSTILE in shown
+        assert opened.evaluate("document.querySelectorAll('main img, main svg[onload], main b b, h1 i').length") == 0
+        assert opened.evaluate("document.title").startswith("<i>net</i>")
+        assert opened.problems == []
+
+
+@browser
+def test_it_prints_with_every_cause_open(page):
+    with Page(page) as opened:
+        opened.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert opened.evaluate("document.querySelectorAll('#causes details:not([open])').length") == 0
+        assert opened.send("Page.printToPDF")["data"]
+
+
+def many_kernels(rows):
+    """A document of one run whose table and timeline are as large as they get."""
+    kernels = [
+        {"name": f"kernel_{i}", "short": f"kernel_{i}", "family": "GEMM", "layer": f"layer{i % 97}", "phase": "forward"}
+        | {"ms": [1 / (i + 1)], "calls": [1], "gflops": [None], "gbs": [None]}
+        for i in range(rows)
+    ]
+    spans = [[i % 8, i * 10.0, 8.0, i % 50, 1] for i in range(32_000)]
+    names = [[f"kernel_{i}", "layer", "forward"] for i in range(50)]
+    point = {"batch": 8, "ms": 1.0, "low": 0.9, "high": 1.1, "spread": 0.01, "stable": True, "n": 9}
+    run = {
+        "name": "many", "network": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],
+        "headline": "many", "lead": "", "findings": [], "anomalies": [], "roofline": None,
+        "curve": {"statistic": "median", "rounds": 3, "points": [point]},
+        "heat": {"batches": [], "rows": [], "more": 0},
+        "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": list("abcdefgh"), "spans": spans, "names": names}
+                      | {"kernels": 32_000, "hidden": 0}],
+        "kernels": {"batches": [8], "rows": kernels, "more": 0, "more_ms": [0.0], "launches": rows},
+    }  # fmt: skip
+    return {"version": "0", "runs": [run], "comparison": None}
+
+
+@browser
+def test_the_largest_table_and_timeline_draw_a_page_of_rows_at_a_time(tmp_path):
+    (tmp_path / "many.html").write_text(render_html(many_kernels(2000)))
+    assert (tmp_path / "many.html").stat().st_size < 5e6
+    with Page(tmp_path / "many.html") as opened:
+        assert opened.evaluate("document.querySelectorAll('#kernel-table tbody tr').length") == 100
+        opened.evaluate("document.getElementById('filter').value = 'layer5'")
+        opened.evaluate("document.getElementById('filter').dispatchEvent(new Event('input'))")
+        assert opened.evaluate("document.querySelector('#kernels [role=status]').textContent").startswith("231 of 2000")
+        assert opened.problems == []

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ..profiling.clocks import ClockSampler
 from ..profiling.host import cpu_frequency_hz
 
 # Above these a result is said to be disturbed. Published GPU benchmarks take 2 % for the limit of a stable result; a
@@ -119,6 +120,35 @@ class CpuWatch:
             others_ns = now.busy_ns - began.busy_ns - (now.own_ns - began.own_ns)
             others = min(max(others_ns / (wall_ns * self._processors), 0.0), 1.0)
         return Conditions(began.wall_ns, wall_ns, waiting, others, self._clock_hz())
+
+
+# NVML's reasons that hold the clock below what the card could do for long; its power limit is everyday life under load,
+# and the clock that follows from it is noted as such.
+_THROTTLES = {"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
+
+
+class CudaWatch:
+    """Watches stretches of work on a CUDA device, by its clocks; what the processor does then is of no account."""
+
+    def __init__(self, sampler: ClockSampler) -> None:
+        self._sampler = sampler
+        self._began_ns = time.monotonic_ns()
+
+    def begin(self) -> None:
+        """Start a stretch."""
+        self._sampler.take()
+        self._sampler.sample()
+        self._began_ns = time.monotonic_ns()
+
+    def end(self) -> Conditions:
+        """The conditions since `begin`; null where NVML does not tell."""
+        wall_ns = max(time.monotonic_ns() - self._began_ns, 1)
+        self._sampler.sample()
+        rows = self._sampler.take()
+        told = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
+        reasons = sorted(_THROTTLES & {reason for text in told for reason in text.split("|")})
+        clock_hz = rows[-1].get("sm_clock_hz") if rows else None
+        return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if told else None)
 
 
 def describe_disturbance(stretches: Sequence[Conditions]) -> list[Note]:

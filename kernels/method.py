@@ -29,6 +29,10 @@ CONFIDENCE = 0.95
 SAMPLE_RESOLUTIONS = 500
 # The least of a few: a single one may hold an interruption, and look long enough.
 _CALIBRATION_SAMPLES = 3
+# No interruption makes a run that long that is too short for a timer.
+_CERTAINLY_LONG_NS = 10_000_000
+# An interval needs visits, so they may take longer than the time limit, but not for ever.
+_OVERTIME = 4
 CACHES = ("cold", "hot")
 
 
@@ -111,6 +115,7 @@ class Measurement:
     verdict: Verdict | None = None
     spent_s: float = 0.0
     _prepared: Prepared | None = None
+    _first: Sample | None = None  # the run that was verified
 
     @property
     def timed(self) -> bool:
@@ -120,6 +125,10 @@ class Measurement:
     def durations_ns(self) -> list[float]:
         """Of all samples."""
         return [sample.duration_ns for visit in self.visits for sample in visit]
+
+    def fastest_visit_ns(self) -> float | None:
+        """The least median of a visit; null where there was none."""
+        return min((statistics.median(s.duration_ns for s in visit) for visit in self.visits), default=None)
 
     def interval_ns(self) -> tuple[float, float] | None:
         """Of the median; null for fewer than six visits."""
@@ -135,8 +144,7 @@ class Measurement:
             return True
         least, most = method.visits
         if len(self.visits) < least:
-            # An interval needs them, so they may take longer than the limit, but not for ever.
-            return self.spent_s > 4 * method.time_limit_s
+            return self.spent_s > _OVERTIME * method.time_limit_s
         if len(self.visits) >= most or self.spent_s >= method.time_limit_s:
             return True
         interval = self.interval_ns()
@@ -153,10 +161,15 @@ class Measurement:
         try:
             prepared = backend.prepare(self.problem, operands)
             if self.verdict is None:
+                timer = prepared.timer or backend.timer
+                (self._first,) = timer.take(prepared.run, 1, 1, prepared.before)
                 self.verdict = _verify(self.problem, operands, prepared, method)
-        except UnsupportedError as error:
+        except (UnsupportedError, NotImplementedError) as error:
             self.verdict = Verdict(Outcome.UNSUPPORTED, str(error))
         except Exception as error:  # whatever a library raises is the problem's outcome; the other problems go on
+            if "not implemented for" in str(error):  # torch's words where a kernel lacks a number format
+                self.verdict = Verdict(Outcome.UNSUPPORTED, str(error).splitlines()[0])
+                return None
             where = traceback.extract_tb(error.__traceback__)[-1]
             line = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
             self.verdict = Verdict(Outcome.FAILED, line)
@@ -173,6 +186,11 @@ class Measurement:
         prepared = self.prepare(backend, method)
         if prepared is None:
             return []
+        if self._too_long(method):
+            assert self._first is not None
+            self.spent_s = self._first.duration_ns / 1e9
+            self.visits.append([self._first._replace(duration_ns=self._first.duration_ns / prepared.inner)])
+            return self.visits[-1]
         before = _before(backend, prepared, method)
         timer = prepared.timer or backend.timer
         backend.watch.begin()
@@ -181,7 +199,7 @@ class Measurement:
         sample_ns = self.calls * first.duration_ns
         if method.cache == "cold":
             sample_ns += backend.flush_ns
-        elif not self.visits:
+        elif not self.visits and first.duration_ns < _CERTAINLY_LONG_NS:
             self.calls, call_ns = _calibrate(timer, prepared, self.discarded)
             sample_ns = self.calls * call_ns
         least, most = method.samples_per_visit
@@ -196,6 +214,10 @@ class Measurement:
             return []
         self.visits.append(samples)
         return samples
+
+    def _too_long(self, method: Method) -> bool:
+        """Whether one run takes so long that the first must do."""
+        return self._first is not None and self._first.duration_ns > _OVERTIME * method.time_limit_s * 1e9
 
     def notes(self, backend: Backend, method: Method) -> list[Note]:
         """What a reader of the numbers should know."""
@@ -223,7 +245,6 @@ class Measurement:
 
 
 def _verify(problem: Problem, operands: tuple[Array, ...], prepared: Prepared, method: Method) -> Verdict:
-    prepared.run()
     if not method.verify:
         return Verdict(Outcome.NOT_VERIFIED, "not asked for")
     error = problem.error(operands, prepared.result())

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..profiling import ceilings
 from ..profiling.host import describe_host, describe_versions
 from ..profiling.store import RecordingWriter
 from .backends import Backend
@@ -48,6 +49,8 @@ class Result:
         low_ns: lower end of the interval of the median; null for fewer than six visits.
         high_ns: its upper end.
         best_ns: the least sample.
+        fastest_visit_ns: the least median of a visit.
+        clock_hz: of the device, least and most of the visits; null where it does not tell.
         flops: of one call, by the direct algorithm.
         bytes_compulsory: each operand once.
         parts: how many of what one call does, where its time is spoken of by one of them: (20000, "load").
@@ -69,6 +72,8 @@ class Result:
     low_ns: float | None
     high_ns: float | None
     best_ns: float | None
+    fastest_visit_ns: float | None
+    clock_hz: tuple[int, int] | None
     flops: int | None
     bytes_compulsory: int | None
     parts: tuple[int, str] | None
@@ -124,7 +129,8 @@ def run_sweep(
         "protocol": {"name": "bench", "statistic": "median", "timer": backend.timer.name, **asdict(method)},
         "backend": backend.name,
         "seed": _SEED,
-        "device": backend.describe(),
+        "device": (device := backend.describe()),
+        "ceilings": ceilings.entry_for(device),
         "host": describe_host(),
         "versions": describe_versions(),
     }
@@ -177,7 +183,7 @@ class _Run:
         conditions_before = len(measurement.conditions)
         samples = measurement.visit(self._backend, self._method)
         steps = [self._step_row(value, repeat, i, s, False) for i, s in enumerate(samples)]
-        if samples and repeat < self._method.profiled_visits:
+        if samples and repeat < self._method.profiled_visits and samples[0].duration_ns < self._longest_profiled_ns():
             steps.extend(self._profile(value, repeat, len(steps)))
         if steps:
             self._writer.write("steps", _columns(steps))
@@ -206,6 +212,9 @@ class _Run:
             longest |= {"flops": work.flops, "bytes_compulsory": work.bytes_compulsory}
             self._writer.write("kernels", _columns([{**row, "step": step["step"]} for row in kernels]))
         return [step]
+
+    def _longest_profiled_ns(self) -> float:
+        return self._method.time_limit_s * 1e9
 
     def _kernel_row(self, name: str, sample: Sample) -> dict[str, Any]:
         return {
@@ -236,6 +245,7 @@ class _Run:
         durations = measurement.durations_ns()
         low, high = (measurement.interval_ns() if durations else None) or (None, None)
         work = measurement.problem.work
+        clocks = [c.clock_hz for c in measurement.conditions if c.clock_hz]
         return Result(
             measurement.problem.label,
             value,
@@ -251,6 +261,8 @@ class _Run:
             low,
             high,
             min(durations, default=None),
+            measurement.fastest_visit_ns(),
+            (min(clocks), max(clocks)) if clocks else None,
             work.flops,
             work.bytes_compulsory,
             getattr(measurement.problem, "parts", None),

@@ -39,6 +39,15 @@ class Sweep:
         return self.layers[0] if self.layers else None
 
 
+def single(problem: Any) -> Sweep:
+    """One problem by itself; the axis is the first number it has, else it is counted."""
+    for field in dataclasses.fields(problem):
+        value = getattr(problem, field.name)
+        if isinstance(value, int):
+            return Sweep(problem.label, field.name, {value: problem}, phase=getattr(problem, "phase", None))
+    return Sweep(problem.label, "problem", {1: problem})
+
+
 def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
     """Name and values of `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN`.
 

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from . import ceilings
 from .clocks import ClockSampler
 from .errors import CurvescopeError
 from .memory_use import limit_memory
@@ -189,7 +190,8 @@ def _run_setting(
         meta = describe_sweep(setting.network, setting.kind, plan.batches, plan.protocol)
         meta |= {key: value for key, value in asdict(setting).items() if key not in ("network", "kind")}
         # CUDNN_CONV_WSCAP_DBG caps the workspace of cuDNN's convolutions, in MiB.
-        meta |= {"device": described, "cudnn_workspace_limit_mib": os.environ.get("CUDNN_CONV_WSCAP_DBG")}
+        meta |= {"device": described, "ceilings": ceilings.entry_for(described)}
+        meta |= {"cudnn_workspace_limit_mib": os.environ.get("CUDNN_CONV_WSCAP_DBG")}
         writer = RecordingWriter(path, meta)
     clocks = ClockSampler(setting.device)
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from . import ceilings
 from .clocks import ClockSampler
 from .errors import CurvescopeError
 from .host import describe_device, describe_host, describe_versions
@@ -75,7 +76,8 @@ def run_sweep(
         **describe_sweep(workload.network.name, workload.kind, batches, protocol),
         "precision": workload.precision,
         "compiled": workload.compiled,
-        "device": describe_device(workload.device),
+        "device": (device := describe_device(workload.device)),
+        "ceilings": ceilings.entry_for(device),
         "clocks_missing": (clocks := ClockSampler(workload.device)).missing,
     }
     workload.try_step(min(batches))

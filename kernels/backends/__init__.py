@@ -102,6 +102,11 @@ def peak_problem(backend: Backend, precision: str) -> Peak:
     return problem
 
 
+def peak_problems(backend: Backend) -> list[Peak]:
+    """Those of every precision that the backend has."""
+    return [peak_problem(backend, precision) for precision in getattr(backend, "peak_precisions", ())]
+
+
 def open_backend(name: str, device: str | None = None) -> Backend:
     """The backend of that name on a device.
 

@@ -46,6 +46,7 @@ class NumbaCpuBackend:
     """numba's compiled loops, timed by the performance counter."""
 
     name = "numba"
+    peak_precisions = ("fp32", "fp64")
 
     def __init__(self, numba: Any) -> None:
         self._threads = int(numba.get_num_threads())
@@ -63,7 +64,7 @@ class NumbaCpuBackend:
         build = _BUILDERS.get(type(problem))
         if build is None:
             raise UnsupportedError(f"numba has no {type(problem).__name__} on the CPU; the torch backend has")
-        if problem.precision not in ("fp32", "fp64"):
+        if problem.precision not in self.peak_precisions:
             raise UnsupportedError(f"numba has no {problem.precision} on the CPU")
         return build(problem, operands, self._threads)
 

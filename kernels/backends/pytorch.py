@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ...profiling.clocks import ClockSampler
 from ...profiling.host import describe_device
 from ...profiling.recorders import events, torch_step
 from ...profiling.workload import import_torch, pick_device
-from ..conditions import CpuWatch
+from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm
 from ..launch import QUEUED, Launch
@@ -38,7 +39,7 @@ class TorchBackend:
         self._torch, self._device = torch, device
         self._cuda = device.startswith("cuda")
         self.timer: Timer = CudaEvents(_event_api(torch, device)) if self._cuda else PerfCounter()
-        self.watch: Watch = CpuWatch()
+        self.watch: Watch = CudaWatch(ClockSampler(device)) if self._cuda else CpuWatch()
         self._flush = Flush(self._go_through, self._cache_bytes(), self._synchronize)
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
@@ -52,15 +53,7 @@ class TorchBackend:
             self._torch.backends.cudnn.allow_tf32 = problem.precision == "tf32"
         dtype = getattr(self._torch, PRECISIONS[problem.precision].torch_dtype)
         tensors = [self._torch.from_numpy(array).to(self._device, dtype) for array in operands]
-        try:
-            prepared = build(self._torch, problem, tensors, self._device)
-            prepared.run()
-        except (NotImplementedError, RuntimeError) as error:
-            if isinstance(error, NotImplementedError) or "not implemented for" in str(error):
-                raise UnsupportedError(str(error).splitlines()[0]) from error
-            raise
-        self._synchronize()
-        return prepared
+        return build(self._torch, problem, tensors, self._device)
 
     @property
     def flush_ns(self) -> int:

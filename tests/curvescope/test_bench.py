@@ -7,6 +7,10 @@ import os
 
 import pytest
 
+from curvescope.cli import main
+from curvescope.kernels import ceilings
+from curvescope.kernels.levels import Level
+
 from .test_cli import curvescope
 
 SHORT = ("--time-limit", "0.3")
@@ -57,7 +61,7 @@ def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path):
     done = curvescope("bench", "gemm", *axes, *SHORT, "-o", "two", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "gemm 32x32x32 TT fp32" in done.stdout
-    assert "cold caches" in done.stdout
+    assert "Cold caches" in done.stdout
     rows = json.loads(curvescope("runs", "two", "--json", cwd=tmp_path).stdout)
     assert [row["path"] for row in rows] == ["two/gemm_32x32x32_NN_fp32", "two/gemm_32x32x32_TT_fp32"]
 
@@ -100,3 +104,23 @@ def test_every_benchmark_has_help(tmp_path):
         done = curvescope("bench", name, "--help", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"usage: curvescope bench {name}")
+
+
+def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("numba")
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
+    monkeypatch.setitem(ceilings.GEMM_EXTENTS, "cpu", 64)
+    levels = [Level("L1", 65_536, 32_768), Level("DRAM", None, 1_000_000)]
+    monkeypatch.setattr(ceilings, "memory_levels", lambda device: levels)
+    options = ["--device", "cpu", "--time-limit", "0.01", "--json", "-o"]
+    assert main(["bench", "ceilings", *options, str(tmp_path / "c")]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert {"fp32", "fp64"} <= set(kept["compute"])
+    assert set(kept["bandwidth"]) == {"L1", "DRAM"}
+    assert kept["dram_bytes_per_s"] > 0
+    assert kept["flops_per_s"] > 0
+    axes = [word for name in "mnk" for word in ("--axis", f"{name}=16")]
+    assert main(["bench", "gemm", *axes, *options, str(tmp_path / "later")]) == 0
+    taken = json.loads((tmp_path / "later/recording.json").read_text())["ceilings"]
+    assert taken["flops_per_s"] == kept["flops_per_s"]
+    assert taken["measured_utc"] == kept["measured_utc"]

@@ -59,7 +59,7 @@ def test_a_planted_wrong_kernel_is_incorrect_and_not_timed():
     measurement = measure(backend)
     assert measurement.verdict.outcome == Outcome.INCORRECT
     assert "off by 0.001" in measurement.verdict.detail
-    assert backend.timer.taken == []
+    assert backend.timer.taken == [(1, 1, False)]  # the run that was verified
     assert measurement.visits == []
 
 
@@ -85,7 +85,7 @@ def test_what_a_library_raises_is_an_outcome(raised, outcome):
 
 def test_an_uncertain_median_takes_visits_until_the_time_is_up():
     drift = [(9 + visit % 3) * 1_000_000 for visit in range(1000) for _ in range(3)]  # one discarded, two kept
-    backend = FakeBackend(exact, durations_ns=drift)
+    backend = FakeBackend(exact, durations_ns=[10_000_000, *drift])
     method = Method(time_limit_s=0.5, visit_s=0.02)
     measurement = measure(backend, method)
     assert 6 < len(measurement.visits) < 60
@@ -127,6 +127,15 @@ def test_throttled_visits_are_dropped_counted_and_said():
     assert measurement.discarded["throttled: sw_thermal_slowdown"] > 0
     (note,) = measurement.notes(backend, method)
     assert "sw_thermal_slowdown" in note.sentence
+
+
+def test_a_run_that_takes_longer_than_all_the_time_is_its_own_only_sample():
+    backend = FakeBackend(exact, durations_ns=[5_000_000_000])
+    method = Method(time_limit_s=1.0)
+    measurement = measure(backend, method)
+    assert backend.runs == 1
+    assert measurement.durations_ns() == [5_000_000_000]
+    assert [note.kind for note in measurement.notes(backend, method)] == ["visits"]
 
 
 def test_released_operands_are_made_again_and_are_the_same():

@@ -17,6 +17,8 @@ BENCHES = {
     "latency": "time of one load in every memory level",
     "launch": "what it costs to ask for work",
     "peak": "fused multiply-adds per second",
+    "all": "each of the above once",
+    "ceilings": "what this device can do, kept for every later utilisation",
     "compile": "what our CUDA kernels take on each GPU generation, from cubins, with no GPU",
 }
 

@@ -19,6 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, record and print."""
     from ...kernels.launch import KINDS, Launch
-    from ...kernels.sweeps import Sweep
+    from ...kernels.sweeps import single
 
-    return measuring.measure(args, "launch", [Sweep(f"launch {kind}", "launches", {1: Launch(kind)}) for kind in KINDS])
+    return measuring.measure(args, "launch", [single(Launch(kind)) for kind in KINDS])

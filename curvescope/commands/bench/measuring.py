@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...profiling.errors import CurvescopeError
 
 if TYPE_CHECKING:
+    from ...kernels.backends import Backend
     from ...kernels.conditions import Note
     from ...kernels.conv import Conv
     from ...kernels.gemm import Gemm
@@ -121,36 +123,69 @@ def method_of(args: argparse.Namespace) -> Method:
     return Method(args.cache, until, args.time_limit, visit_s=visit_s, verify=not args.no_verify)
 
 
-def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int:
-    """Measure the sweeps, record each, print the results.
+def streams(library: Backend) -> Backend:
+    """The backend with compiled loops where it is installed, else the library, which then does what it can."""
+    from ...kernels.backends import open_backend
+    from ...profiling.errors import BackendMissingError
 
-    Args:
-        args: of `add_arguments`.
-        what: name of the benchmark.
-        sweeps: each becomes a recording: the output folder itself, or where there are several a folder in it.
+    if library.describe()["kind"] != "cpu":
+        return library
+    try:
+        return open_backend("numba", "cpu")
+    except BackendMissingError as error:
+        print(
+            f"curvescope: {error} Without it {library.name} measures the memory, and no load latency.", file=sys.stderr
+        )
+        return library
+
+
+class Done(NamedTuple):
+    """A sweep that was measured."""
+
+    path: Path
+    backend: str
+    sweep: Sweep
+    results: list[Result]
+
+
+def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int:
+    """Measure the sweeps with the backend of the options, record each, print the results.
 
     Returns:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
+    from ...kernels.backends import open_backend
+
+    backend = open_backend(args.backend, args.device)
+    return show(args, collect(args, what, [(backend, sweep) for sweep in sweeps]))
+
+
+def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]) -> list[Done]:
+    """Measure and record; progress goes to standard error.
+
+    Args:
+        args: of `add_arguments`.
+        what: name of the benchmark.
+        jobs: each becomes a recording: the output folder itself, or where there are several a folder in it.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ...kernels.backends import open_backend
-    from ...kernels.method import Outcome
     from ...kernels.runner import run_sweep
     from ...profiling.store import new_recording_path
 
     method = method_of(args)
-    backend = open_backend(args.backend, args.device)
     path = args.output or new_recording_path(what)
-    count = sum(len(sweep.problems) for sweep in sweeps)
+    count = sum(len(sweep.problems) for _, sweep in jobs)
+    backends = {backend.name: backend for backend, _ in jobs}
+    timers = " and ".join(dict.fromkeys(backend.timer.name for backend in backends.values()))
     messages = Console(stderr=True, highlight=False)
     messages.print(
-        f"Measuring {count} problem{'s' * (count != 1)} with {backend.name} on {backend.describe()['name']}, "
-        f"{method.cache} caches, timed by {backend.timer.name}, at most about {method.time_limit_s:g} s each, "
-        f"into {path}."
+        f"Measuring {count} problem{'s' * (count != 1)} with {' and '.join(backends)} on "
+        f"{jobs[0][0].describe()['name']}, {method.cache} caches, timed by {timers}, at most about "
+        f"{method.time_limit_s:g} s each, into {path}."
     )
-    done: list[tuple[Path, Sweep, list[Result]]] = []
+    done: list[Done] = []
     with Progress(
         TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         console=messages, transient=True,
@@ -161,42 +196,55 @@ def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int
             bars.update(task, description=f"{result.problem}, visit {result.visits}")
 
         try:
-            for sweep in sweeps:
-                folder = path if len(sweeps) == 1 else path / _folder(sweep)
-                done.append((folder, sweep, run_sweep(sweep, backend, method, folder, report)))
+            for backend, sweep in jobs:
+                folder = path if len(jobs) == 1 else path / _folder(sweep)
+                results = run_sweep(sweep, backend, method, folder, report)
+                done.append(Done(folder, backend.name, sweep, results))
                 bars.advance(task, len(sweep.problems))
         except KeyboardInterrupt:
             messages.print(f"Interrupted. What was measured is whole, in {path}: `curvescope runs {path}` lists it.")
             raise
+    return done
+
+
+def show(args: argparse.Namespace, done: Sequence[Done]) -> int:
+    """Print the results, as a table or as one JSON document.
+
+    Returns:
+        The exit code: 1 where a result was incorrect or a problem failed.
+    """
+    from ...kernels.method import Outcome
+
     if args.json:
-        print(json.dumps({"backend": backend.name, "method": dataclasses.asdict(method), "sweeps": _document(done)}))
+        print(json.dumps({"method": dataclasses.asdict(method_of(args)), "sweeps": _document(done)}))
     else:
-        _show(done, method)
+        _show(done, args.cache)
     wrong = {Outcome.INCORRECT, Outcome.FAILED}
-    return int(any(result.outcome in wrong for _, _, results in done for result in results))
+    return int(any(result.outcome in wrong for one in done for result in one.results))
 
 
 def _folder(sweep: Sweep) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in sweep.label.replace("*", sweep.axis))
 
 
-def _document(done: Sequence[tuple[Path, Sweep, list[Result]]]) -> list[dict[str, Any]]:
+def _document(done: Sequence[Done]) -> list[dict[str, Any]]:
     from ...kernels.runner import document
 
     return [
         {
             "recording": str(path),
+            "backend": backend,
             "label": sweep.label,
             "axis": sweep.axis,
             "layers": sweep.layers,
             "phase": sweep.phase,
             "results": [document(result) for result in results],
         }
-        for path, sweep, results in done
+        for path, backend, sweep, results in done
     ]
 
 
-def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> None:
+def _show(done: Sequence[Done], cache: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -207,7 +255,7 @@ def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> N
     for name in ("median", "±", "n", "GFLOP/s", "GB/s"):
         table.add_column(name, justify="right")
     notes: dict[str, list[Note]] = {}
-    for _, sweep, results in done:
+    for _, _, sweep, results in done:
         for result in results:
             alike = f" (and {len(sweep.layers) - 1} alike)" if len(sweep.layers) > 1 else ""
             table.add_row(" ".join(filter(None, (sweep.layer, result.problem))) + alike, *_cells(result))
@@ -217,14 +265,10 @@ def _show(done: Sequence[tuple[Path, Sweep, list[Result]]], method: Method) -> N
     for of_kind in notes.values():
         worst = max(of_kind, key=lambda note: note.size).sentence
         console.print(Text(worst + (f" (the worst of {len(of_kind)})" if len(of_kind) > 1 else "") + ".", "yellow"))
-    path = done[0][0]
-    several = len(done) > 1
-    console.print(
-        Text(f"{method.cache} caches; GB/s of compulsory bytes. Recorded in {path.parent if several else path}.")
-    )
-    if any(len(sweep.problems) > 1 for _, sweep, _ in done):
-        example = next(p for p, sweep, _ in done if len(sweep.problems) > 1)
-        console.print(Text(f"Next: curvescope explain {example}"), soft_wrap=True)
+    path = done[0].path if len(done) == 1 else done[0].path.parent
+    console.print(Text(f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}."))
+    if swept := next((one for one in done if len(one.sweep.problems) > 1), None):
+        console.print(Text(f"Next: curvescope explain {swept.path}"), soft_wrap=True)
 
 
 def _cells(result: Result) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, record and print."""
     from ...kernels.backends import open_backend, peak_problem
-    from ...kernels.sweeps import Sweep
+    from ...kernels.sweeps import single
 
     backend = open_backend(args.backend, args.device)
     problems = [peak_problem(backend, precision) for precision in args.precision.split(",")]
-    return measuring.measure(args, "peak", [Sweep(p.label, "chains", {p.chains: p}) for p in problems])
+    return measuring.measure(args, "peak", [single(problem) for problem in problems])

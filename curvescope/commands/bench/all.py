@@ -1,0 +1,22 @@
+"""Every benchmark of this device once: matrix product, convolution, memory, latency, launch, peak. A few minutes."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import measuring
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the benchmark's arguments."""
+    measuring.add_arguments(parser)
+    parser.set_defaults(cache="hot", time_limit=1.0)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, record and print."""
+    from ...kernels.backends import open_backend
+    from ...kernels.ceilings import every_problem
+
+    library = open_backend(args.backend, args.device)
+    return measuring.show(args, measuring.collect(args, "all", every_problem(measuring.streams(library), library)))

@@ -1,0 +1,58 @@
+"""Measure what this device can do, and keep it: every later recording says its utilisations against it.
+
+Compute by precision (fused multiply-adds and library matrix products, whichever is faster) and bandwidth by memory
+level (copy, triad, read, write, whichever is fastest). Kept in $CURVESCOPE_DATA or ~/.local/share/curvescope.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from . import measuring
+
+if TYPE_CHECKING:
+    from ...profiling.ceilings import Ceilings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the benchmark's arguments."""
+    measuring.add_arguments(parser)
+    parser.set_defaults(backend="torch", cache="hot", time_limit=1.0)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, keep and print."""
+    from ...kernels.backends import open_backend
+    from ...kernels.ceilings import ceiling_problems, find_ceilings
+    from ...profiling.ceilings import save
+
+    library = open_backend(args.backend, args.device)
+    problems = ceiling_problems(measuring.streams(library), library)
+    done = measuring.collect(args, "ceilings", [(backend, sweep) for backend, _, sweep in problems])
+    measured = [
+        (one.backend, name, result) for (_, name, _), one in zip(problems, done, strict=True) for result in one.results
+    ]
+    found = find_ceilings(library.describe(), measured)
+    path = save(found)
+    if args.json:
+        print(json.dumps({"kept": str(path), **found.entry()}))
+    else:
+        _print(found)
+        print(f"Kept in {path}: recordings on this device take them along from now on.")
+    return 0
+
+
+def _print(found: Ceilings) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ceiling", "value", "±", "reached by"):
+        table.add_column(name, justify="left" if name in ("ceiling", "reached by") else "right")
+    for ceilings, unit in ((found.compute, "GFLOP/s"), (found.bandwidth, "GB/s")):
+        for name, ceiling in ceilings.items():
+            spread = "?" if ceiling.uncertainty is None else f"{ceiling.uncertainty:.1%}"
+            table.add_row(name, f"{ceiling.per_s / 1e9:.4g} {unit}", spread, ceiling.how)
+    Console(highlight=False).print(table)

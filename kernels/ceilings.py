@@ -1,0 +1,83 @@
+"""Which problems find a device's ceilings, and the ceilings that their results are.
+
+A ceiling is what the device can do, so of all visits the fastest counts: other work makes visits slower, never faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..profiling.ceilings import Ceiling, Ceilings
+from ..profiling.host import describe_versions
+from .backends import Backend, peak_problems
+from .conv import DIRECTIONS, Conv
+from .gemm import Gemm
+from .latency import Latency
+from .launch import KINDS as LAUNCHES
+from .launch import Launch
+from .levels import memory_levels
+from .memory import KINDS, Memory
+from .problem import PRECISIONS
+from .runner import Result
+from .sweeps import Sweep, single
+
+# Large enough that a library reaches what it can.
+GEMM_EXTENTS = {"cpu": 1024, "cuda": 4096}
+MEMORY_KINDS = ("copy", "triad", "read", "write")
+
+
+def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, str, Sweep]]:
+    """What to measure, each with its backend and what its result is a ceiling of: a precision or a memory level.
+
+    Args:
+        streams: runs the memory kernels, and FMA chains if it has them.
+        library: runs the matrix products.
+    """
+    problems: list[tuple[Backend, str, Sweep]] = []
+    extent = GEMM_EXTENTS[library.describe()["kind"]]
+    for precision in PRECISIONS:
+        gemm = Gemm(extent, extent, extent, precision=precision)
+        problems.append((library, precision, single(gemm)))
+    problems += [(streams, peak.precision, single(peak)) for peak in peak_problems(streams)]
+    for level in memory_levels(streams.describe()):
+        for kind in MEMORY_KINDS:
+            problems.append((streams, level.name, single(Memory(kind, level.size_bytes))))
+    return problems
+
+
+def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Sweep]]:
+    """One of each benchmark, with the backend that it suits; arguments as of `ceiling_problems`."""
+    gemm = Gemm(2048, 2048, 2048)
+    conv = [Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1), direction=direction) for direction in DIRECTIONS]
+    jobs = [(library, single(problem)) for problem in (gemm, *conv)]
+    for level in memory_levels(streams.describe()):
+        jobs += [(streams, single(Memory(kind, level.size_bytes))) for kind in KINDS]
+    jobs += [(streams, single(Latency(level.size_bytes))) for level in memory_levels(streams.describe(), processors=1)]
+    jobs += [(library, single(Launch(kind))) for kind in LAUNCHES]
+    return jobs + [(streams, single(peak)) for peak in peak_problems(streams)]
+
+
+def find_ceilings(
+    device: dict[str, Any],
+    measured: Sequence[tuple[str, str, Result]],
+) -> Ceilings:
+    """The best of what was measured.
+
+    Args:
+        device: the `device` entry.
+        measured: (backend, precision or memory level, result).
+    """
+    compute: dict[str, Ceiling] = {}
+    bandwidth: dict[str, Ceiling] = {}
+    for backend, name, result in measured:
+        amount = result.flops if name in PRECISIONS else result.bytes_compulsory
+        if not result.fastest_visit_ns or not amount:
+            continue
+        kept = compute if name in PRECISIONS else bandwidth
+        ceiling = Ceiling(amount / result.fastest_visit_ns * 1e9, f"{result.problem}, {backend}", result.uncertainty)
+        if name not in kept or ceiling.per_s > kept[name].per_s:
+            kept[name] = ceiling
+    clocks_hz = [hz for _, _, result in measured for hz in result.clock_hz or ()]
+    clock_hz = (min(clocks_hz), max(clocks_hz)) if clocks_hz else None
+    return Ceilings(device, compute, bandwidth, clock_hz, describe_versions())

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # name -> module that defines it
 _PUBLIC = {
     "annotate": "curvescope.profiling.annotate",
+    "record": "curvescope.profiling.recorders.inject",
     "CurvescopeError": "curvescope.profiling.errors",
     "BackendMissingError": "curvescope.profiling.errors",
 }

@@ -17,7 +17,7 @@ COMMANDS = {
     "diagnose": "measure a network over batch sizes and explain its cost curve",
     "explain": "explain the anomalies of a recording",
     "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
-    "record": "run a command and record the NVTX ranges of all its processes",
+    "record": "run a command and record the GPU work and NVTX ranges of all its processes",
     "export": "write a recording for Perfetto, as CSV or as Parquet",
     "import": "turn a profile of another profiler into a recording",
     "compare": "recordings against the first, by layer or kernel, and a check for regressions",

@@ -37,6 +37,10 @@ def load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(library_path()))
     library.curvescope_clock_ns.argtypes = []
     library.curvescope_clock_ns.restype = ctypes.c_int64
+    library.curvescope_record_start.argtypes = [ctypes.c_char_p]
+    library.curvescope_record_start.restype = ctypes.c_int
+    library.curvescope_record_stop.argtypes = []
+    library.curvescope_record_stop.restype = None
     return library
 
 
@@ -61,3 +65,13 @@ def demangle(name: str) -> str:
 def clock_ns() -> int:
     """CLOCK_MONOTONIC in nanoseconds, the clock every recorded time is aligned to."""
     return int(load().curvescope_clock_ns())
+
+
+def record_start(folder: Path) -> bool:
+    """Record this process into chunk files in `folder`; false where it is being recorded already."""
+    return bool(load().curvescope_record_start(str(folder).encode()))
+
+
+def record_stop() -> None:
+    """End the recording; when this returns, everything is in the folder."""
+    load().curvescope_record_stop()

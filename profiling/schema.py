@@ -165,6 +165,8 @@ LAUNCHES = Table(
         _THREAD,
         _CORRELATION,
         _key("return_value", _I32, "CUDA error code; 0 is success."),
+        _key("waits_for", _TEXT, "event, stream, context or stream_event; null for calls that wait for nothing."),
+        _key("stream", _I64, "Stream that the call waits for; null for others."),
         _STEP,
         _key("source", _TEXT, "Who recorded the row.", nullable=False),
     ),

@@ -1,6 +1,9 @@
-"""Run a command and record the NVTX push/pop ranges and marks of all its processes, with no change to its code.
+"""Run a command and record the GPU work and NVTX ranges of all its processes, with no change to its code.
 
-Needs no GPU. The command's exit code is passed on; interrupted with Ctrl-C, what was recorded is kept.
+Kernels, copies, sets, allocations, the CUDA calls behind them, clocks and power come from CUPTI, which is looked for in
+each process that starts CUDA: CURVESCOPE_CUPTI=PATH names another libcupti, CURVESCOPE_CUPTI=off leaves it out. Without
+a GPU the recording holds the ranges. The command's exit code is passed on; interrupted with Ctrl-C, what was recorded
+is kept.
 
     curvescope record -o runs/annotated -- python train.py
 """
@@ -9,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+
+_NOUNS = {"kernels": "kernels", "memory": "memory operations", "launches": "CUDA calls", "ranges": "ranges"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from ..profiling.errors import CurvescopeError
-    from ..profiling.recorders.nvtx import record_command
+    from ..profiling.recorders.inject import record_command
     from ..profiling.store import new_recording_path, open_recording
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
@@ -31,7 +36,15 @@ def run(args: argparse.Namespace) -> int:
     path = args.output or new_recording_path(Path(command[0]).name)
     code = record_command(command, path)
     recording = open_recording(path)
-    print(f"curvescope: {recording.arrow('ranges').num_rows} ranges in {path}", file=sys.stderr)
+    counts = {name: recording.arrow(name).num_rows for name in ("kernels", "memory", "launches", "ranges")}
+    told = ", ".join(f"{count} {_NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
+    print(f"curvescope: {told} in {path}", file=sys.stderr)
+    collectors = recording.meta["collectors"]
+    statuses = {c["cupti_status"]: None for c in collectors if c.get("cupti_status", "recording") != "recording"}
+    if not any("cupti_status" in c for c in collectors):
+        statuses = {"No process started CUDA: there was no GPU work to record.": None}
+    for status in statuses:
+        print(f"curvescope: {status}", file=sys.stderr)
     for entry in recording.meta["lost"].values():
         print(f"curvescope: lost {entry['count']}: {entry['sentence']}", file=sys.stderr)
     return code

@@ -13,11 +13,19 @@ namespace curvescope {
 
 class EventRing {
  public:
-  static constexpr std::size_t kCapacity = 16384;  // 512 KiB: 8 ms of a thread that pushes every microsecond
+  static constexpr std::size_t kCapacity = 16384;  // 768 KiB: 8 ms of a thread that pushes every microsecond
 
   explicit EventRing(std::int64_t thread) : events_(new Event[kCapacity]), thread_(thread) {}
 
   std::int64_t thread() const noexcept { return thread_; }
+
+  // Producer, before anything else: ranges that another recording left open are none of this one.
+  void enter(std::uint64_t recording) noexcept {
+    if (recording == recording_) return;
+    recording_ = recording;
+    reserved_ = 0;
+    depths_.clear();
+  }
 
   // Producer. A push is taken only while its pop has room too, so that a dropped range is dropped whole: the pushes
   // inside it and all their pops go with it. False: dropped, to be counted.
@@ -95,6 +103,7 @@ class EventRing {
 
   std::unique_ptr<Event[]> events_;
   std::int64_t thread_;
+  std::uint64_t recording_ = 0;
   std::size_t reserved_ = 0;
   std::vector<Depth> depths_;
   alignas(64) std::atomic<std::size_t> head_{0};

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -17,26 +17,29 @@
 #include <string>
 #include <vector>
 
-#include "chunk_file.h"
+#include "activity.h"
+#include "chunk_writer.h"
 #include "event_ring.h"
 #include "names.h"
 
 namespace curvescope::recorder {
 namespace {
 
-constexpr long kFlushNs = 10'000'000;      // what a killed process can lose
-constexpr std::size_t kMostThreads = 512;  // 256 MiB of rings
+constexpr long kFlushNs = 10'000'000;      // what a killed process can lose of its ranges
+constexpr std::size_t kMostThreads = 512;  // 384 MiB of rings
+constexpr char kFolderVariable[] = "CURVESCOPE_CHUNK_FOLDER";
 
 // All that belongs to one process. A forked child makes its own and leaks the parent's, whose locks may be held by
 // threads that the child does not have.
 struct Process {
-  explicit Process(const std::string& folder) : file(folder) { sem_init(&wake, 0, 0); }
+  Process() { sem_init(&wake, 0, 0); }
 
+  std::atomic<std::uint64_t> recording{0};  // counts them; 0 while there is none
   std::mutex rings_mutex;
   std::vector<std::unique_ptr<EventRing>> rings;
-  std::timed_mutex flush_mutex;  // over file, strings_written and lost_written
-  ChunkFile file;
-  std::uint32_t strings_written = 0;
+  std::timed_mutex flush_mutex;  // over the next three
+  std::unique_ptr<ChunkWriter> writer;
+  std::size_t numbers_written = 0;
   std::uint64_t lost_written = 0;
   std::atomic<std::uint64_t> lost_events{0};
   std::atomic<std::uint64_t> lost_names{0};
@@ -45,9 +48,19 @@ struct Process {
   sem_t wake;
 };
 
+// Names of numbers: categories, threads. Programs give them once, so they are kept for every recording.
+struct Numbers {
+  static constexpr std::size_t kMost = 4096;
+  std::mutex mutex;  // held over fork
+  std::vector<std::array<std::uint64_t, 4>> rows;
+};
+
 std::string* folder = nullptr;
+Numbers* numbers = nullptr;
 Names* names = nullptr;  // outlives every thread, as all of these do: nothing is destroyed at exit
 std::atomic<Process*> process{nullptr};
+std::mutex start_mutex;
+std::uint64_t recordings = 0;
 pthread_key_t thread_end;
 thread_local EventRing* ring = nullptr;
 
@@ -74,33 +87,38 @@ std::vector<Batch> take_events(Process& p) {
   return batches;
 }
 
-bool write_names(Process& p) noexcept try {
-  std::string texts;
-  const std::uint32_t next = names->append_since(p.strings_written, &texts);
-  if (!texts.empty() && !p.file.append(ChunkKind::kStrings, 0, texts.data(), texts.size())) return false;
-  p.strings_written = next;
-  return true;
+void write_numbers(Process& p) noexcept try {
+  std::vector<std::array<std::uint64_t, 4>> fresh;
+  {
+    const std::lock_guard<std::mutex> lock(numbers->mutex);
+    fresh.assign(numbers->rows.begin() + static_cast<std::ptrdiff_t>(p.numbers_written), numbers->rows.end());
+  }
+  if (fresh.empty()) return;
+  Columns table("numbers", {{"what", true}, {"domain", true}, {"number"}, {"name", true}});
+  for (const auto& row : fresh) {
+    if (!table.full()) table.append(row);
+  }
+  p.writer->write_table(&table);
+  p.numbers_written += fresh.size();
 } catch (...) {
-  return false;
+  // No memory: the next flush will.
 }
 
-// Strings go before the events that name them: the events are taken first, so every name they use is interned.
-void flush(Process& p) noexcept try {
-  const std::vector<Batch> batches = take_events(p);
-  const bool any = std::any_of(batches.begin(), batches.end(), [](const Batch& b) { return !b.events.empty(); });
-  const bool named = any && write_names(p);
-  for (const Batch& batch : batches) {
+// The events are taken before the strings are written, so every name they use is interned.
+void flush_events(Process& p) noexcept try {
+  for (const Batch& batch : take_events(p)) {
     const std::size_t count = batch.events.size();
-    if (count == 0) continue;
-    if (!named || !p.file.append(ChunkKind::kEvents, batch.thread, batch.events.data(), count * sizeof(Event))) {
-      p.lost_writes += count;
-    }
+    if (count != 0 && !p.writer->write_events(batch.thread, batch.events.data(), count)) p.lost_writes += count;
   }
-  const LostCounts lost{p.lost_events, p.lost_names, p.lost_writes};
-  const std::uint64_t total = lost.events + lost.names + lost.writes;
-  if (total != p.lost_written && p.file.append(ChunkKind::kLost, 0, &lost, sizeof(lost))) p.lost_written = total;
 } catch (...) {
   // No memory to take anything: the next flush will.
+}
+
+void write_losses(Process& p) noexcept {
+  const LostCounts lost{p.lost_events, p.lost_names, p.lost_writes};
+  const std::uint64_t total = lost.events + lost.names + lost.writes;
+  if (total != p.lost_written && p.writer->write_lost(lost)) p.lost_written = total;
+  p.writer->write_losses();
 }
 
 void* write_forever(void* argument) {
@@ -113,9 +131,17 @@ void* write_forever(void* argument) {
       until.tv_nsec -= 1'000'000'000;
       ++until.tv_sec;
     }
-    sem_timedwait(&p.wake, &until);
+    if (p.recording.load(std::memory_order_relaxed) == 0) {
+      sem_wait(&p.wake);
+    } else {
+      sem_timedwait(&p.wake, &until);
+    }
     const std::lock_guard<std::timed_mutex> lock(p.flush_mutex);
-    flush(p);
+    if (p.writer == nullptr) continue;
+    flush_events(p);
+    activity::drain(p.writer.get());
+    write_numbers(p);
+    write_losses(p);
   }
 }
 
@@ -150,41 +176,106 @@ void end_thread(void* argument) {
   static_cast<EventRing*>(argument)->finished.store(true, std::memory_order_release);
 }
 
-void before_fork() { names->mutex.lock(); }
-void after_fork_in_parent() { names->mutex.unlock(); }
-void after_fork_in_child() {
+void before_fork() {
+  numbers->mutex.lock();
+  names->mutex.lock();
+}
+void after_fork_in_parent() {
   names->mutex.unlock();
+  numbers->mutex.unlock();
+}
+void after_fork_in_child() {
+  after_fork_in_parent();
   ring = nullptr;
   pthread_setspecific(thread_end, nullptr);
-  process = new (std::nothrow) Process(*folder);
+  activity::abandon();
+  const Process* parent = process;
+  auto* made = new (std::nothrow) Process;
+  const std::uint64_t recording = parent == nullptr ? 0 : parent->recording.load();
+  if (made != nullptr && recording != 0) {
+    made->writer.reset(new (std::nothrow) ChunkWriter(*folder, names));
+    made->recording = made->writer == nullptr ? 0 : recording;
+  }
+  process = made;
 }
 
+// Runs twice where CUPTI is: before its own end, registered after it was loaded, and for what comes after that.
 void at_exit() {
   Process* p = process;
-  if (p == nullptr) return;
-  // The writer may be waiting for the disk.
-  if (p->flush_mutex.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2))) {
-    flush(*p);
-    p->flush_mutex.unlock();
-  }
+  if (p == nullptr || p->recording == 0) return;
+  // The writer may be waiting for the disk, and no one waits longer than this for it.
+  std::unique_lock<std::timed_mutex> lock(p->flush_mutex, std::defer_lock);
+  if (!lock.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2)) || p->writer == nullptr) return;
+  flush_events(*p);
+  activity::finish(p->writer.get());
+  write_numbers(*p);
+  write_losses(*p);
+}
+
+bool prepare() {
+  if (process != nullptr) return true;
+  if (pthread_key_create(&thread_end, end_thread) != 0) return false;
+  folder = new std::string;
+  names = new Names();
+  numbers = new Numbers();
+  process = new Process();
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  std::atexit(at_exit);
+  return true;
 }
 
 }  // namespace
 
 bool start(const char* chunk_folder) noexcept try {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (process != nullptr) return true;
-  if (pthread_key_create(&thread_end, end_thread) != 0) return false;
-  folder = new std::string(chunk_folder);
-  names = new Names();
-  process = new Process(*folder);
-  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  std::atexit(at_exit);
+  const std::lock_guard<std::mutex> lock(start_mutex);
+  if (!prepare()) return false;
+  Process& p = *process;
+  if (p.recording != 0) return false;
+  const std::lock_guard<std::timed_mutex> flush_lock(p.flush_mutex);
+  take_events(p);  // stragglers of the recording before
+  *folder = chunk_folder;
+  p.writer = std::make_unique<ChunkWriter>(*folder, names);
+  p.lost_events = p.lost_names = p.lost_writes = p.lost_written = 0;
+  p.numbers_written = 0;
+  p.recording = ++recordings;
+  sem_post(&p.wake);
   return true;
 } catch (...) {
   return false;
 }
+
+bool start_injected() noexcept {
+  const char* wanted = std::getenv(kFolderVariable);
+  if (wanted == nullptr || *wanted == 0) return false;
+  if (start(wanted)) return true;
+  const Process* p = process;
+  return p != nullptr && p->recording != 0;
+}
+
+void start_cupti() noexcept try {
+  Process* p = process;
+  if (p == nullptr || p->recording == 0) return;
+  activity::start(names);
+  std::atexit(at_exit);
+  start_writer(*p);
+} catch (...) {
+  // Without memory there is no recording.
+}
+
+void stop() noexcept {
+  const std::lock_guard<std::mutex> lock(start_mutex);
+  Process* p = process;
+  if (p == nullptr || p->recording == 0) return;
+  p->recording = 0;
+  const std::lock_guard<std::timed_mutex> flush_lock(p->flush_mutex);
+  flush_events(*p);
+  activity::stop(p->writer.get());
+  write_numbers(*p);
+  write_losses(*p);
+  p->writer.reset();
+}
+
+bool is_prepared() noexcept { return process != nullptr; }
 
 std::uint32_t intern(std::string_view text) noexcept {
   std::uint32_t id = Names::kDropped;
@@ -199,22 +290,38 @@ std::uint32_t intern(std::string_view text) noexcept {
   return id;
 }
 
-void record(const Event& event) noexcept {
+bool record(const Event& event) noexcept {
   Process* p = process;
-  if (p == nullptr) return;
+  if (p == nullptr) return false;
+  const std::uint64_t recording = p->recording.load(std::memory_order_relaxed);
+  if (recording == 0) return false;
   try {
     if (EventRing* mine = ring_of_this_thread(*p)) {
+      mine->enter(recording);
       const bool taken = event.kind == EventKind::kPush  ? mine->push(event)
                          : event.kind == EventKind::kPop ? mine->pop(event)
                                                          : mine->mark(event);
       if (!taken) ++p->lost_events;
       if (mine->half_full()) sem_post(&p->wake);
-      return;
+      return taken;
     }
   } catch (...) {
     // No memory for a ring.
   }
   if (event.kind != EventKind::kPop) ++p->lost_events;
+  return false;
+}
+
+void name_number(const char* what, std::uint32_t domain, std::uint64_t number, std::uint32_t name) noexcept try {
+  const std::uint32_t kind = intern(what);
+  const std::lock_guard<std::mutex> lock(numbers->mutex);
+  if (numbers->rows.size() < Numbers::kMost) numbers->rows.push_back({kind, domain, number, name});
+} catch (...) {
+  // No memory to name it in.
+}
+
+void wake() noexcept {
+  if (Process* p = process) sem_post(&p->wake);
 }
 
 }  // namespace curvescope::recorder

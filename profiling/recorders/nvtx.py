@@ -1,121 +1,165 @@
-"""NVTX ranges of any command and all its processes, through the collector that NVTX loads into each of them."""
+"""NVTX events of one process as rows of `ranges`: each push with its pop, each start with its end, marks."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import CurvescopeError
-from ..host import describe_host, describe_versions
-from ..native import library_path
-from ..store import RecordingWriter
-from .nvtx_chunks import EVENT, MARK, POP, POP_UNMATCHED, PUSH, ProcessEvents, read_chunks
+from ..annotate import DOMAIN
+from .chunks import END, EVENT, MARK, POP, POP_UNMATCHED, PUSH, START, Integers, ProcessChunks
 
-FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
-_LOST_SENTENCES = {
-    "nvtx_dropped": "Ranges and marks came faster than they could be written; each was dropped whole.",
-    "nvtx_unnamed": "Events whose name had no room (a million names or 64 MiB).",
-    "nvtx_unwritten": "Events that the disk did not take, or that no memory was left for.",
-    "nvtx_unclosed": "Ranges whose end was not recorded: the process was killed, or left them open.",
-    "nvtx_unopened": "Ends of ranges whose begin was not recorded, as of those open when the process was forked.",
-    "nvtx_torn_bytes": "Bytes of chunks cut off in the middle, as a kill inside a write leaves them.",
-}
+# NVTX's numbers of payload types, and the type whose bits the payload holds.
+_PAYLOADS = {1: np.uint64, 2: np.int64, 3: np.float64, 4: np.uint32, 5: np.int32, 6: np.float32}
+_BACKWARD = " backward"
 
 
-def record_command(command: Sequence[str], path: Path) -> int:
-    """Run the command with the collector in it and record its ranges; what is whole is kept on Ctrl-C.
+@dataclass
+class LayerRanges:
+    """The ranges of `curvescope.annotate` on one thread, in order of start; they nest."""
+
+    starts_ns: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    ends_ns: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    names: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def innermost(self, times_ns: Integers) -> Integers:
+        """For each time the id of the innermost open range's name, or -1."""
+        if not len(self.starts_ns):
+            return np.full(len(times_ns), -1)
+        place = np.searchsorted(self.starts_ns, times_ns, "right") - 1
+        parents = self._parents()
+        for _ in range(len(place)):
+            ended = (place >= 0) & (self.ends_ns[place] <= times_ns)
+            if not ended.any():
+                break
+            place[ended] = parents[place[ended]]
+        return np.where(place >= 0, self.names[place], -1)
+
+    def _parents(self) -> Integers:
+        """For each range the one around it, or -1: the last before it that is one less deep."""
+        count = len(self.starts_ns)
+        depth = np.arange(count) - np.searchsorted(np.sort(self.ends_ns), self.starts_ns, "right")
+        parents = np.full(count, -1)
+        for level in range(1, int(depth.max()) + 1):
+            here, above = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
+            parents[here] = above[np.searchsorted(above, here) - 1]
+        return parents
+
+
+@dataclass
+class RangeCounts:
+    """What the tables do not hold: ranges left open, and ends of ranges whose begin was not recorded."""
+
+    unclosed: int = 0
+    unopened: int = 0
+
+
+def split_layer(name: str) -> tuple[str, str]:
+    """Layer and phase of a range of `curvescope.annotate`."""
+    return (name.removesuffix(_BACKWARD), "backward") if name.endswith(_BACKWARD) else (name, "forward")
+
+
+def to_ranges(process: ProcessChunks, counts: RangeCounts, layers: dict[int, LayerRanges]) -> Iterator[pa.Table]:
+    """The rows of `ranges`, a table for each thread and one for start/end ranges.
 
     Args:
-        command: program and arguments.
-        path: folder of the recording to create.
-
-    Returns:
-        The command's exit code; 128 + the signal where one ended it, as shells report it.
-
-    Raises:
-        CurvescopeError: the program cannot be run, or the recording not be made.
+        process: its chunks.
+        counts: what is not in the rows is added here.
+        layers: the ranges of layers are put here, by thread.
     """
-    if shutil.which(command[0]) is None:
-        raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
-    library = library_path()
-    meta = {
-        "argv": list(command),
-        "recorder": "nvtx",
-        "host": describe_host(),
-        "versions": describe_versions(),
-        "protocol": None,
-    }
-    with RecordingWriter(path, meta) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-        environment = {**os.environ, "NVTX_INJECTION64_PATH": str(library), FOLDER_VARIABLE: folder}
-        try:
-            process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own command
-        except OSError as error:
-            raise CurvescopeError(f"{command[0]} cannot be run ({error.strerror}).") from error
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            # The terminal interrupts the command too; it is given time to end by itself.
-            try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            merge_chunks(Path(folder), writer)
-            raise
-        merge_chunks(Path(folder), writer)
-    return code if code >= 0 else 128 - code
+    for thread, events in process.threads.items():
+        begins, ends = match_push_pop(events)
+        marks = np.flatnonzero(events["kind"] == MARK)
+        rows, stops = np.concatenate([begins, marks]), np.concatenate([ends, marks])
+        order = np.argsort(rows)
+        first, last = events[rows[order]], events[stops[order]]
+        yield _table(process, first, last["time_ns"], np.full(len(first), thread))
+        counts.unclosed += int(np.count_nonzero(events["kind"] == PUSH)) - len(begins)
+        counts.unopened += int(np.count_nonzero(events["kind"] == POP_UNMATCHED))
+        layers[thread] = _layers(process, first, last)
+    starts, ends_ns, threads = _match_start_end(process, counts)
+    if len(starts):
+        yield _table(process, starts, ends_ns, threads)
 
 
-def merge_chunks(folder: Path, writer: RecordingWriter) -> None:
-    """Write the ranges of every process that left chunks in `folder`, and count what was lost."""
-    for path in sorted(folder.glob("*.chunks")):
-        events = read_chunks(path)
-        lost = dict(zip(("nvtx_dropped", "nvtx_unnamed", "nvtx_unwritten"), events.lost, strict=True))
-        lost["nvtx_torn_bytes"] = events.torn_bytes
-        lost["nvtx_unclosed"] = lost["nvtx_unopened"] = 0
-        for thread, of_thread in events.threads.items():
-            table, unclosed, unopened = to_ranges(events, thread, of_thread)
-            writer.write("ranges", table)
-            lost["nvtx_unclosed"] += unclosed
-            lost["nvtx_unopened"] += unopened
-        for name, count in lost.items():
-            writer.count_lost(name, count, _LOST_SENTENCES[name])
+def _layers(process: ProcessChunks, first: npt.NDArray[np.void], last: npt.NDArray[np.void]) -> LayerRanges:
+    if DOMAIN not in process.names:
+        return LayerRanges()
+    chosen = (first["domain"] == process.names.index(DOMAIN)) & (first["kind"] == PUSH)
+    order = np.argsort(first["time_ns"][chosen], kind="stable")
+    first, last = first[chosen][order], last[chosen][order]
+    # No range is empty, so that its depth can be told from the ends before it.
+    return LayerRanges(
+        first["time_ns"], np.maximum(last["time_ns"], first["time_ns"] + 1), first["name"].astype(np.int64)
+    )
 
 
-def to_ranges(process: ProcessEvents, thread: int, events: npt.NDArray[np.void]) -> tuple[pa.Table, int, int]:
-    """One thread's events as rows of `ranges`, with the numbers of pushes without pop and pops without push."""
-    begins, ends = match_push_pop(events)
-    marks = np.flatnonzero(events["kind"] == MARK)
-    rows = np.concatenate([begins, marks])
-    stops = np.concatenate([ends, marks])
-    order = np.argsort(rows)
-    rows, stops = rows[order], stops[order]
-    first, last = events[rows], events[stops]
-    names = pa.array(process.names, pa.string())
-    domain = first["domain"].astype(np.int64)
-    table = pa.table(
+def _table(
+    process: ProcessChunks, first: npt.NDArray[np.void], ends_ns: npt.NDArray[np.int64], threads: Integers
+) -> pa.Table:
+    kinds = np.select([first["kind"] == MARK, first["kind"] == START], [1, 2], 0)
+    return pa.table(
         {
-            "name": names.take(pa.array(first["name"].astype(np.int64))),
+            "name": process.text(first["name"]),
             "start_ns": first["time_ns"],
-            "duration_ns": last["time_ns"] - first["time_ns"],
-            "process": np.full(len(rows), process.process),
-            "thread": np.full(len(rows), thread),
-            "domain": names.take(pa.array(domain, mask=domain == 0)),
-            "kind": pa.array(["push_pop", "mark"]).take(pa.array((first["kind"] == MARK).astype(np.int8))),
+            "duration_ns": ends_ns - first["time_ns"],
+            "process": np.full(len(first), process.process),
+            "thread": threads,
+            "domain": process.text(first["domain"], first["domain"] == 0),
+            "category": _categories(process, first),
+            "kind": pa.array(["push_pop", "mark", "start_end"]).take(pa.array(kinds)),
             "color_argb": pa.array(first["color_argb"].astype(np.int64), mask=first["has_color"] == 0),
-            "source": pa.repeat("nvtx", len(rows)),
+            "payload": _payloads(first),
+            "source": pa.repeat("nvtx", len(first)),
         }
     )
-    unclosed = int(np.count_nonzero(events["kind"] == PUSH)) - len(begins)
-    return table, unclosed, int(np.count_nonzero(events["kind"] == POP_UNMATCHED))
+
+
+def _categories(process: ProcessChunks, events: npt.NDArray[np.void]) -> pa.Array:
+    """The name of each category, or its number where the program gave no name."""
+    if not events["category"].any():
+        return pa.nulls(len(events), pa.string())
+    named = process.table("numbers")
+    names = {
+        (domain, number): process.names[name]
+        for what, domain, number, name in zip(
+            *(named[c].tolist() for c in ("what", "domain", "number", "name")), strict=True
+        )
+        if process.names[what] == "category"
+    }
+    pairs = zip(events["domain"].tolist(), events["category"].tolist(), strict=True)
+    return pa.array([names.get(pair, str(pair[1])) if pair[1] else None for pair in pairs], pa.string())
+
+
+def _payloads(events: npt.NDArray[np.void]) -> pa.Array:
+    if not events["payload_type"].any():
+        return pa.nulls(len(events), pa.string())
+    texts = np.full(len(events), None, object)
+    for number, dtype in _PAYLOADS.items():
+        chosen = events["payload_type"] == number
+        bits = np.ascontiguousarray(events["payload"][chosen])
+        # A narrow payload lies in the first bytes of the union.
+        texts[chosen] = [str(value) for value in bits.view(dtype)[:: 8 // np.dtype(dtype).itemsize].tolist()]
+    return pa.array(texts, pa.string())
+
+
+def _match_start_end(
+    process: ProcessChunks, counts: RangeCounts
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], Integers]:
+    """Starts that have an end, the times of those ends, and the threads of the starts; an end may be on another."""
+    of_starts = {thread: events[events["kind"] == START] for thread, events in process.threads.items()}
+    starts = np.concatenate([np.zeros(0, EVENT), *of_starts.values()])
+    threads = np.repeat(np.array(list(of_starts), np.int64), [len(events) for events in of_starts.values()])
+    ends = np.concatenate([np.zeros(0, EVENT), *(events[events["kind"] == END] for events in process.threads.values())])
+    _, of_start, of_end = np.intersect1d(starts["range"], ends["range"], return_indices=True)
+    counts.unclosed += len(starts) - len(of_start)
+    counts.unopened += len(ends) - len(of_end)
+    order = np.argsort(starts["time_ns"][of_start], kind="stable")
+    chosen = of_start[order]
+    return starts[chosen], ends["time_ns"][of_end[order]], threads[chosen]
 
 
 def match_push_pop(events: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

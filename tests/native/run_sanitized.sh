@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# Builds the native library and its tests with sanitizers, and runs them. Needs CMake on PATH or in .venv.
+# Builds the native library and its tests with sanitizers, and runs them: AddressSanitizer with
+# UndefinedBehaviorSanitizer, then ThreadSanitizer. Needs CMake on PATH or in .venv.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake=$(command -v cmake || echo .venv/bin/cmake)
-python=${PYTHON:-.venv/bin/python}  # has the NVTX headers, by the dev extra
-"$cmake" -S native -B build/sanitized -DPython3_EXECUTABLE="$(realpath -s "$python")" \
-  -DCMAKE_BUILD_TYPE=Debug -DCURVESCOPE_TESTS=ON -DCURVESCOPE_SANITIZE=address,undefined >/dev/null
-"$cmake" --build build/sanitized --parallel 2 >/dev/null
+python=${PYTHON:-.venv/bin/python}  # has the headers of NVTX and CUPTI, by the dev extra
 # Not leaks: the collector's state outlives the process on purpose, and a forked child drops its parent's unfreed.
-ASAN_OPTIONS=detect_leaks=0 build/sanitized/curvescope_native_test
+export ASAN_OPTIONS=detect_leaks=0
+# A process with threads may fork here: the child runs on with the one thread it has, as the collector must.
+export TSAN_OPTIONS="die_after_fork=0 halt_on_error=1"
+for sanitizers in address,undefined thread; do
+  folder=build/sanitized-${sanitizers%%,*}
+  "$cmake" -S native -B "$folder" -DPython3_EXECUTABLE="$(realpath -s "$python")" \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCURVESCOPE_TESTS=ON -DCURVESCOPE_SANITIZE="$sanitizers" >/dev/null
+  "$cmake" --build "$folder" --parallel 2 >/dev/null
+  "$folder/curvescope_native_test"
+done

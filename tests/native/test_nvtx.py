@@ -15,8 +15,9 @@ import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.native import library_path
-from curvescope.profiling.recorders.nvtx import FOLDER_VARIABLE, match_push_pop, merge_chunks
-from curvescope.profiling.recorders.nvtx_chunks import EVENT, MARK, POP, PUSH, read_chunks
+from curvescope.profiling.recorders.chunks import EVENT, MARK, POP, PUSH, read_chunks
+from curvescope.profiling.recorders.inject import FOLDER_VARIABLE, merge_chunks
+from curvescope.profiling.recorders.nvtx import match_push_pop
 from curvescope.profiling.store import RecordingWriter, open_recording
 
 
@@ -213,6 +214,36 @@ def test_a_file_cut_anywhere_gives_the_chunks_before_the_cut(tmp_path):
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         assert read_chunks(path).torn_bytes > 0
+
+
+def test_start_end_ranges_cross_threads_and_carry_category_payload_and_color(tmp_path):
+    _, recording = record(
+        tmp_path,
+        """
+        import threading, nvtx
+        first = nvtx.start_range("first", color=0xFF0000, domain="d", category="io", payload=7)
+        second = nvtx.start_range("second")
+        ending = threading.Thread(target=nvtx.end_range, args=(first,))
+        ending.start()
+        ending.join()
+        nvtx.end_range(second)
+        nvtx.start_range("never ended")
+        with nvtx.annotate("pushed", category="io", domain="d", payload=2.5): pass
+        nvtx.mark("marked", category=12, payload=-3)
+        print(threading.get_native_id(), file=open(__file__ + ".thread", "w"))
+        """,
+    )
+    rows = {row["name"]: row for row in recording.arrow("ranges").to_pylist()}
+    main_thread = int((tmp_path / "program.py.thread").read_text())
+    first = rows["first"]
+    assert {row["thread"] for row in rows.values()} == {main_thread}
+    assert (first["kind"], first["domain"], first["category"], first["payload"]) == ("start_end", "d", "io", "7")
+    assert first["start_ns"] < rows["second"]["start_ns"] < first["start_ns"] + first["duration_ns"]
+    assert (rows["second"]["category"], rows["second"]["payload"]) == (None, None)
+    assert (rows["pushed"]["category"], rows["pushed"]["payload"]) == ("io", "2.5")
+    assert (rows["marked"]["category"], rows["marked"]["payload"]) == ("12", "-3")
+    assert set(rows) == {"first", "second", "pushed", "marked"}
+    assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
 
 
 def test_matching_keeps_one_stack_per_domain_and_leaves_out_what_is_open():

@@ -7,3 +7,13 @@
 
 // Nanoseconds of CLOCK_MONOTONIC, the host clock that every recorded time is aligned to.
 CURVESCOPE_API std::int64_t curvescope_clock_ns() noexcept;
+
+// Records this process into chunk files in the folder, until it is stopped. 0 where it is being recorded already, or
+// no memory is left.
+CURVESCOPE_API int curvescope_record_start(const char* folder) noexcept;
+
+// Ends the recording; when this returns, everything is in the folder.
+CURVESCOPE_API void curvescope_record_stop() noexcept;
+
+// For the CUDA driver, which calls it in the library that CUDA_INJECTION64_PATH names.
+CURVESCOPE_API int InitializeInjection() noexcept;

@@ -1,0 +1,52 @@
+#include "chunk_writer.h"
+
+namespace curvescope {
+
+bool ChunkWriter::write_strings() noexcept try {
+  std::string texts;
+  const std::uint32_t next = names_->append_since(strings_written_, &texts);
+  if (!texts.empty() && !file_.append(ChunkKind::kStrings, 0, texts.data(), texts.size())) return false;
+  strings_written_ = next;
+  return true;
+} catch (...) {
+  return false;
+}
+
+bool ChunkWriter::write_events(std::int64_t thread, const Event* events, std::size_t count) noexcept {
+  return write_strings() && file_.append(ChunkKind::kEvents, thread, events, count * sizeof(Event));
+}
+
+bool ChunkWriter::write_lost(const LostCounts& lost) noexcept {
+  return file_.append(ChunkKind::kLost, 0, &lost, sizeof(lost));
+}
+
+void ChunkWriter::write_table(Columns* table) noexcept {
+  if (table->rows() == 0) return;
+  bool written = false;
+  try {
+    table->encode(names_, &payload_);
+    written = write_strings() && file_.append(ChunkKind::kTable, 0, payload_.data(), payload_.size());
+  } catch (...) {
+    written = false;
+  }
+  if (!written) lose(table->table(), table->rows());
+  table->clear();
+}
+
+void ChunkWriter::lose(const char* what, std::uint64_t count) noexcept try { lost_[what] += count; } catch (...) {
+  // No memory even to count in.
+}
+
+void ChunkWriter::write_losses() noexcept try {
+  if (lost_.empty()) return;
+  Columns table("lost", {{"what", true}, {"count"}});
+  for (const auto& [what, count] : lost_) {
+    if (!table.full()) table.append(std::array<std::uint64_t, 2>{names_->intern(what), count});
+  }
+  table.encode(names_, &payload_);
+  if (write_strings() && file_.append(ChunkKind::kTable, 0, payload_.data(), payload_.size())) lost_.clear();
+} catch (...) {
+  // They stay counted for the next time.
+}
+
+}  // namespace curvescope

@@ -1,0 +1,40 @@
+// Writes the chunks of one recording of this process: each after the strings it names, and what was lost counted.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "chunk_file.h"
+#include "columns.h"
+#include "names.h"
+
+namespace curvescope {
+
+class ChunkWriter {
+ public:
+  ChunkWriter(const std::string& folder, Names* names) : file_(folder), names_(names) {}
+
+  // All return false where the disk did not take it, or no memory was left.
+  bool write_events(std::int64_t thread, const Event* events, std::size_t count) noexcept;
+  bool write_lost(const LostCounts& lost) noexcept;
+
+  // Writes the rows and clears them; rows that could not be written are counted as lost by the table's name.
+  void write_table(Columns* table) noexcept;
+
+  // Counts lost things by name; written with the next call of write_losses.
+  void lose(const char* what, std::uint64_t count) noexcept;
+  void write_losses() noexcept;
+
+  Names* names() noexcept { return names_; }
+
+ private:
+  bool write_strings() noexcept;
+
+  ChunkFile file_;
+  Names* names_;
+  std::uint32_t strings_written_ = 0;
+  std::string payload_;
+  std::map<std::string, std::uint64_t> lost_;
+};
+
+}  // namespace curvescope

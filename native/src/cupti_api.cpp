@@ -1,0 +1,153 @@
+#include "cupti_api.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace curvescope {
+
+namespace {
+
+constexpr char kLibrary[] = "libcupti.so";
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::vector<std::string> loaded_objects() {
+  std::vector<std::string> paths;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* out) noexcept {
+        try {
+          if (info->dlpi_name != nullptr && *info->dlpi_name != 0)
+            static_cast<std::vector<std::string>*>(out)->emplace_back(info->dlpi_name);
+        } catch (...) {
+          return 1;
+        }
+        return 0;
+      },
+      &paths);
+  return paths;
+}
+
+// The libraries of a folder that the driver can serve, newest first. libcupti.so.12 is of CUDA 12.
+void add_of_folder(const std::string& folder, int driver_major, std::vector<std::string>* out) {
+  DIR* entries = opendir(folder.c_str());
+  if (entries == nullptr) return;
+  std::vector<std::pair<std::vector<int>, std::string>> found;
+  while (const dirent* entry = readdir(entries)) {
+    const std::string name = entry->d_name;
+    if (name.rfind(kLibrary, 0) != 0) continue;
+    std::vector<int> version;
+    for (std::size_t at = name.find('.', sizeof(kLibrary) - 1); at != std::string::npos; at = name.find('.', at + 1))
+      version.push_back(std::atoi(name.c_str() + at + 1));
+    // A name by year, libcupti.so.2024.3.2, has a link by toolkit beside it.
+    const int major = version.empty() ? 0 : version[0];
+    if (major < 1000 && (driver_major == 0 || major <= driver_major)) found.emplace_back(version, folder + "/" + name);
+  }
+  closedir(entries);
+  std::sort(found.rbegin(), found.rend());
+  for (auto& [version, path] : found) out->push_back(std::move(path));
+}
+
+std::vector<std::string> candidates(int driver_major) {
+  std::vector<std::string> found;
+  const std::vector<std::string> loaded = loaded_objects();
+  for (const std::string& path : loaded) {
+    if (name_of(path).rfind(kLibrary, 0) == 0) found.push_back(path);
+  }
+  std::vector<std::string> sites;
+  for (const std::string& path : loaded) {
+    for (const char* packages : {"/site-packages/", "/dist-packages/"}) {
+      const std::size_t at = path.find(packages);
+      if (at == std::string::npos) continue;
+      const std::string site = path.substr(0, at + std::strlen(packages));
+      if (std::find(sites.begin(), sites.end(), site) == sites.end()) sites.push_back(site);
+    }
+  }
+  for (const std::string& site : sites) {
+    add_of_folder(site + "nvidia/cu13/lib", driver_major, &found);
+    add_of_folder(site + "nvidia/cuda_cupti/lib", driver_major, &found);
+  }
+  std::vector<std::string> toolkits;
+  for (const std::string& path : loaded) {
+    if (name_of(path).rfind("libcudart.so", 0) == 0) toolkits.push_back(folder_of(folder_of(path)));
+  }
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    if (const char* root = std::getenv(variable); root != nullptr && *root != 0) toolkits.emplace_back(root);
+  }
+  toolkits.emplace_back("/usr/local/cuda");
+  for (const std::string& root : toolkits) {
+    for (const char* folder : {"/extras/CUPTI/lib64", "/lib64", "/lib"}) {
+      add_of_folder(root + folder, driver_major, &found);
+    }
+  }
+  for (int major = driver_major == 0 ? 13 : driver_major; major >= 12; --major)
+    found.push_back(std::string(kLibrary) + "." + std::to_string(major));
+  found.emplace_back(kLibrary);
+  return found;
+}
+
+// Empty where all is there, else what is missing.
+std::string fill(void* library, CuptiApi* api) {
+#define CURVESCOPE_CUPTI_FILL(name) api->name = reinterpret_cast<decltype(api->name)>(dlsym(library, "cupti" #name));
+#define CURVESCOPE_CUPTI_CHECK(name) \
+  if (api->name == nullptr) return "cupti" #name;
+  CURVESCOPE_CUPTI_REQUIRED(CURVESCOPE_CUPTI_FILL)
+  CURVESCOPE_CUPTI_OPTIONAL(CURVESCOPE_CUPTI_FILL)
+  CURVESCOPE_CUPTI_REQUIRED(CURVESCOPE_CUPTI_CHECK)
+#undef CURVESCOPE_CUPTI_FILL
+#undef CURVESCOPE_CUPTI_CHECK
+  return "";
+}
+
+}  // namespace
+
+CuptiFound find_cupti() noexcept try {
+  CuptiFound found;
+  const char* choice = std::getenv("CURVESCOPE_CUPTI");
+  if (choice != nullptr && std::strcmp(choice, "off") == 0) {
+    found.why_not = "CURVESCOPE_CUPTI=off: GPU work was not recorded.";
+    return found;
+  }
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) {
+    found.why_not = "No CUDA driver (libcuda.so.1) on this machine: there is no GPU work to record.";
+    return found;
+  }
+  if (auto* version = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion")); version != nullptr)
+    version(&found.driver_version);
+  const bool chosen = choice != nullptr && *choice != 0;
+  const std::vector<std::string> paths =
+      chosen ? std::vector<std::string>{choice} : candidates(found.driver_version / 1000);
+  std::string last_error;
+  for (const std::string& path : paths) {
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* error = dlerror();
+      last_error = error != nullptr ? error : path;
+      continue;
+    }
+    const std::string missing = fill(library, &found.api);
+    found.path = path;
+    found.usable = missing.empty();
+    if (!found.usable) found.why_not = path + " has no " + missing + ": it is no libcupti of CUDA 11 or newer.";
+    return found;
+  }
+  found.why_not =
+      "libcupti was not found (" + last_error + "): install nvidia-cuda-cupti, or give its path in CURVESCOPE_CUPTI.";
+  return found;
+} catch (...) {
+  return {};
+}
+
+}  // namespace curvescope

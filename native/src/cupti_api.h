@@ -1,0 +1,50 @@
+// The one door to libcupti: found when it is needed, and reached through this table of its functions.
+#pragma once
+
+#include <cupti_activity.h>
+#include <cupti_callbacks.h>
+#include <cupti_result.h>
+#include <cupti_version.h>
+
+#include <string>
+
+namespace curvescope {
+
+#define CURVESCOPE_CUPTI_REQUIRED(X) \
+  X(GetVersion)                      \
+  X(GetResultString)                 \
+  X(Subscribe)                       \
+  X(Unsubscribe)                     \
+  X(GetTimestamp)                    \
+  X(GetCallbackName)                 \
+  X(ActivityRegisterCallbacks)       \
+  X(ActivityEnable) X(ActivityDisable) X(ActivityFlushAll) X(ActivityGetNextRecord) X(ActivityGetNumDroppedRecords)
+
+// Null where the version of libcupti does not have it.
+#define CURVESCOPE_CUPTI_OPTIONAL(X)   \
+  X(SetThreadIdType)                   \
+  X(ActivityRegisterTimestampCallback) \
+  X(ActivityEnableRuntimeApi)          \
+  X(ActivityEnableDriverApi)
+
+struct CuptiApi {
+#define CURVESCOPE_CUPTI_MEMBER(name) decltype(&cupti##name) name;
+  CURVESCOPE_CUPTI_REQUIRED(CURVESCOPE_CUPTI_MEMBER)
+  CURVESCOPE_CUPTI_OPTIONAL(CURVESCOPE_CUPTI_MEMBER)
+#undef CURVESCOPE_CUPTI_MEMBER
+};
+
+struct CuptiFound {
+  bool usable = false;
+  CuptiApi api{};
+  std::string path;
+  std::string why_not;     // a sentence for the user, where it is not usable
+  int driver_version = 0;  // as cuDriverGetVersion says it: 12040 is CUDA 12.4
+};
+
+// Looks in this order: the environment's CURVESCOPE_CUPTI (a path decides, `off` wants none), the library that this
+// process has loaded, the wheels beside the process's Python packages, the toolkit beside its CUDA runtime or in
+// CUDA_HOME, CUDA_PATH or /usr/local/cuda, and what the system's loader finds. Never one newer than the driver.
+CuptiFound find_cupti() noexcept;
+
+}  // namespace curvescope

@@ -1,0 +1,62 @@
+// Turns CUPTI's activity records into rows of the tables that go to disk.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "chunk_writer.h"
+#include "columns.h"
+#include "cupti_api.h"
+
+namespace curvescope {
+
+class RecordReader {
+ public:
+  RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Names* names);
+
+  // Reads every record of a buffer; full tables are written on the way. What cannot be read is counted as lost.
+  void read(std::uint8_t* buffer, std::size_t bytes, ChunkWriter* writer) noexcept;
+
+  // Writes the rows that are left.
+  void write(ChunkWriter* writer) noexcept;
+
+  // One reading of libcupti's clock between two of the host's.
+  void add_clock_sample(std::int64_t before_ns, std::uint64_t cupti_ns, std::int64_t after_ns,
+                        ChunkWriter* writer) noexcept;
+
+  // A call by name and whether it is one that starts, moves, allocates or waits for GPU work.
+  struct Call {
+    std::uint32_t name;
+    bool wanted;
+  };
+  static bool is_wanted(const char* call) noexcept;
+
+ private:
+  // Records of one kernel share its name's address, but a module unloaded leaves the address to another name: so the
+  // text is held against the one remembered.
+  struct KnownName {
+    const char* address = nullptr;
+    std::string text;
+    std::uint32_t id = 0;
+  };
+
+  std::uint32_t kernel_name(const char* mangled);
+  std::uint32_t call_name(CUpti_CallbackDomain domain, std::uint32_t id, bool* wanted);
+  void add(const CUpti_Activity* record, ChunkWriter* writer);
+  void add_kernel(const CUpti_Activity* record, ChunkWriter* writer);
+  void add_transfer(const CUpti_Activity* record, ChunkWriter* writer);
+  void add_call(const CUpti_Activity* record, ChunkWriter* writer);
+  void add_fact(const CUpti_Activity* record, ChunkWriter* writer);
+
+  const CuptiApi& api_;
+  const bool transfers_have_graphs_;
+  Names* names_;
+  std::array<KnownName, 1024> known_names_;
+  std::array<std::vector<Call>, 2> calls_;  // runtime and driver, by callback id
+  Columns kernels_, copies_, sets_, allocations_, calls_table_, waits_, overheads_, devices_, contexts_, environment_,
+      clock_;
+};
+
+}  // namespace curvescope

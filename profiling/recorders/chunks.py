@@ -1,0 +1,198 @@
+"""Reads the chunk files that the collector leaves, one per process: native/src/chunk_format.h is their description."""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+MAGIC = 0x4B435643
+VERSION = 2
+STRINGS, EVENTS, LOST, TABLE = 1, 2, 3, 4
+PUSH, POP, MARK, POP_UNMATCHED, START, END = 1, 2, 3, 4, 5, 6
+
+HEADER = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("version", "<u2"),
+        ("kind", "<u2"),
+        ("payload_bytes", "<u8"),
+        ("process", "<i8"),
+        ("thread", "<i8"),
+        ("payload_crc", "<u4"),
+        ("header_crc", "<u4"),
+    ]
+)
+EVENT = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("payload", "<u8"),
+        ("range", "<u8"),
+        ("kind", "<u2"),
+        ("payload_type", "u1"),
+        ("has_color", "u1"),
+        ("name", "<u4"),
+        ("domain", "<u4"),
+        ("category", "<u4"),
+        ("color_argb", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+_TABLE_HEADER = np.dtype([("name", "<u4"), ("rows", "<u4"), ("columns", "<u4"), ("reserved", "<u4")])
+_COLUMN_HEADER = np.dtype([("name", "<u4"), ("is_text", "<u2"), ("width", "<u2"), ("base", "<u8")])
+_LOST_COUNTS = 3
+_Array = npt.NDArray[np.void]
+Integers = npt.NDArray[np.int64]
+
+
+class Piece(NamedTuple):
+    """A column in one chunk, as narrow as it was stored: values are base + stored, or all base where none is stored."""
+
+    rows: int
+    base: np.int64
+    stored: npt.NDArray[np.unsignedinteger] | None
+
+    def widen(self, out: Integers) -> None:
+        """Write the values to `out`."""
+        if self.stored is None:
+            out[:] = self.base
+        else:
+            np.add(self.stored, self.base, out=out, casting="unsafe")  # modulo 2**64, as the base was taken off
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """Some chunks of one table, by column; columns widen when they are asked for."""
+
+    chunks: Sequence[dict[str, Piece]]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(next(iter(chunk.values())).rows for chunk in self.chunks)
+
+    def __getitem__(self, column: str) -> Integers:
+        """The values of a column; those of a text column are ids of texts."""
+        values = np.empty(self.rows, np.int64)
+        at = 0
+        for chunk in self.chunks:
+            piece = chunk[column]
+            piece.widen(values[at : at + piece.rows])
+            at += piece.rows
+        return values
+
+
+@dataclass
+class ProcessChunks:
+    """What one process left.
+
+    Attributes:
+        process: its id.
+        names: texts by id.
+        threads: NVTX events of each thread, in order; dtype `EVENT`.
+        tables: chunks of each table, by name.
+        lost: events without room, names without room, events that the disk did not take.
+        torn_bytes: bytes after the last whole chunk, as a kill inside a write leaves them.
+    """
+
+    process: int = 0
+    names: list[str] = field(default_factory=list)
+    threads: dict[int, _Array] = field(default_factory=dict)
+    tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)
+    lost: tuple[int, int, int] = (0, 0, 0)
+    torn_bytes: int = 0
+
+    def table(self, name: str) -> TablePart:
+        """A whole table; one without rows where nothing was recorded."""
+        return TablePart(self.tables.get(name, []))
+
+    def parts(self, name: str, most_rows: int) -> Iterator[TablePart]:
+        """A table in parts of at most that many rows, or of one chunk."""
+        part: list[dict[str, Piece]] = []
+        rows = 0
+        for chunk in self.tables.get(name, []):
+            more = next(iter(chunk.values())).rows
+            if part and rows + more > most_rows:
+                yield TablePart(part)
+                part, rows = [], 0
+            part.append(chunk)
+            rows += more
+        if part:
+            yield TablePart(part)
+
+    @cached_property
+    def texts(self) -> pa.Array:
+        """The texts by id, for Arrow."""
+        return pa.array(self.names, pa.string())
+
+    def text(self, ids: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+        """The texts of ids; null where `missing`."""
+        return self.texts.take(pa.array(ids.astype(np.int64), mask=missing))
+
+
+def read_chunks(path: Path) -> ProcessChunks:
+    """Every whole chunk of one file, up to the first that is not."""
+    found = ProcessChunks()
+    size = path.stat().st_size
+    if not size:
+        return found
+    events: dict[int, list[_Array]] = {}
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = 0
+        while at + HEADER.itemsize <= size:
+            header = np.frombuffer(data[at : at + HEADER.itemsize], HEADER)[0]
+            if (
+                header["magic"] != MAGIC
+                or header["version"] != VERSION
+                or zlib.crc32(header.tobytes()[:-4]) != header["header_crc"]
+            ):
+                break
+            begin = at + HEADER.itemsize
+            payload = data[begin : begin + int(header["payload_bytes"])]
+            if len(payload) != header["payload_bytes"] or zlib.crc32(payload) != header["payload_crc"]:
+                break
+            found.process = int(header["process"])
+            if header["kind"] == STRINGS:
+                found.names += _texts(payload)
+            elif header["kind"] == EVENTS:
+                events.setdefault(int(header["thread"]), []).append(np.frombuffer(payload, EVENT))
+            elif header["kind"] == LOST:
+                without_room, without_name, unwritten = np.frombuffer(payload, "<u8", _LOST_COUNTS).tolist()
+                found.lost = (without_room, without_name, unwritten)
+            elif header["kind"] == TABLE:
+                _read_table(payload, found)
+            at = begin + len(payload)
+    found.torn_bytes = size - at
+    found.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
+    return found
+
+
+def _read_table(payload: bytes, found: ProcessChunks) -> None:
+    """Add a table's chunk; the strings that name it and its columns stand before it in the file."""
+    header = np.frombuffer(payload, _TABLE_HEADER, 1)[0]
+    rows, count = int(header["rows"]), int(header["columns"])
+    chunk: dict[str, Piece] = {}
+    at = _TABLE_HEADER.itemsize + count * _COLUMN_HEADER.itemsize
+    for column in np.frombuffer(payload, _COLUMN_HEADER, count, _TABLE_HEADER.itemsize):
+        width = int(column["width"])
+        stored = np.frombuffer(payload, f"<u{width}", rows, at) if width else None
+        chunk[found.names[column["name"]]] = Piece(rows, column["base"].astype(np.int64), stored)
+        at += (rows * width + 7) // 8 * 8
+    found.tables.setdefault(found.names[header["name"]], []).append(chunk)
+
+
+def _texts(payload: bytes) -> list[str]:
+    texts, at = [], 0
+    while at < len(payload):
+        end = at + 4 + int.from_bytes(payload[at : at + 4], "little")
+        texts.append(payload[at + 4 : end].decode("utf-8", "replace"))
+        at = end
+    return texts

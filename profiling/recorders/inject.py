@@ -1,0 +1,177 @@
+"""Records a command and all its processes, or a part of this one, through the collector in `native/`.
+
+NVTX and the CUDA driver load the collector into each process by the environment; each process leaves one chunk file,
+and the files become one recording.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import CurvescopeError
+from ..host import describe_host, describe_versions
+from ..native import library_path, record_start, record_stop
+from ..store import Recording, RecordingWriter, new_recording_path, open_recording
+from .chunks import ProcessChunks, read_chunks
+from .cupti import ProcessTables
+from .nvtx import LayerRanges, RangeCounts, to_ranges
+
+FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
+CUDA_VARIABLE = "CUDA_INJECTION64_PATH"
+_PROBE = "curvescope.probe"  # a domain: where its name arrives, NVTX is attached
+_LOST_SENTENCES = {
+    "nvtx_dropped": "Ranges and marks came faster than they could be written; each was dropped whole.",
+    "nvtx_unnamed": "Events whose name had no room (a million names or 64 MiB).",
+    "nvtx_unwritten": "Events that the disk did not take, or that no memory was left for.",
+    "nvtx_unclosed": "Ranges whose end was not recorded: the process was killed, or left them open.",
+    "nvtx_unopened": "Ends of ranges whose begin was not recorded, as of those open when the process was forked.",
+    "torn_bytes": "Bytes of chunks cut off in the middle, as a kill inside a write leaves them.",
+    "cupti_dropped": "GPU records that CUPTI dropped: they came faster than they could be written.",
+    "cupti_untimed": "Kernels, copies and sets without times: not finished when the process ended, or not timed.",
+    "cupti_unjoined": "Kernels, copies and sets whose launch was not recorded.",
+}
+
+
+def record_command(command: Sequence[str], path: Path) -> int:
+    """Run the command with the collector in it and record it; what is whole is kept on Ctrl-C.
+
+    Args:
+        command: program and arguments.
+        path: folder of the recording to create.
+
+    Returns:
+        The command's exit code; 128 + the signal where one ended it, as shells report it.
+
+    Raises:
+        CurvescopeError: the program cannot be run, or the recording not be made.
+    """
+    if shutil.which(command[0]) is None:
+        raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
+    library = str(library_path())
+    meta = {**_meta(), "argv": list(command)}
+    with RecordingWriter(path, meta) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
+        try:
+            process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own command
+        except OSError as error:
+            raise CurvescopeError(f"{command[0]} cannot be run ({error.strerror}).") from error
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            # The terminal interrupts the command too; it is given time to end by itself.
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            merge_chunks(Path(folder), writer)
+            raise
+        merge_chunks(Path(folder), writer)
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def record(path: str | os.PathLike[str] | None = None) -> Iterator[Recording]:
+    """Record this process while the block runs: NVTX ranges of all its threads, and all GPU work.
+
+    The recording can be read when the block has ended; `recording.meta["collectors"]` says what was recorded and what
+    could not be. Without a GPU it holds the ranges. A library that used NVTX before the first recording of this process
+    has turned its ranges off for good: then run the program under `curvescope record` instead.
+
+    Args:
+        path: folder of the recording to create; dated, in `runs/`, by default.
+
+    Raises:
+        CurvescopeError: this process is being recorded already, or the recording cannot be made.
+    """
+    import nvtx
+
+    folder = Path(path) if path is not None else new_recording_path("record")
+    with RecordingWriter(folder, _meta()) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as chunks:
+        recording = Recording(folder, {})
+        before = os.environ.get(NVTX_VARIABLE)
+        os.environ[NVTX_VARIABLE] = str(library_path())
+        try:
+            if not record_start(Path(chunks)):
+                raise CurvescopeError(
+                    "This process is being recorded already: end that recording first, or leave out "
+                    "`curvescope record`."
+                )
+            nvtx.get_domain(_PROBE)
+            try:
+                yield recording
+            finally:
+                record_stop()
+                merge_chunks(Path(chunks), writer, probed_process=os.getpid())
+        finally:
+            if before is None:
+                del os.environ[NVTX_VARIABLE]
+            else:
+                os.environ[NVTX_VARIABLE] = before
+    recording.meta.update(open_recording(folder).meta)
+
+
+def _meta() -> dict[str, Any]:
+    return {"recorder": "cupti", "host": describe_host(), "versions": describe_versions(), "protocol": None}
+
+
+def merge_chunks(folder: Path, writer: RecordingWriter, probed_process: int | None = None) -> None:
+    """Write the rows of every process that left chunks in `folder`, and count what was lost.
+
+    Args:
+        folder: where the chunk files are.
+        writer: of the recording.
+        probed_process: the process, if any, that named a domain to find out whether its NVTX reaches the collector.
+    """
+    collectors: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.chunks")):
+        process = read_chunks(path)
+        layers: dict[int, LayerRanges] = {}
+        ranges = RangeCounts()
+        for table in to_ranges(process, ranges, layers):
+            writer.write("ranges", table)
+        rows = ProcessTables(process, layers)
+        for name, table in rows.tables():
+            writer.write(name, table)
+        collector = {**rows.facts(), **_thread_names(process)}
+        if process.process == probed_process and _PROBE not in process.names:
+            collector["nvtx_status"] = (
+                "NVTX was used before the first recording of this process, and takes no tool after that: its ranges "
+                "were not recorded. Record earlier, or run the program under `curvescope record`."
+            )
+        collectors.append(collector)
+        devices += [device for device in rows.devices() if device not in devices]
+        lost = dict(zip(("nvtx_dropped", "nvtx_unnamed", "nvtx_unwritten"), process.lost, strict=True))
+        lost |= {"nvtx_unclosed": ranges.unclosed, "nvtx_unopened": ranges.unopened, "torn_bytes": process.torn_bytes}
+        lost |= rows.lost
+        for name, count in lost.items():
+            writer.count_lost(name, count, _LOST_SENTENCES[name])
+        for name, count in _lost_records(process):
+            sentence = _LOST_SENTENCES.get(name, "Records that the disk did not take, or that could not be read.")
+            writer.count_lost(name, count, sentence)
+    writer.update(collectors=collectors, **({"device": devices[0], "devices": devices} if devices else {}))
+
+
+def _lost_records(process: ProcessChunks) -> Iterator[tuple[str, int]]:
+    table = process.table("lost")
+    if table.rows:
+        for what, count in zip(table["what"].tolist(), table["count"].tolist(), strict=True):
+            yield process.names[what], count
+
+
+def _thread_names(process: ProcessChunks) -> dict[str, Any]:
+    table = process.table("numbers")
+    if not table.rows:
+        return {}
+    rows = zip(table["what"].tolist(), table["number"].tolist(), table["name"].tolist(), strict=True)
+    threads = {str(number): process.names[name] for what, number, name in rows if process.names[what] == "thread"}
+    return {"threads": threads} if threads else {}

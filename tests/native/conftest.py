@@ -1,0 +1,56 @@
+"""Builds the test doubles of libcupti and of the CUDA driver once per session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.store import open_recording
+
+HERE = Path(__file__).parent
+_HEADERS = ("cuda_cupti", "cuda_runtime", "cuda_nvcc")
+
+
+@pytest.fixture(scope="session")
+def doubles(tmp_path_factory):
+    """The folder of libcuda.so.1 and libcupti.so.12, both test doubles."""
+    compiler = os.environ.get("CXX", "c++")
+    site = Path(sysconfig.get_paths()["purelib"], "nvidia")
+    if shutil.which(compiler) is None:
+        pytest.skip("no C++ compiler to build the test doubles of libcupti and the driver with")
+    folder = tmp_path_factory.mktemp("doubles")
+    options = [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread"]
+    options += [f"-isystem{site / name / 'include'}" for name in _HEADERS]
+    for source, library in (("fake_cupti.cpp", "libcupti.so.12"), ("fake_cuda.cpp", "libcuda.so.1")):
+        subprocess.run([*options, str(HERE / source), "-o", str(folder / library), "-ldl"], check=True)
+    return folder
+
+
+@pytest.fixture
+def record_fake(tmp_path, monkeypatch, doubles):
+    """Records a program that has a fake GPU: its exit code and the recording. Keywords are its environment."""
+
+    def record(program, *, cupti=None, **environment):
+        source = tmp_path / "program.py"
+        source.write_text("from fake_gpu import FakeGpu, launch\n" + textwrap.dedent(program))
+        path = tmp_path / f"recording{len(list(tmp_path.iterdir()))}"
+        for name, value in {
+            "LD_LIBRARY_PATH": str(doubles),
+            "FAKE_CUPTI": str(doubles / "libcupti.so.12"),
+            "CURVESCOPE_CUPTI": str(doubles / "libcupti.so.12") if cupti is None else cupti,
+            "PYTHONPATH": str(HERE),
+            **environment,
+        }.items():
+            monkeypatch.setenv(name, value)
+        code = main(["record", "-o", str(path), "--", sys.executable, str(source)])
+        return code, open_recording(path)
+
+    return record

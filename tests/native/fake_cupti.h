@@ -1,0 +1,38 @@
+// What tests tell the test double of libcupti.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#define FAKE_API __attribute__((visibility("default")))
+
+extern "C" {
+
+struct FakeKernel {
+  const char* name;
+  std::uint64_t start_ns;
+  std::uint64_t end_ns;
+  std::uint32_t device;
+  std::uint32_t context;
+  std::uint32_t stream;
+  std::uint32_t correlation_id;
+  std::int32_t grid[3];
+  std::int32_t block[3];
+  std::uint32_t registers_per_thread;
+  std::int32_t static_shared_bytes;
+  std::int32_t dynamic_shared_bytes;
+  std::uint32_t graph;
+};
+
+// Size of the records of a kind; 0, as at first: this version has none.
+FAKE_API void fake_set_record_bytes(std::uint32_t kind, std::size_t bytes);
+FAKE_API std::uint64_t fake_cupti_now();
+FAKE_API int fake_is_collecting(int kind);
+FAKE_API void fake_kernel(const FakeKernel* k);
+
+// Kernels from several threads, as fast as they can. cost_ticks, where given, takes each record's cost in cycles of the
+// time stamp counter, per_thread for each thread.
+FAKE_API void fake_emit_many(std::uint32_t threads, std::uint64_t per_thread, std::uint32_t names,
+                             std::uint32_t* cost_ticks);
+
+}  // extern "C"

@@ -1,0 +1,376 @@
+"""The collector under a program whose GPU and libcupti are test doubles: records into tables, and whatever fails.
+
+What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it; no GPU has been near them.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from .fake_gpu import LAYOUTS, TOOLKITS, structs
+
+# Every field that native/src/record_reader.cpp reads.
+READ_FIELDS = {
+    "kernel": "name start end deviceId contextId streamId correlationId gridX gridY gridZ blockX blockY blockZ "
+    "registersPerThread staticSharedMemory dynamicSharedMemory graphId",
+    "memcpy": "copyKind start end bytes deviceId contextId streamId correlationId graphId",
+    "memcpy_peer": "start end bytes deviceId contextId streamId correlationId graphId",
+    "memset": "start end bytes deviceId contextId streamId correlationId graphId",
+    "memory": "memoryOperationType memoryKind timestamp bytes address deviceId streamId correlationId",
+    "api": "cbid start end threadId correlationId returnValue",
+    "synchronization": "type start end contextId streamId correlationId",
+    "device": "id name computeCapabilityMajor computeCapabilityMinor numMultiprocessors globalMemorySize "
+    "globalMemoryBandwidth l2CacheSize coreClockRate maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor "
+    "maxWarpsPerMultiprocessor",
+    "context": "contextId deviceId nullStreamId",
+    "environment": "deviceId timestamp environmentKind data",
+    "overhead": "overheadKind start end",
+}
+NOT_IN_11_0 = {("memcpy", "graphId"), ("memcpy_peer", "graphId"), ("memset", "graphId")}
+
+
+@pytest.mark.parametrize("toolkit", TOOLKITS)
+def test_in_every_toolkit_each_field_lies_where_the_reader_takes_it(toolkit):
+    built_against = structs("12.9")
+    for kind, fields in READ_FIELDS.items():
+        here = LAYOUTS["structs"][structs(toolkit)[kind]]["fields"]
+        there = LAYOUTS["structs"][built_against[kind]]["fields"]
+        for name in fields.split():
+            if toolkit == "11.0" and (kind, name) in NOT_IN_11_0:
+                assert name not in here
+            else:
+                assert here[name] == there[name], (kind, name)
+
+
+ONE_OF_EACH = """
+    import os, sys, threading
+    gpu = FakeGpu({toolkit!r})
+    assert gpu.start() == 0
+    me = threading.get_native_id()
+    t = gpu.now()
+    gpu.device(0, "Test Double H100")
+    gpu.call(gpu.LAUNCH_KERNEL, t, t + 2_000, me, 1)
+    gpu.kernel("_Z4axpyPfS_i", t + 3_000, t + 4_500, 1, device=0, context=1, stream=7, grid=(40, 2, 1),
+               block=(256, 1, 1), registers_per_thread=32, static_shared_bytes=1024, dynamic_shared_bytes=512)
+    gpu.call(gpu.MEMCPY_ASYNC, t + 5_000, t + 6_000, me, 2)
+    gpu.copy(1, 4096, t + 6_000, t + 7_000, 2, stream=7)
+    gpu.copy(0, 8192, t + 6_000, t + 7_000, 3, stream=7, peer=1)
+    gpu.set(100, t + 8_000, t + 8_100, 4, stream=7, graph=9)
+    gpu.allocation(0xffff_8000_0000_0000, 1 << 20, t + 9_000, 5)
+    gpu.allocation(0xffff_8000_0000_0000, 1 << 20, t + 9_500, 6, release=1)
+    gpu.call(gpu.STREAM_SYNCHRONIZE, t + 10_000, t + 20_000, me, 7, returned=719)
+    gpu.wait(3, t + 10_100, t + 19_900, 7, 7)
+    gpu.overhead(2 << 16, t, t + 50)
+    gpu.environment(0, 1, t, 1980, 2619, 4)
+    gpu.environment(0, 2, t, 61)
+    gpu.environment(0, 3, t, 350_500, 700_000)
+    gpu.call(gpu.GET_DEVICE, t, t + 10, me, 99)
+    gpu.call(gpu.GRAPH_LAUNCH, t + 21_000, t + 22_000, me, 8)
+    gpu.kernel("in_graph", t + 23_000, t + 24_000, 8, stream=7, graph=9)
+    gpu.kernel("in_graph", t + 24_000, t + 25_000, 8, stream=7, graph=9)
+"""
+
+
+def rows(recording, table):
+    return sorted(recording.arrow(table).to_pylist(), key=lambda row: row["start_ns"] or 0)
+
+
+@pytest.mark.parametrize("toolkit", ["11.0", "11.4", "11.8", "12.4", "12.9", "13.0", "13.5"])
+def test_records_of_every_generation_become_rows(record_fake, toolkit):
+    code, recording = record_fake(ONE_OF_EACH.format(toolkit=toolkit))
+    assert code == 0
+    axpy, first, second = rows(recording, "kernels")
+    origin = axpy["start_ns"] - 3_000
+    assert axpy == axpy | {
+        "name": "axpy(float*, float*, int)",
+        "duration_ns": 1_500,
+        "device": 0,
+        "stream": 7,
+        "correlation_id": 1,
+        "grid_x": 40,
+        "grid_y": 2,
+        "grid_z": 1,
+        "block_x": 256,
+        "registers_per_thread": 32,
+        "shared_memory_bytes": 1536,
+        "graph_id": None,
+        "source": "cupti",
+    }
+    assert [k["graph_id"] for k in (first, second)] == [9, 9]
+    copy, peer, set_, allocate, free = rows(recording, "memory")
+    graphs = toolkit != "11.0"  # transfers do not tell theirs before 11.1; the column is not in `memory`
+    assert graphs or set_["kind"] == "set"
+    assert (copy["kind"], copy["copy_kind"], copy["bytes"], copy["duration_ns"]) == (
+        "copy",
+        "host_to_device",
+        4096,
+        1000,
+    )
+    assert (peer["copy_kind"], peer["bytes"]) == ("peer", 8192)
+    assert (set_["kind"], set_["bytes"], set_["duration_ns"]) == ("set", 100, 100)
+    assert (allocate["kind"], free["kind"]) == ("allocate", "free")
+    assert allocate["address"] == 0xFFFF_8000_0000_0000 - (1 << 64)
+    assert allocate["duration_ns"] is None
+    launch, copying, synchronize, graph = rows(recording, "launches")
+    assert launch["start_ns"] == origin
+    assert (launch["name"], copying["name"], graph["name"]) == (
+        "cudaLaunchKernel",
+        "cudaMemcpyAsync",
+        "cudaGraphLaunch",
+    )
+    assert (synchronize["waits_for"], synchronize["stream"], synchronize["return_value"]) == ("stream", 7, 719)
+    assert launch["waits_for"] is None
+    speed, temperature, power = sorted(
+        rows(recording, "clocks"), key=lambda r: (r["power_w"] or 0, r["temperature_c"] or 0)
+    )
+    assert (speed["sm_clock_hz"], speed["memory_clock_hz"]) == (1_980_000_000, 2_619_000_000)
+    assert speed["throttle_reasons"] == "sw_power_cap"
+    assert (temperature["temperature_c"], temperature["throttle_reasons"]) == (61.0, None)
+    assert power["power_w"] == 350.5
+    (collector,) = recording.meta["collectors"]
+    assert collector["cupti_status"] == "recording"
+    assert collector["overhead_ns"] == {"cupti_instrumentation": 50}
+    assert recording.meta["device"]["name"] == "Test Double H100"
+    assert recording.meta["device"]["memory_bandwidth_bytes_per_s"] == 3_352_320_000_000
+    # Two transfers and two memory events were emitted without a call.
+    assert {name: entry["count"] for name, entry in recording.meta["lost"].items()} == {"cupti_unjoined": 2}
+
+
+def test_times_are_moved_to_the_monotonic_clock_and_the_error_is_said(record_fake):
+    _, recording = record_fake(
+        """
+        import time
+        gpu = FakeGpu()
+        gpu.start()
+        real, monotonic = gpu.now(), time.monotonic_ns()
+        gpu.kernel("k", real, real + 10, 1)
+        print(monotonic, file=open(__file__ + ".said", "w"))
+        """,
+        FAKE_CUPTI_FAIL="cuptiActivityRegisterTimestampCallback=27",  # so that CUPTI's clock is not the host's
+    )
+    (kernel,) = rows(recording, "kernels")
+    (collector,) = recording.meta["collectors"]
+    said = int((recording.path.parent / "program.py.said").read_text())
+    assert 0 < collector["clock_error_ns"] < 50_000_000
+    assert abs(kernel["start_ns"] - said) <= collector["clock_error_ns"] + 50_000_000
+    assert collector["cupti_refused"] == ["timestamps: CUPTI_ERROR_UNKNOWN (27)"]
+
+
+def test_kernels_get_layer_and_phase_of_the_annotation_open_at_their_launch(record_fake):
+    _, recording = record_fake(
+        """
+        import threading, torch, curvescope
+        from torch import nn
+        gpu = FakeGpu()
+        gpu.start()
+        number = iter(range(1, 1000))
+
+        class Launching(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, name):
+                ctx.label = name
+                launch(gpu, name + "_forward", next(number), threading.get_native_id())
+                return x * 2
+            @staticmethod
+            def backward(ctx, grad):
+                launch(gpu, ctx.label + "_backward", next(number), threading.get_native_id())
+                return grad * 2, None
+
+        class Layer(nn.Module):
+            def __init__(self, name): super().__init__(); self.name = name
+            def forward(self, x): return Launching.apply(x, self.name)
+
+        model = nn.Sequential(Layer("a"), nn.Sequential(Layer("b")))
+        with curvescope.annotate(model):
+            model(torch.ones(2, requires_grad=True)).sum().backward()
+        launch(gpu, "outside", next(number), threading.get_native_id())
+        """
+    )
+    found = {k["name"]: (k["layer"], k["phase"]) for k in rows(recording, "kernels")}
+    assert found == {
+        "a_forward": ("0", "forward"),
+        "b_forward": ("1.0", "forward"),
+        "b_backward": ("1.0", "backward"),
+        "a_backward": ("0", "backward"),
+        "outside": (None, None),
+    }
+
+
+def test_a_launch_by_the_driver_joins_and_one_unseen_is_counted(record_fake):
+    _, recording = record_fake(
+        """
+        import threading
+        gpu = FakeGpu()
+        gpu.start()
+        t = gpu.now()
+        gpu.call(gpu.CU_LAUNCH_KERNEL, t, t + 5, threading.get_native_id(), 5, driver=1)
+        gpu.call(gpu.CU_CTX_GET_CURRENT, t, t + 5, threading.get_native_id(), 6, driver=1)
+        gpu.kernel("k", t + 10, t + 20, 5)
+        gpu.kernel("k", t + 30, t + 40, 77)
+        """
+    )
+    assert [row["name"] for row in rows(recording, "launches")] == ["cuLaunchKernel"]
+    assert recording.meta["lost"]["cupti_unjoined"]["count"] == 1
+
+
+def test_a_kernel_without_times_is_kept_and_counted(record_fake):
+    _, recording = record_fake(
+        """
+        gpu = FakeGpu()
+        gpu.start()
+        gpu.kernel("unfinished", gpu.now(), 0, 1)
+        gpu.kernel("untimed", 0, 0, 2)
+        """
+    )
+    untimed, unfinished = rows(recording, "kernels")
+    assert (untimed["start_ns"], untimed["duration_ns"]) == (None, None)
+    assert unfinished["start_ns"] is not None
+    assert unfinished["duration_ns"] is None
+    assert recording.meta["lost"]["cupti_untimed"]["count"] == 2
+
+
+HUNDRED_KERNELS = """
+    gpu = FakeGpu()
+    assert gpu.start() == 0
+    for i in range(1, 101):
+        gpu.kernel("k", gpu.now(), gpu.now() + 1, i)
+"""
+EVERY_CALL = [
+    "GetVersion", "GetResultString", "Subscribe", "Unsubscribe", "GetTimestamp", "GetCallbackName",
+    "ActivityRegisterCallbacks", "ActivityEnable", "ActivityDisable", "ActivityFlushAll", "ActivityGetNextRecord",
+    "ActivityGetNumDroppedRecords", "SetThreadIdType", "ActivityRegisterTimestampCallback", "ActivityEnableRuntimeApi",
+    "ActivityEnableDriverApi",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", EVERY_CALL)
+def test_whatever_call_fails_the_program_runs_on_and_the_recording_is_whole(record_fake, call):
+    code, recording = record_fake(HUNDRED_KERNELS, FAKE_CUPTI_FAIL=f"cupti{call}=999")
+    assert code == 0
+    assert recording.meta["status"] == "complete"
+    (collector,) = recording.meta["collectors"]
+    stops = {"GetVersion", "Subscribe", "ActivityRegisterCallbacks", "ActivityEnable"}
+    kernels = recording.arrow("kernels").num_rows
+    if call in stops:
+        assert kernels == 0
+        assert collector["cupti_status"] != "recording"
+    elif call == "ActivityGetNextRecord":
+        assert recording.meta["lost"]["cupti_buffers_cut"]["count"] == 1
+    elif call != "ActivityFlushAll":  # without it the records stay with CUPTI
+        assert kernels == 100
+        assert collector["cupti_status"] == "recording"
+
+
+@pytest.mark.parametrize(
+    ("fail", "words"),
+    [
+        ("cuptiSubscribe=39", "Another profiler has CUPTI in this process"),
+        ("cuptiSubscribe=35", "ERR_NVGPUCTRPERM"),
+        ("cuptiActivityEnable=35", "ERR_NVGPUCTRPERM"),
+    ],
+)
+def test_what_stands_against_recording_is_said_with_its_remedy(record_fake, fail, words):
+    code, recording = record_fake(HUNDRED_KERNELS, FAKE_CUPTI_FAIL=fail)
+    assert code == 0
+    assert words in recording.meta["collectors"][0]["cupti_status"]
+
+
+def test_libcupti_is_found_in_the_process_first_then_the_wheel_then_the_toolkit(record_fake, doubles, tmp_path):
+    wheel = tmp_path / "site-packages" / "nvidia" / "cuda_cupti" / "lib"
+    toolkit = tmp_path / "cuda" / "extras" / "CUPTI" / "lib64"
+    for folder in (wheel, toolkit):
+        folder.mkdir(parents=True)
+        shutil.copy(doubles / "libcupti.so.12", folder)
+    shutil.copy(doubles / "libcupti.so.12", wheel / "libcupti.so.13")  # newer than the driver: not to be taken
+    package = tmp_path / "site-packages" / "package.so"
+    shutil.copy(doubles / "libcuda.so.1", package)
+    start = """
+        import ctypes, os
+        gpu = FakeGpu.__new__(FakeGpu)
+        if "PACKAGE" in os.environ: ctypes.CDLL(os.environ["PACKAGE"])
+        if "OWN" in os.environ: ctypes.CDLL(os.environ["OWN"])
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+    """
+    variables = {"CUDA_HOME": str(tmp_path / "cuda"), "FAKE_CUDA_DRIVER": "12040", "cupti": ""}
+    own = str(doubles / "libcupti.so.12")
+    for more, expected in (
+        ({"OWN": own, "PACKAGE": str(package)}, own),
+        ({"OWN": str(doubles / "libcuda.so.1"), "PACKAGE": str(package)}, str(wheel / "libcupti.so.12")),
+        ({"OWN": str(doubles / "libcuda.so.1"), "PACKAGE": own.replace("libcupti.so.12", "libcuda.so.1")}, None),
+    ):
+        _, recording = record_fake(start, **variables, **more)
+        path = recording.meta["collectors"][0]["cupti_path"]
+        if expected is None:
+            # The environment that runs the tests may hold the real wheel, which comes before a toolkit.
+            assert path == str(toolkit / "libcupti.so.12") or "site-packages" in path
+        else:
+            assert path == expected
+    _, recording = record_fake(start, **variables | {"cupti": "off"}, OWN=own)
+    assert "CURVESCOPE_CUPTI=off" in recording.meta["collectors"][0]["cupti_status"]
+    _, recording = record_fake(start, **variables | {"cupti": "/no/libcupti.so"}, OWN=own)
+    assert "CURVESCOPE_CUPTI" in recording.meta["collectors"][0]["cupti_status"]
+
+
+def test_a_million_kernels_from_four_threads_are_all_there(record_fake):
+    code, recording = record_fake(
+        """
+        gpu = FakeGpu()
+        gpu.start()
+        gpu.emit_many(4, 250_000, 300)
+        """
+    )
+    kernels = recording.frame("kernels")
+    assert code == 0
+    dropped = recording.meta["lost"].get("cupti_dropped", {"count": 0})["count"]
+    assert len(kernels) + dropped == 1_000_000
+    assert kernels["name"].nunique() == 300
+    assert kernels["name"].iloc[0].startswith("kernel_")
+    assert kernels["correlation_id"].is_unique
+    assert set(kernels["stream"]) == {7, 8, 9, 10}
+    assert kernels["duration_ns"].between(1000, 5000).all()
+    assert recording.meta["lost"]["cupti_unjoined"]["count"] == len(kernels)
+
+
+def test_a_fork_in_the_midst_of_it_leaves_the_parents_records_whole(record_fake):
+    code, recording = record_fake(
+        """
+        import os, threading, nvtx
+        gpu = FakeGpu()
+        gpu.start()
+        emitting = threading.Thread(target=gpu.emit_many, args=(2, 300_000))
+        emitting.start()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                with nvtx.annotate("child"): pass
+                os._exit(0) if _ % 2 else os.sys.exit(0)
+            os.waitpid(child, 0)
+        emitting.join()
+        """
+    )
+    assert code == 0
+    dropped = recording.meta["lost"].get("cupti_dropped", {"count": 0})["count"]
+    assert recording.arrow("kernels").num_rows + dropped == 600_000
+    assert recording.frame("kernels")["process"].nunique() == 1
+    assert (recording.frame("ranges")["name"] == "child").sum() >= 10  # those that ended by exit flushed
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "os.abort()", "os.kill(os.getpid(), 9)"])
+def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
+    code, recording = record_fake(
+        f"""
+        import os, time
+        gpu = FakeGpu()
+        gpu.start()
+        for i in range(1000): gpu.kernel("k", gpu.now(), gpu.now() + 1, i + 1)
+        folder = os.environ["CURVESCOPE_CHUNK_FOLDER"]
+        while not any(b"duration_ns" in open(os.path.join(folder, f), "rb").read() for f in os.listdir(folder)):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        {end}
+        """
+    )
+    assert code == {"os._exit(3)": 3, "os.abort()": 134, "os.kill(os.getpid(), 9)": 137}[end]
+    assert recording.arrow("kernels").num_rows == 1000

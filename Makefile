@@ -23,7 +23,8 @@ test: $(INSTALLED)  ## set up and run the tests
 check: $(INSTALLED)  ## lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/clang-format --dry-run --Werror native/include/*/* native/src/* tests/native/*.cpp
+	$(BIN)/clang-format --dry-run --Werror native/include/*/* native/src/* tests/native/*.cpp tests/native/*.h \
+		kernels/cuda/* tests/kernels/*.h
 	rm -rf build/types && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/types .
 	cd build && MYPYPATH=types ../$(BIN)/python -m mypy --config-file ../pyproject.toml -p curvescope
 
@@ -31,6 +32,8 @@ check: $(INSTALLED)  ## lint and types
 bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/annotate_cost.py
+	$(BIN)/python benchmarks/published_pairs.py
+	$(BIN)/python benchmarks/causes_matrix.py
 
 .PHONY: clean
 clean:  ## remove what was built; recordings in runs/ stay

@@ -296,11 +296,13 @@ def compiler_for(architecture: int) -> Nvrtc:
     known: list[str] = []
     for path in _library_paths():
         compiler = _open(path)
-        if architecture in compiler.architectures:
+        if isinstance(compiler, str):
+            known.append(compiler)
+        elif architecture in compiler.architectures:
             return compiler
-        known.append(
-            f"NVRTC {compiler.version_text} knows sm_{compiler.architectures[0]} to sm_{compiler.architectures[-1]}"
-        )
+        else:
+            first, *_, last = compiler.architectures
+            known.append(f"NVRTC {compiler.version_text} knows sm_{first} to sm_{last}")
     if not known:
         raise BackendMissingError(_GET_NVRTC)
     raise BackendMissingError(
@@ -309,9 +311,18 @@ def compiler_for(architecture: int) -> Nvrtc:
     )
 
 
+def compilers() -> tuple[Nvrtc, ...]:
+    """Every NVRTC here, oldest first."""
+    return tuple(compiler for path in _library_paths() if isinstance(compiler := _open(path), Nvrtc))
+
+
 @cache
-def _open(path: Path) -> Nvrtc:
-    return Nvrtc(path)
+def _open(path: Path) -> Nvrtc | str:
+    """The library, or why it is of no use: made for another machine, or older than 11.2 and without the calls."""
+    try:
+        return Nvrtc(path)
+    except (OSError, AttributeError) as error:
+        return f"{path} cannot be used ({error})"
 
 
 def _library_paths() -> list[Path]:

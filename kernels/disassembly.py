@@ -42,7 +42,7 @@ _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.sp
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),", re.MULTILINE)
 # `/*0008*/ @!P0 FFMA.FTZ R1, ...`; a brace where the instruction is issued together with its neighbour.
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[{}]?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE)
-_GET_NVDISASM = (
+GET_NVDISASM = (
     "for sm_75 on `pip install nvidia-cuda-nvdisasm`; for older ones the nvdisasm of CUDA 11.8 (in Debian 12's "
     "nvidia-cuda-toolkit), on PATH"
 )
@@ -70,7 +70,7 @@ def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str
             refusals.append(f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}")
     raise BackendMissingError(
         f"No disassembler here reads sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. "
-        f"To get one: {_GET_NVDISASM}."
+        f"To get one: {GET_NVDISASM}."
     )
 
 

@@ -92,6 +92,27 @@ def _native() -> Finding:
     return Finding("native library", True, native.LIBRARY_NAME)
 
 
+def _nvrtc() -> Finding:
+    from ..kernels.compile import compilers
+
+    found = [f"{each.version_text} (sm_{each.architectures[0]} to sm_{each.architectures[-1]})" for each in compilers()]
+    return Finding(
+        "NVRTC",
+        bool(found),
+        ", ".join(found) or "bench compile needs it",
+        "pip install nvidia-cuda-nvrtc-cu11 (Kepler to Hopper, Linux x86-64)",
+    )
+
+
+def _nvdisasm() -> Finding:
+    from ..kernels.disassembly import GET_NVDISASM, find_disassemblers
+
+    tools = find_disassemblers()
+    return Finding(
+        "nvdisasm", bool(tools), ", ".join(tools) or "counts the instructions of compiled kernels", GET_NVDISASM
+    )
+
+
 def _tool(name: str, use: str) -> Callable[[], Finding]:
     def look() -> Finding:
         path = shutil.which(name)
@@ -116,6 +137,8 @@ _CHECKS: tuple[Callable[[], Any], ...] = (
     _torch,
     _cuda,
     _native,
+    _nvrtc,
+    _nvdisasm,
     _tool("nsys", "reads and records Nsight Systems profiles"),
     _tool("ncu", "measures DRAM traffic and FLOPs per kernel"),
     _tool("nvprof", "the profiler of Kepler to Volta"),

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from curvescope.commands.bench import compile as bench_compile
 from curvescope.kernels import compile as nvrtc
 from curvescope.profiling.errors import BackendMissingError
 
@@ -56,6 +57,24 @@ def test_a_table_of_a_users_own_kernel(here):
     assert "blocks" in row
     assert "block 96, 128, 192 …" in row
     assert max(map(len, lines)) <= 80
+
+
+def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeypatch, capsys):
+    """As where only a newer NVRTC is: all that can be done is done, unless the architectures were asked for."""
+
+    class NewerNvrtc:
+        path, version_text, architectures = "libnvrtc.so.13", "13.0", (75, 80, 90)
+
+    monkeypatch.setattr(nvrtc, "_library_paths", lambda: ["libnvrtc.so.13"])
+    monkeypatch.setattr(nvrtc, "Nvrtc", NewerNvrtc)
+    monkeypatch.setattr(nvrtc, "_open", lambda _: NewerNvrtc())
+    assert bench_compile._known_architectures() == (75, 80, 90)
+    told = capsys.readouterr().err
+    assert "sm_35, sm_37, sm_50, sm_52, sm_60, sm_61, sm_70, sm_86, sm_89 left out" in told
+    assert "NVRTC 13.0 knows sm_75 to sm_90" in told
+    monkeypatch.setattr(nvrtc, "_library_paths", list)
+    with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvrtc-cu11"):
+        bench_compile._known_architectures()
 
 
 def test_an_instruction_mix_that_cannot_be_had_is_said(here):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.errors import CurvescopeError
+from ...profiling.errors import BackendMissingError, CurvescopeError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile, then print."""
-    from ...kernels.compile import ARCHITECTURES, cache_folder, parse_architectures
+    from ...kernels.compile import cache_folder, parse_architectures
     from ...kernels.generations import describe_builds
 
     if args.block is not None and not 1 <= args.block <= 1024:
         raise CurvescopeError(f"--block {args.block}: a block has 1 to 1024 threads.")
-    architectures = parse_architectures(args.arch) if args.arch else ARCHITECTURES
+    architectures = parse_architectures(args.arch) if args.arch else _known_architectures()
     compiled = _compile(_sources(args.sources), architectures)
     builds = [build for each in compiled for build in describe_builds(each, args.block, args.mix)]
     if args.json:
@@ -51,6 +52,23 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _print(builds, compiled, args.mix)
     return 0
+
+
+def _known_architectures() -> tuple[int, ...]:
+    """All of ours that some NVRTC here compiles for. What is left out is said; if that is all, it is raised."""
+    from ...kernels.compile import ARCHITECTURES, compiler_for, compilers
+
+    here = {architecture for compiler in compilers() for architecture in compiler.architectures}
+    known = tuple(architecture for architecture in ARCHITECTURES if architecture in here)
+    missing = [architecture for architecture in ARCHITECTURES if architecture not in here]
+    if missing:
+        try:
+            compiler_for(missing[0])
+        except BackendMissingError as error:
+            if not known:
+                raise
+            print(f"curvescope: {', '.join(f'sm_{each}' for each in missing)} left out. {error}", file=sys.stderr)
+    return known
 
 
 def _sources(asked: Sequence[str]) -> list[Source]:

@@ -7,13 +7,13 @@
 //
 //   peak_fp32, peak_fp64          every architecture, one FMA per instruction
 //   peak_fp16x2                   sm_53 on, two FMAs per instruction; sm_61 has it at 1/64 of the rate of fp32
-//   peak_bf16x2                   sm_80 on (on sm_80 it runs at half the rate of fp16x2)
+//   peak_bf16x2                   sm_80 on; sm_80 has it at half the rate of fp16x2
 //   peak_fp16_tensor              sm_70 on: mma.sync with fp32 sums
 //   peak_bf16_tensor, _tf32_, _fp64_tensor   sm_80 on
 //
-// On sm_90 mma.sync does not reach the peak of the tensor cores, which only wgmma (sm_90a) does: about 62 % of it was
-// measured by Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (2024), table 8.
-// GeForce parts halve the rate of fp16 products with fp32 sums.
+// On sm_90 mma.sync stays below the peak of the tensor cores, which only wgmma (sm_90a) reaches: Luo et al.,
+// "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499. GeForce parts halve the rate of
+// fp16 products with fp32 sums.
 constexpr int kBlockThreads = 256;
 constexpr int kChains = 8;
 constexpr int kSteps = 16;

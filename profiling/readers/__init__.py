@@ -24,7 +24,7 @@ from .range_names import RangeNames
 from .source import Source
 
 # Asked in this order; the first that recognises the file reads it.
-_READERS = (
+READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
     "ncu_csv",
@@ -102,7 +102,9 @@ def import_profile(source: Path, target: Path | None = None, options: Options | 
         raise CurvescopeError(f"{source}: {error}") from error
     except (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
         _remove(writer)
-        raise CurvescopeError(f"{source}: it holds values that fit no column ({error}); record it again.") from error
+        raise CurvescopeError(
+            f"{source}: it holds values that fit no column ({str(error)[:200]}); record it again."
+        ) from error
     return describe_import(writer.path)
 
 
@@ -129,7 +131,7 @@ def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_fr
 
 
 def _reader(source: Source) -> ModuleType:
-    for module in _READERS:
+    for module in READERS:
         reader = importlib.import_module(f".{module}", __package__)
         if reader.recognises(source):
             return reader

@@ -40,9 +40,13 @@ def rows_of(stream: BinaryIO, header: re.Pattern[str]) -> Iterator[list[str]]:
 
 
 def parse_rows(lines: list[str]) -> Iterator[list[str]]:
-    """Cells of CSV lines; a line with unbalanced quotes gives what it has."""
+    """Cells of CSV lines; a line with unbalanced quotes gives what it has, one that is no CSV a single cell."""
     csv.field_size_limit(_LONGEST_LINE)
-    yield from csv.reader(lines)
+    for line in lines:
+        try:
+            yield next(csv.reader([line]), [])
+        except csv.Error:
+            yield [line]
 
 
 def parse_number(text: str) -> float | None:

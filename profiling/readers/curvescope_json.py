@@ -68,6 +68,10 @@ def _take(event: Event, base_ns: int, rows: list[dict[str, Any]], lost: Counter[
             return
         if "name" in names:
             row["name"] = event.name
+    duration = row.get("duration_ns")
+    if isinstance(duration, int) and duration < 0:
+        lost["events_unreadable"] += 1
+        return
     rows.append(row)
 
 

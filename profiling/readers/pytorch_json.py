@@ -89,7 +89,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         if isinstance(event, dict) and event.get("ph") == "X":
             try:
                 _take(event, events)
-            except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+            except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
                 events.lost["events_unreadable"] += 1
     if not (events.host or events.device):
         raise CurvescopeError("no event of the PyTorch profiler in it; other Chrome traces are not read.")

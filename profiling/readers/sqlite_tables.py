@@ -65,7 +65,7 @@ class SqliteTables:
                 }
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise CurvescopeError(
-                    f"table {name} holds a value of the wrong type ({error}); export it again."
+                    f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it again."
                 ) from error
             yield pa.table(arrays)
 
@@ -89,4 +89,6 @@ def _whole() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise CurvescopeError(f"it is no whole SQLite database ({error}); copy or export it again.") from error
+        raise CurvescopeError(
+            f"it is no whole SQLite database ({str(error)[:100]}); copy or export it again."
+        ) from error

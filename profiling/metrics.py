@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,6 +86,24 @@ def metrics() -> tuple[Metric, ...]:
 def known_names(tool: str) -> frozenset[str]:
     """Names of the tool's metrics that some column takes."""
     return frozenset(name for metric in metrics() if metric.tool == tool for name in metric.terms)
+
+
+def wanted(tool: str) -> list[str]:
+    """The metrics to record for every column: of each column and part the first entry that any device has."""
+    names: dict[str, None] = {}
+    for metric in _first_entries(tool):
+        names |= dict.fromkeys(metric.terms)
+    return list(names)
+
+
+def _first_entries(tool: str) -> Iterator[Metric]:
+    seen = set()
+    for metric in metrics():
+        # What a label of a page is called cannot be asked for.
+        asked = all(" " not in name and name != "Duration" for name in metric.terms)
+        if metric.tool == tool and asked and (metric.column, metric.part) not in seen:
+            seen.add((metric.column, metric.part))
+            yield metric
 
 
 def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:

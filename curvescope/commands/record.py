@@ -5,6 +5,9 @@ each process that starts CUDA: CURVESCOPE_CUPTI=PATH names another libcupti, CUR
 a GPU the recording holds the ranges. The command's exit code is passed on; interrupted with Ctrl-C, what was recorded
 is kept.
 
+`--with nsys` runs it under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each kernel to
+measure its bytes, FLOPs and occupancy; `--with nvprof` records a timeline on Kepler to Turing.
+
     curvescope record -o runs/annotated -- python train.py
 """
 
@@ -19,6 +22,15 @@ _NOUNS = {"kernels": "kernels", "memory": "memory operations", "launches": "CUDA
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_PROGRAM)")
+    parser.add_argument(
+        "--with",
+        dest="tool",
+        choices=("cupti", "nsys", "ncu", "nvprof"),
+        default="cupti",
+        help="what records (default: cupti)",
+    )
+    parser.add_argument("--metrics", action="store_true", help="with nvprof: metrics of every kernel, no timeline")
+    parser.add_argument("--batch", type=int, help="samples per step, for the steps that a tool's profile shows")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
@@ -34,6 +46,12 @@ def run(args: argparse.Namespace) -> int:
     if not command:
         raise CurvescopeError("Say what to run after --, as in `curvescope record -- python train.py`.")
     path = args.output or new_recording_path(Path(command[0]).name)
+    if args.metrics and args.tool != "nvprof":
+        raise CurvescopeError("--metrics is for `--with nvprof`; `--with ncu` always measures them.")
+    if args.batch is not None and args.batch < 1:
+        raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
+    if args.tool != "cupti":
+        return _record_with(args, command, path)
     code = record_command(command, path)
     recording = open_recording(path)
     counts = {name: recording.arrow(name).num_rows for name in ("kernels", "memory", "launches", "ranges")}
@@ -47,4 +65,18 @@ def run(args: argparse.Namespace) -> int:
         print(f"curvescope: {status}", file=sys.stderr)
     for entry in recording.meta["lost"].values():
         print(f"curvescope: lost {entry['count']}: {entry['sentence']}", file=sys.stderr)
+    return code
+
+
+def _record_with(args: argparse.Namespace, command: list[str], path: Path) -> int:
+    import sys
+
+    from ..profile_files import notes
+    from ..profiling.readers import Options
+    from ..profiling.recorders.nvidia_tools import record_with
+
+    code, done = record_with(args.tool, command, path, Options(batch=args.batch), with_metrics=args.metrics)
+    counted = ", ".join(f"{count} {table}" for table, count in done.rows.items() if count)
+    for line in (f"{counted or 'nothing'} in {done.path}", *notes(done)):
+        print(f"curvescope: {line}", file=sys.stderr)
     return code

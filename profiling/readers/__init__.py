@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ from ..errors import CurvescopeError
 from ..schema import TABLES
 from ..store import RecordingWriter, new_recording_path, open_recording
 from .range_names import RangeNames
+from .reports import convert_report
 from .source import Source
 
 # Asked in this order; the first that recognises the file reads it.
@@ -76,13 +79,19 @@ class Imported:
     steps_from: str | None = None
 
 
-def import_profile(source: Path, target: Path | None = None, options: Options | None = None) -> Imported:
+def import_profile(
+    source: Path,
+    target: Path | None = None,
+    options: Options | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> Imported:
     """Turn a profile into a recording. Neither its name nor any path in it is copied: both may name hosts and people.
 
     Args:
         source: the file, plain or gzip.
         target: folder to create; a dated one under `runs` if not given.
         options: what the user says about it.
+        meta: what else is known of the run, for `recording.json`.
 
     Raises:
         CurvescopeError: the file cannot be read, is damaged, or is of no known format; nothing is left behind.
@@ -91,10 +100,9 @@ def import_profile(source: Path, target: Path | None = None, options: Options | 
     options.names  # noqa: B018 - a wrong pattern is refused before anything is made
     writer: RecordingWriter | None = None
     try:
-        with Source(source) as opened:
-            reader = _reader(opened)
-            meta = {"kind": "profile", "imported_from": reader.NAME, "network": None, "device": None, "batches": None}
-            writer = RecordingWriter(target or new_recording_path("imported"), meta)
+        with _readable(source) as (opened, reader):
+            about = {"kind": "profile", "imported_from": reader.NAME, "network": None, "device": None, "batches": None}
+            writer = RecordingWriter(target or new_recording_path("imported"), {**about, **(meta or {})})
             with writer:
                 reader.read(opened, writer, options)
     except CurvescopeError as error:
@@ -130,12 +138,28 @@ def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_fr
     writer.update(batches=batches or None, steps_from=steps_from)
 
 
-def _reader(source: Source) -> ModuleType:
-    for module in READERS:
-        reader = importlib.import_module(f".{module}", __package__)
+@contextmanager
+def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
+    """The file and its reader; a report that only NVIDIA's tools can read is exported by them first."""
+    with ExitStack() as stack:
+        source = stack.enter_context(Source(path))
+        reader = _reader(source)
+        if reader is None and not source.text and source.tables is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvescope-")))
+            if (converted := convert_report(path, folder)) is not None:
+                source = stack.enter_context(Source(converted))
+                reader = _reader(source)
+        if reader is None:
+            raise CurvescopeError(_unknown(source))
+        yield source, reader
+
+
+def _reader(source: Source) -> ModuleType | None:
+    for name in READERS:
+        reader = importlib.import_module(f".{name}", __package__)
         if reader.recognises(source):
             return reader
-    raise CurvescopeError(_unknown(source))
+    return None
 
 
 def _unknown(source: Source) -> str:
@@ -151,8 +175,9 @@ def _unknown(source: Source) -> str:
         return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
     if not source.text:
         return (
-            "a binary file of no known kind (nvprof wrote its own before version 8 of CUDA). Export it again: "
-            "`nsys export --type sqlite`, `ncu --csv --page raw`, or `nvprof --csv --print-gpu-trace -i FILE`."
+            "a binary file of no known kind. A report of Nsight Systems or Nsight Compute needs `nsys` or `ncu` on "
+            "PATH, or export it where they are: `nsys export --type sqlite FILE`, `ncu --import FILE --csv`; "
+            "files of nvprof before CUDA 5 need `nvprof --csv --print-gpu-trace -i FILE`."
         )
     return (
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and CSV of nvprof, "

@@ -38,14 +38,12 @@ class Side:
         name: what to call it.
         hardware: limits of its device.
         curve: its cost curve; of the profiled steps themselves where no step ran unwatched.
-        watched: whether it is of profiled steps.
         parts: of `terms.step_parts`.
     """
 
     name: str
     hardware: Hardware
     curve: Curve
-    watched: bool
     parts: pd.DataFrame
 
 
@@ -141,12 +139,10 @@ def side(name: str, hardware: Hardware, steps: pd.DataFrame, kernels: pd.DataFra
     if steps.empty:
         raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
     steps = steps.assign(batch=steps["batch"].fillna(_NO_BATCH))
+    parts = step_parts(kernels, steps)
     watched = bool(steps["profiled"].all())
-    timed = steps
-    if watched:
-        # Every step is a round of its own: nothing else is known of what they share.
-        timed = steps.assign(profiled=False, repeat=steps.groupby("batch").cumcount())
-    return Side(name, hardware, cost_curve(timed, statistic), watched, step_parts(kernels, steps))
+    curve = estimate_terms(parts).curve(steps) if watched else cost_curve(steps, statistic)
+    return Side(name, hardware, curve, parts)
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from .kernel_names import read_name, short_name
 from .render_causes import evidence_text, verdict_sentence
 from .render_text import signed
 from .report_timeline import timeline
-from .terms import IDLE, central_steps
+from .terms import IDLE, central_steps, estimate_terms, step_parts
 
 MOST_KERNEL_ROWS = 2000
 MOST_HEAT_ROWS = 60
@@ -83,12 +83,15 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
 
 
 def _run(one: ReportInput) -> dict[str, Any]:
-    steps, watched = with_timed_steps(one.recorded.steps)
-    recorded = Recorded(steps, one.recorded.launches, one.recorded.clocks, one.recorded.hardware)
-    found = anomalies.diagnose(steps, one.kernels, statistic=one.statistic, recorded=recorded)
+    # Batch size 0 stands for an unknown one.
+    steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
+    recorded = replace(one.recorded, steps=steps)
+    found = _diagnose(one, recorded)
+    watched = found.curve.watched
     explanations = list(found.explanations) or _last_pair(found, recorded)
     batches = sorted(int(b) for b in found.parts["batch"].dropna().unique())
-    used = {batch: central_steps(found.parts[found.parts["batch"] == batch]) for batch in batches}
+    of_batch = found.parts["batch"]
+    used = {batch: central_steps(found.parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
     focus = _focus(explanations, batches)
     return {
         **_facts(one, watched),
@@ -104,19 +107,14 @@ def _run(one: ReportInput) -> dict[str, Any]:
     }
 
 
-def with_timed_steps(steps: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """The steps, with the profiled ones standing in for T(b) where no other ran, each a round of its own.
-
-    Returns:
-        The steps, unknown batch sizes as 0, and whether profiled ones stand in.
-    """
-    steps = steps.assign(batch=steps["batch"].fillna(0))
-    if steps.empty or not steps["profiled"].all():
-        return steps, False
-    stand_in = steps.assign(
-        profiled=False, repeat=steps.groupby("batch").cumcount(), step=steps["step"].max() + 1 + np.arange(len(steps))
-    )
-    return pd.concat([stand_in.astype(steps.dtypes), steps], ignore_index=True), True
+def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
+    """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
+    steps = recorded.steps
+    if steps["profiled"].all() and steps["batch"].nunique() == 1:
+        parts = step_parts(one.kernels, steps)
+        terms = estimate_terms(parts)
+        return Diagnosis(terms.curve(steps), (), (), terms, parts)
+    return anomalies.diagnose(steps, one.kernels, statistic=one.statistic, recorded=recorded)
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:

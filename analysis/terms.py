@@ -36,11 +36,14 @@ def device_work(kernels: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([kernels, rows], ignore_index=True) if len(kernels) else rows
 
 
+_TERM_COLUMNS = ("layer", "phase", "batch", "name")
 _PART_COLUMNS = (
     *("layer", "phase", "op", "name", "source", "flops", "bytes_compulsory"),
     *("dram_bytes", "l2_bytes", "flops_executed"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes"),
 )
+# What the analysis reads of the `kernels` table; the rest need not be loaded.
+WORK_COLUMNS = (*_PART_COLUMNS, "start_ns", "duration_ns", "step", "process", "device", "stream")
 
 
 def step_parts(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
@@ -170,16 +173,10 @@ def estimate_terms(parts: pd.DataFrame) -> Terms:
     Args:
         parts: of `step_parts`.
     """
-    labelled = parts.assign(
-        layer=parts["layer"].astype(object).where(parts["layer"].notna(), None),
-        phase=parts["phase"].astype(object).where(parts["phase"].notna(), None),
-        kind=np.where(parts["name"] == IDLE, IDLE, "kernels"),
-    )
-    table = labelled.pivot_table(
-        index=["batch", "step"], columns=["layer", "phase", "kind"], values="exclusive_ms", aggfunc="sum", dropna=False
-    )
-    table = table.loc[table.index.isin(list(zip(parts["batch"], parts["step"], strict=True)))]
-    table = table.loc[:, table.notna().any()].fillna(0.0)
+    kind = np.where(parts["name"] == IDLE, IDLE, "kernels")
+    grouped = parts[["batch", "step", "layer", "phase", "exclusive_ms"]].assign(kind=kind)
+    grouped = grouped.groupby(["batch", "step", "layer", "phase", "kind"], dropna=False, sort=False)
+    table = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"]).fillna(0.0).sort_index(axis=1)
     keys = tuple(
         (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(kind))
         for layer, phase, kind in table.columns
@@ -222,12 +219,11 @@ def main_kernels(parts: pd.DataFrame, batches: Sequence[int]) -> dict[tuple[str 
     Returns:
         By (layer, phase): a name per batch size, null where the term has no kernel there.
     """
-    kernels = parts[parts["name"] != IDLE]
+    kernels = parts.loc[parts["batch"].isin(batches) & (parts["name"] != IDLE), [*_TERM_COLUMNS, "exclusive_ms"]]
     total = kernels.groupby(["layer", "phase", "batch", "name"], dropna=False)["exclusive_ms"].sum().reset_index()
     largest = total.sort_values("exclusive_ms").drop_duplicates(["layer", "phase", "batch"], keep="last")
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():
-        if int(row.batch) in batches:
-            key = (None if pd.isna(row.layer) else row.layer, None if pd.isna(row.phase) else row.phase)
-            names.setdefault(key, [None] * len(batches))[list(batches).index(int(row.batch))] = row.name
+        key = (None if pd.isna(row.layer) else row.layer, None if pd.isna(row.phase) else row.phase)
+        names.setdefault(key, [None] * len(batches))[list(batches).index(int(row.batch))] = row.name
     return names

@@ -14,7 +14,7 @@ from .analysis import anomalies, functionals, render_causes, render_series, rend
 from .analysis.causes.context import Recorded
 from .analysis.hardware import hardware_of
 from .analysis.report_data import ReportInput
-from .analysis.terms import device_work
+from .analysis.terms import WORK_COLUMNS, device_work
 from .profiling.errors import CurvescopeError
 from .profiling.store import Recording, Status
 
@@ -39,7 +39,7 @@ def show_diagnosis(
         as_json: one JSON document on standard output.
     """
     evidence = recorded(recording)
-    work = device_work(recording.frame("kernels"), recording.frame("memory"))
+    work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
     diagnosis = anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
@@ -95,7 +95,7 @@ def report_input(recording: Recording) -> ReportInput:
         raise CurvescopeError(
             f"{recording.path} has no step: there is nothing to report. Record or import one with steps."
         )
-    work = device_work(recording.frame("kernels"), recording.frame("memory"))
+    work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
     return ReportInput(recording.path.name, recording.meta, work, evidence, recording.statistic)
 
 

@@ -11,9 +11,9 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -219,28 +219,44 @@ class Recording:
         """The Parquet files of a table, in the order they were written; empty where nothing was recorded."""
         return sorted((self.path / table).glob("*.parquet"))
 
-    def arrow(self, table: str) -> pa.Table:
+    def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """One table as Arrow, with the schema's columns even where nothing was recorded.
+
+        Args:
+            table: its name.
+            columns: those to read; all if not given.
 
         Raises:
             CurvescopeError: a part is damaged, or does not fit the schema.
         """
         schema = TABLES[table]
+        if columns is not None:
+            schema = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
+        wanted = None if columns is None else {c.name for c in schema.columns}
         pieces = []
         for part in self.parts(table):
             try:
-                pieces.append(conform(schema, pq.read_table(part)))
+                pieces.append(conform(schema, _read_part(part, wanted)))
             except (pa.ArrowException, ValueError, OSError) as error:
                 raise CurvescopeError(
                     f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
                 ) from error
         return pa.concat_tables(pieces) if pieces else schema.arrow.empty_table()
 
-    def frame(self, table: str) -> pd.DataFrame:
-        """One table as pandas; nullable integers stay integers (`Int64`)."""
-        if table not in self._frames:
-            self._frames[table] = self.arrow(table).to_pandas(types_mapper=_PANDAS_TYPES.get)
-        return self._frames[table]
+    def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """One table as pandas; nullable integers stay integers (`Int64`).
+
+        Args:
+            table: its name.
+            columns: those to read; all if not given. A million kernels are half a gigabyte with all of them.
+        """
+        key = table if columns is None else f"{table}:{','.join(columns)}"
+        if key not in self._frames:
+            # The Arrow columns are freed as they are turned into pandas', so that both are never whole in memory.
+            self._frames[key] = self.arrow(table, columns).to_pandas(
+                types_mapper=_PANDAS_TYPES.get, split_blocks=True, self_destruct=True
+            )
+        return self._frames[key]
 
     @cached_property
     def sql(self) -> duckdb.DuckDBPyConnection:
@@ -256,6 +272,11 @@ class Recording:
 
 def _now_utc() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _read_part(part: Path, wanted: set[str] | None) -> pa.Table:
+    names = None if wanted is None else [name for name in pq.read_schema(part).names if name in wanted]
+    return pq.read_table(part, columns=names)
 
 
 _PANDAS_TYPES: dict[pa.DataType, Any] = {

@@ -56,7 +56,8 @@ def cases(functional: Functional, parts_of: Sequence[Part], parts: pd.DataFrame,
     """
     batches = [batch for batch, _ in functional.coefficients]
     after = functional.to or max(batches)
-    used = {batch: central_steps(parts[parts["batch"] == batch]) for batch in batches}
+    of_batch = parts["batch"]
+    used = {batch: central_steps(parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
     rows = parts[parts["step"].isin([step for steps in used.values() for step in steps])]
     uses = _uses(rows, functional, used)
     facts = {batch: _facts(batch, used[batch], rows, recorded) for batch in batches}

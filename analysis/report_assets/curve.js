@@ -10,7 +10,7 @@ function curveSection(run, others) {
       })] : [];
   const unstable = run.curve.points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
   return block("curve", "Cost over batch size", tools, drawn,
-    note(`${run.curve.statistic === "mean" ? "Means" : "Medians"} over ${run.curve.rounds} rounds with 95 % intervals.` +
+    note(`T(b) is the ${run.curve.statistic} of steps in ${run.curve.rounds} rounds, with 95 % intervals.` +
       (unstable.length ? ` Not stable (spread over 2 %): batch ${unstable.join(", ")}.` : "")),
     run.findings.length ? findings(run) : null);
 }

@@ -22,11 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
     from ..analysis.breakdown import break_down
-    from ..analysis.terms import device_work
+    from ..analysis.terms import WORK_COLUMNS, device_work
     from ..profile_files import open_any
 
     with open_any(args.recording) as recording:
-        work = device_work(recording.frame("kernels"), recording.frame("memory"))
+        work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
         breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
     if args.json:
         print(json.dumps({"by": args.by, **dataclasses.asdict(breakdown)}))

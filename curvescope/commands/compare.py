@@ -32,14 +32,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if it was asked to fail and does."""
     from ..analysis.compare import compare, side
     from ..analysis.hardware import hardware_of
-    from ..analysis.terms import device_work
+    from ..analysis.terms import WORK_COLUMNS, device_work
     from ..profiling.store import open_recording
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
     sides = []
     for path in (args.base, *args.others):
         recording = open_recording(path)
-        work = device_work(recording.frame("kernels"), recording.frame("memory"))
+        work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
         hardware = hardware_of(recording.meta)
         sides.append(side(str(path), hardware, recording.frame("steps"), work, recording.statistic))
     comparison = compare(sides, args.by, args.batch)
@@ -68,7 +68,8 @@ def _document(comparison: Comparison) -> dict[str, Any]:
 
     return {
         "recordings": [
-            {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.watched} for s in comparison.sides
+            {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.curve.watched}
+            for s in comparison.sides
         ],
         "steps": [comparison_line(line) for line in comparison.steps],
         "batch": comparison.batch,

@@ -28,11 +28,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the roofline."""
     from ..analysis import roofline
     from ..analysis.hardware import hardware_of
+    from ..analysis.terms import WORK_COLUMNS
     from ..profiling.store import open_recording
 
     recording = open_recording(args.recording)
     hardware = hardware_of(recording.meta)
-    drawn = roofline.roofline(recording.frame("steps"), recording.frame("kernels"), hardware, args.by, args.batch)
+    drawn = roofline.roofline(
+        recording.frame("steps"), recording.frame("kernels", WORK_COLUMNS), hardware, args.by, args.batch
+    )
     if args.json:
         print(json.dumps({**roofline.document(drawn), "device": hardware.name}, allow_nan=False))
         return 0

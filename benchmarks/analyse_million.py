@@ -1,0 +1,122 @@
+"""How long the analysis of a large sweep takes, and how much memory: ten batch sizes, a million kernels.
+
+Build: `python benchmarks/analyse_million.py`. Writes a synthetic recording to a temporary folder (not timed), then, in
+a process of its own, opens it, finds and splits its anomalies with their causes, and draws the report; prints seconds
+(on the clock, and of the processor, which neighbours on the machine do not stretch) and the peak resident memory of
+that process, each beside its target. n = 3 runs, the median.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from curvescope.profiling.store import RecordingWriter
+
+BATCHES = tuple(2**n for n in range(10))
+LAYERS, ROUNDS, KERNELS = 100, 5, 1_000_000
+TARGET_S, TARGET_BYTES = 5.0, 1 << 30
+
+ANALYSE = """
+import json, resource, sys, time
+began = time.perf_counter()
+from curvescope.analysis import anomalies
+from curvescope.analysis.render_html import render_html
+from curvescope.analysis.report_data import report_document
+from curvescope.profiling.store import open_recording
+from curvescope.show import recorded, report_input
+from curvescope.analysis.terms import WORK_COLUMNS, device_work
+imported = time.perf_counter()
+run = open_recording(sys.argv[1])
+evidence = recorded(run)
+work = device_work(run.frame("kernels", WORK_COLUMNS), run.frame("memory"))
+loaded = time.perf_counter()
+found = anomalies.diagnose(evidence.steps, work, recorded=evidence)
+assert found.explanations
+diagnosed, processor = time.perf_counter(), time.process_time()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+page = render_html(report_document([report_input(run)], "benchmark"))
+print(json.dumps({"import": imported - began, "load": loaded - imported, "diagnose": diagnosed - loaded,
+                  "report": time.perf_counter() - diagnosed, "peak": peak, "processor": processor,
+                  "page": len(page.encode()),
+                  "peak with report": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+"""
+
+
+def write(path: Path) -> None:
+    """A recording of ten batch sizes whose kernels, a million, jump in one layer at the largest."""
+    random = np.random.default_rng(0)
+    per_step = KERNELS // (len(BATCHES) * ROUNDS)
+    meta = {"kind": "sweep", "network": "synthetic", "batches": list(BATCHES), "device": {"name": "GeForce GTX 1080"}}
+    with RecordingWriter(path, meta) as writer:
+        step, start_ns, steps = 0, 0, []
+        for repeat in range(ROUNDS):
+            for batch in BATCHES:
+                layer = np.arange(per_step) % LAYERS
+                each_ns = 2000 + 40.0 * batch * (1 + 99 * (layer == 7) * (batch == BATCHES[-1]))
+                duration = (each_ns * np.exp(0.02 * random.standard_normal(per_step))).astype(np.int64)
+                begin = start_ns + np.concatenate([[0], np.cumsum(duration + 500)[:-1]])
+                window = int(duration.sum() + 500 * per_step)
+                kernels = {
+                    "name": np.where(layer == 7, "volta_sgemm_64x64_nt", "volta_scudnn_128x64_relu_interior_nn_v1"),
+                    "start_ns": begin,
+                    "duration_ns": duration,
+                    "device": np.zeros(per_step, np.int32),
+                    "stream": np.full(per_step, 7),
+                    "correlation_id": np.arange(per_step),
+                    "step": np.full(per_step, step),
+                    "phase": np.where(np.arange(per_step) < per_step // 3, "forward", "backward"),
+                    "layer": [f"block{i // 10}.conv{i}" for i in layer],
+                    "grid_x": 16 * np.full(per_step, batch, np.int32),
+                    "grid_y": np.ones(per_step, np.int32),
+                    "grid_z": np.ones(per_step, np.int32),
+                    "block_x": np.full(per_step, 256, np.int32),
+                    "block_y": np.ones(per_step, np.int32),
+                    "block_z": np.ones(per_step, np.int32),
+                    "registers_per_thread": np.full(per_step, 64, np.int32),
+                    "shared_memory_bytes": np.full(per_step, 16_384),
+                    "source": np.full(per_step, "cupti"),
+                }
+                writer.write("kernels", pd.DataFrame(kernels))
+                for index in range(4):
+                    steps.append(
+                        {"step": step, "batch": batch, "repeat": repeat, "index": index, "phase": "training"}
+                        | {"start_ns": start_ns, "profiled": index == 0}
+                        | {"duration_ns": round(window * float(np.exp(0.01 * random.standard_normal())))}
+                    )
+                    if index == 0:
+                        steps[-1]["duration_ns"] = window
+                    step += 1
+                start_ns += 2 * window
+        writer.write("steps", pd.DataFrame(steps))
+
+
+def main() -> int:
+    """Print the figures; 1 if a target is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "run")
+        runs = []
+        for _ in range(3):
+            done = subprocess.run(
+                [sys.executable, "-c", ANALYSE, str(Path(folder) / "run")], check=True, capture_output=True, text=True
+            )
+            runs.append(json.loads(done.stdout))
+    figures = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    seconds = figures["import"] + figures["load"] + figures["diagnose"]
+    print(f"import {figures['import']:.2f} s, load {figures['load']:.2f} s, diagnose {figures['diagnose']:.2f} s")
+    print(f"analysis: {seconds:.2f} s, {figures['processor']:.2f} s of processor time (target {TARGET_S:g} s)")
+    print(f"memory: {figures['peak'] / 2**20:.0f} MiB (target 1024 MiB)")
+    print(f"report besides: {figures['report']:.2f} s, {figures['peak with report'] / 2**20:.0f} MiB, "
+          f"page {figures['page'] / 1e6:.2f} MB (target 5 MB)")  # fmt: skip
+    return int(seconds > TARGET_S or figures["peak"] > TARGET_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

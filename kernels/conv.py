@@ -159,7 +159,7 @@ class Conv:
         takes one filter's work. Towards the data the same holds of input channels, towards the weights of gradients.
         """
         allowed = allowed_error(self.precision, self.terms)
-        if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self._shape:
+        if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self.shape:
             return compare(result, self.reference(operands), allowed)
         first, second = (array.astype(np.float64) for array in operands)
         summed = (self.c if self.direction == "bwd_data" else self.k) // self.groups
@@ -183,7 +183,8 @@ class Conv:
         return compare(sums, reference, allowed * summed**0.5, projected=True)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
+        """Of what the direction gives."""
         shapes = {"fwd": self.result_shape, "bwd_data": self.image_shape, "bwd_weights": self.weights_shape}
         return shapes[self.direction]
 

@@ -247,9 +247,10 @@ class Measurement:
 def _verify(problem: Problem, operands: tuple[Array, ...], prepared: Prepared, method: Method) -> Verdict:
     if not method.verify:
         return Verdict(Outcome.NOT_VERIFIED, "not asked for")
-    error = problem.error(operands, prepared.result())
+    result = prepared.result()
+    error = None if result is None else problem.error(operands, result)
     if error is None:
-        return Verdict(Outcome.NOT_VERIFIED, "it has no result")
+        return Verdict(Outcome.NOT_VERIFIED, "it keeps no result")
     if error.acceptable:
         return Verdict(Outcome.OK, "", error)
     detail = f"its result is off by {error.largest:.3g}, {error.allowed:.3g} is allowed: not timed"

@@ -62,3 +62,45 @@ class Peak:
         shrunk = A**self.steps
         reference = shrunk * operands[0].astype(np.float64) + B * (1 - shrunk) / (1 - A)
         return compare(result, reference, 4 * PRECISIONS[self.precision].result_roundoff)
+
+
+@dataclass(frozen=True)
+class PeakRounds:
+    """Rounds of one of our CUDA peak kernels, in which every multiplication of 1 by 1 adds 1 to a sum.
+
+    Attributes:
+        kernel: its name.
+        threads: of the whole grid.
+        flops_per_thread_round: as kernels/catalog.py has it.
+        precision: a key of `PRECISIONS`.
+        rounds: in one launch; a few milliseconds.
+    """
+
+    kernel: str
+    threads: int
+    flops_per_thread_round: int
+    precision: str = "fp32"
+    rounds: int = 2000
+
+    @property
+    def label(self) -> str:
+        """As in `peak_fp16_tensor 270336 threads`."""
+        return f"{self.kernel} {self.threads} threads"
+
+    @property
+    def work(self) -> Work:
+        """FLOPs of all rounds."""
+        return Work(self.flops_per_thread_round * self.threads * self.rounds, 0)
+
+    def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:  # noqa: ARG002 - ones are arguments
+        """None."""
+        return ()
+
+    def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - there are none
+        """One round adds as much as it has fused multiply-adds: half its FLOPs.
+
+        Args:
+            operands: none.
+            result: each thread's sum after one round, shape (threads,).
+        """
+        return compare(result, np.full(self.threads, self.flops_per_thread_round / 2), 0.0)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 from ...profiling.errors import CurvescopeError
 from ...profiling.recorders.events import StepRows
 from ..conditions import Conditions
-from ..peak import Peak
 from ..problem import Array, Problem, precision_of
 from ..timers import Run, Timer
 
@@ -23,7 +22,7 @@ class Prepared(NamedTuple):
 
     Attributes:
         run: does it once; on a device it only asks for it, in the stream that the timer records events in.
-        result: what a run gives, float64, on the host.
+        result: what a run gives, float64, on the host; null where the kernel keeps nothing.
         kernel: the name of what runs, where no profiler tells.
         inner: how many times a run does the problem: short ones are repeated inside, where no call is in between.
         before: runs ahead of every sample, outside its time.
@@ -31,7 +30,7 @@ class Prepared(NamedTuple):
     """
 
     run: Run
-    result: Callable[[], Array]
+    result: Callable[[], Array | None]
     kernel: str
     inner: int = 1
     before: Run | None = None
@@ -84,11 +83,11 @@ class Backend(Protocol):
         """The device, as a recording's `device` entry."""
 
 
-_MODULES = {"torch": ".pytorch", "numba": ".numba"}
+_MODULES = {"torch": ".pytorch", "numba": ".numba", "cupy": ".cupy", "pycuda": ".pycuda"}
 BACKENDS = tuple(_MODULES)
 
 
-def peak_problem(backend: Backend, precision: str) -> Peak:
+def peak_problem(backend: Backend, precision: str) -> Problem:
     """The problem that keeps all of the backend's device busy with arithmetic.
 
     Raises:
@@ -97,12 +96,18 @@ def peak_problem(backend: Backend, precision: str) -> Peak:
     precision_of(precision)
     peak = getattr(backend, "peak", None)
     if peak is None:
-        raise CurvescopeError(f"The backend {backend.name} has no kernel for the arithmetic peak: use --backend numba.")
-    problem: Peak = peak(precision)
+        raise CurvescopeError(
+            f"The backend {backend.name} has no kernel for the arithmetic peak: use --backend numba on a CPU, cupy or "
+            "pycuda on a GPU."
+        )
+    try:
+        problem: Problem = peak(precision)
+    except UnsupportedError as error:
+        raise CurvescopeError(f"No arithmetic peak of {precision} here: {error}.") from error
     return problem
 
 
-def peak_problems(backend: Backend) -> list[Peak]:
+def peak_problems(backend: Backend) -> list[Problem]:
     """Those of every precision that the backend has."""
     return [peak_problem(backend, precision) for precision in getattr(backend, "peak_precisions", ())]
 

@@ -19,4 +19,6 @@ def run(args: argparse.Namespace) -> int:
     from ...kernels.ceilings import every_problem
 
     library = open_backend(args.backend, args.device)
-    return measuring.show(args, measuring.collect(args, "all", every_problem(measuring.streams(library), library)))
+    return measuring.show(
+        args, measuring.collect(args, "all", every_problem(measuring.streams(library, args.device), library))
+    )

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from ...profiling.ceilings import save
 
     library = open_backend(args.backend, args.device)
-    problems = ceiling_problems(measuring.streams(library), library)
+    problems = ceiling_problems(measuring.streams(library, args.device), library)
     done = measuring.collect(args, "ceilings", [(backend, sweep) for backend, _, sweep in problems])
     measured = [
         (one.backend, name, result) for (_, name, _), one in zip(problems, done, strict=True) for result in one.results

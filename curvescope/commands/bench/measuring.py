@@ -82,7 +82,9 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of every benchmark that times problems."""
-    parser.add_argument("--backend", default="torch", help="what runs it: torch or numba (default: %(default)s)")
+    parser.add_argument(
+        "--backend", default="torch", help="what runs it: torch, numba, cupy or pycuda (default: %(default)s)"
+    )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     parser.add_argument(
         "--cache",
@@ -123,20 +125,19 @@ def method_of(args: argparse.Namespace) -> Method:
     return Method(args.cache, until, args.time_limit, visit_s=visit_s, verify=not args.no_verify)
 
 
-def streams(library: Backend) -> Backend:
-    """The backend with compiled loops where it is installed, else the library, which then does what it can."""
+def streams(library: Backend, device: str | None) -> Backend:
+    """The backend with kernels of our own, where one is installed; else the library, which then does what it can."""
     from ...kernels.backends import open_backend
     from ...profiling.errors import BackendMissingError
 
-    if library.describe()["kind"] != "cpu":
-        return library
-    try:
-        return open_backend("numba", "cpu")
-    except BackendMissingError as error:
-        print(
-            f"curvescope: {error} Without it {library.name} measures the memory, and no load latency.", file=sys.stderr
-        )
-        return library
+    names = ("numba",) if library.describe()["kind"] == "cpu" else ("cupy", "pycuda")
+    for name in names:
+        try:
+            return open_backend(name, device if name != "numba" else "cpu")
+        except BackendMissingError as error:
+            print(f"curvescope: {error}", file=sys.stderr)
+    print(f"curvescope: {library.name} measures the memory instead; no latency, no arithmetic peak.", file=sys.stderr)
+    return library
 
 
 class Done(NamedTuple):

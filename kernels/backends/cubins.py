@@ -1,0 +1,187 @@
+"""Our own CUDA kernels, compiled once to cubins, and launched through any library that can load them.
+
+A library is a `Driver` of a few calls; everything else, and so everything that is timed but the launch, is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...profiling.clocks import ClockSampler
+from ...profiling.recorders.events import StepRows
+from ..catalog import KERNELS
+from ..compile import ARCHITECTURES, compile_source, own_sources
+from ..conditions import CudaWatch
+from ..cuda_plans import Buffer, KernelLaunch, Plan, peak_rounds, plan
+from ..launch import QUEUED, Launch
+from ..peak import PeakRounds
+from ..problem import PRECISIONS, Array, Problem
+from ..timers import CudaEvents, EventApi, PerfCounter, Run
+from . import Prepared, UnsupportedError
+from .flushing import Flush
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What a driver tells of its device; sizes in bytes."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    memory_bytes: int
+    l2_cache_bytes: int
+
+
+class Driver(Protocol):
+    """The calls that a library must have; all work goes to one stream."""
+
+    facts: DeviceFacts
+    events: EventApi
+
+    def load(self, cubin: bytes, kernel: str) -> Any:
+        """A function of a module; the module stays loaded as long as it is there."""
+
+    def upload(self, array: Array) -> Any:
+        """A buffer with that content."""
+
+    def download(self, buffer: Any, like: Array) -> Array:
+        """What a buffer holds, as an array of that shape and type."""
+
+    def address(self, buffer: Any) -> int:
+        """Where a buffer is on the device."""
+
+    def launcher(
+        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
+    ) -> Run:
+        """What launches the function once, without waiting: arguments are buffers, numpy scalars or `np.void`."""
+
+
+class CubinBackend:
+    """Problems through our own kernels, timed by events."""
+
+    def __init__(self, name: str, driver: Driver, index: int = 0) -> None:
+        """Take a library.
+
+        Args:
+            name: of the backend.
+            driver: of the library.
+            index: of the device, for its clocks.
+        """
+        self.name = name
+        self._driver = driver
+        self.timer = CudaEvents(driver.events)
+        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
+        major, minor = driver.facts.compute_capability
+        # A cubin runs on its own major version from its minor one on: CUDA C++ Programming Guide, binary compatibility.
+        older = [a for a in ARCHITECTURES if a // 10 == major and a % 10 <= minor]
+        self._architecture = max(older, default=10 * major + minor)
+        self._flush = Flush(self._go_through, driver.facts.l2_cache_bytes or None, driver.events.synchronize)
+        self._load = cache(self._load_once)
+        self.peak_precisions = tuple(p for p in PRECISIONS if self._has_peak(p))
+
+    @property
+    def flush_ns(self) -> int:
+        """See `Backend.flush_ns`."""
+        return self._flush.cost_ns
+
+    def flush(self) -> None:
+        """See `Backend.flush`."""
+        self._flush()
+
+    def peak(self, precision: str) -> PeakRounds:
+        """The problem that keeps the arithmetic of every SM busy.
+
+        Raises:
+            UnsupportedError: the device has none of that precision.
+        """
+        return peak_rounds(precision, self._architecture, self._driver.facts.sm_count)
+
+    def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
+        """See `Backend.prepare`."""
+        planned = plan(problem, operands, self._driver.facts.sm_count)
+        buffers = [self._driver.upload(array) for array in planned.buffers]
+        for launch in planned.setup:
+            self._launcher(launch, buffers)()
+        run = self._launcher(planned.launch, buffers)
+        result = self._result(planned, buffers, run)
+        if isinstance(problem, Launch):
+            return self._prepare_launch(problem, run)
+        return Prepared(run, result, planned.launch.kernel)
+
+    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
+        """There is one kernel, and its time is the events'."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        facts = self._driver.facts
+        return {
+            "kind": "cuda",
+            "name": facts.name,
+            "compute_capability": "{}.{}".format(*facts.compute_capability),
+            "sm_count": facts.sm_count,
+            "memory_bytes": facts.memory_bytes,
+            "l2_cache_bytes": facts.l2_cache_bytes,
+        }
+
+    def _has_peak(self, precision: str) -> bool:
+        try:
+            self.peak(precision)
+        except UnsupportedError:
+            return False
+        return True
+
+    def _result(self, planned: Plan, buffers: list[Any], run: Run) -> Callable[[], Array | None]:
+        read = planned.read
+        if read is None:
+            return lambda: None
+        checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
+
+        def fetch(index: int) -> Array:
+            return self._driver.download(buffers[index], planned.buffers[index])
+
+        def result() -> Array:
+            checked()
+            self._driver.events.synchronize()
+            return read(fetch, lambda index: self._driver.address(buffers[index]))
+
+        return result
+
+    def _prepare_launch(self, problem: Launch, launch: Run) -> Prepared:
+        wait = self._driver.events.synchronize
+
+        def queue() -> None:
+            for _ in range(QUEUED):
+                launch()
+
+        def ask_and_wait() -> None:
+            launch()
+            wait()
+
+        if problem.kind == "call":
+            return Prepared(queue, lambda: None, "empty", QUEUED, wait, PerfCounter())
+        if problem.kind == "synchronize":
+            return Prepared(ask_and_wait, lambda: None, "empty", 1, wait, PerfCounter())
+        if problem.kind == "throughput":
+            return Prepared(queue, lambda: None, "empty", QUEUED)
+        raise UnsupportedError(f"{self.name} launches no graphs here; the torch backend does")
+
+    def _launcher(self, launch: KernelLaunch, buffers: list[Any]) -> Run:
+        arguments = tuple(buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments)
+        return self._driver.launcher(self._load(launch.kernel), launch.grid, launch.block, arguments)
+
+    def _load_once(self, kernel: str) -> Any:
+        source = next(k.source for k in KERNELS if k.name == kernel)
+        text = next(s for s in own_sources() if s.name == source)
+        return self._driver.load(compile_source(text, self._architecture).cubin, kernel)
+
+    def _go_through(self, size_bytes: int) -> Run:
+        buffer = self._driver.upload(np.zeros(size_bytes // 16 * 4, np.float32))
+        arguments = (Buffer(0), Buffer(0), np.float32(1), np.int64(size_bytes // 16))
+        blocks = self._driver.facts.sm_count * 8
+        return partial(self._launcher(KernelLaunch("memory_scale", (blocks, 1, 1), (256, 1, 1), arguments), [buffer]))

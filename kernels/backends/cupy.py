@@ -1,0 +1,88 @@
+"""CuPy: our own CUDA kernels through its driver module, and timed by its events, in the null stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...profiling.errors import BackendMissingError
+from ..problem import Array
+from ..timers import EventApi, Run
+from .arguments import PackedArguments
+from .cubins import CubinBackend, DeviceFacts
+from .device_index import device_index
+
+_NULL_STREAM = 0
+
+
+def open_backend(device: str | None) -> CubinBackend:
+    """The backend on a device; see `backends.open_backend`."""
+    index = device_index(device, "cupy")
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendMissingError(
+            "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA 13. For older "
+            "drivers `pip install cupy-cuda11x`; Kepler needs 12.3 or older of it."
+        ) from error
+    try:
+        cupy.cuda.Device(index).use()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendMissingError(f"CuPy finds no CUDA device {index} ({error}): `curvescope doctor`.") from error
+    return CubinBackend("cupy", CupyDriver(cupy, index), index)
+
+
+class CupyDriver:
+    """See `cubins.Driver`."""
+
+    def __init__(self, cupy: Any, index: int) -> None:
+        self._cupy, self._driver = cupy, cupy.cuda.driver
+        facts = cupy.cuda.runtime.getDeviceProperties(index)
+        name = facts["name"]
+        self.facts = DeviceFacts(
+            name.decode() if isinstance(name, bytes) else name,
+            (facts["major"], facts["minor"]),
+            facts["multiProcessorCount"],
+            facts["totalGlobalMem"],
+            facts["l2CacheSize"],
+        )
+        stream = cupy.cuda.Stream.null
+        self.events = EventApi(
+            create=cupy.cuda.Event,
+            record=lambda event: event.record(stream),
+            elapsed_ms=cupy.cuda.get_elapsed_time,
+            synchronize=cupy.cuda.Device(index).synchronize,
+        )
+        self._modules: list[int] = []  # unloaded with the process
+
+    def load(self, cubin: bytes, kernel: str) -> int:
+        """See `Driver.load`."""
+        self._modules.append(self._driver.moduleLoadData(cubin))
+        function: int = self._driver.moduleGetFunction(self._modules[-1], kernel)
+        return function
+
+    def upload(self, array: Array) -> Any:
+        """See `Driver.upload`."""
+        return self._cupy.asarray(array)
+
+    def download(self, buffer: Any, like: Array) -> Array:
+        """See `Driver.download`."""
+        return np.asarray(self._cupy.asnumpy(buffer)).reshape(like.shape)
+
+    def address(self, buffer: Any) -> int:
+        """See `Driver.address`."""
+        return int(buffer.data.ptr)
+
+    def launcher(
+        self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
+    ) -> Run:
+        """See `Driver.launcher`."""
+        values = tuple(a if isinstance(a, np.generic) else self.address(a) for a in arguments)
+        packed = PackedArguments(values, arguments)
+        launch = self._driver.launchKernel
+
+        def run() -> None:
+            launch(function, *grid, *block, 0, _NULL_STREAM, packed.address, 0)
+
+        return run

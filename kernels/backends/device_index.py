@@ -1,0 +1,19 @@
+"""Which CUDA device `--device` means, for backends that have nothing else."""
+
+from __future__ import annotations
+
+import re
+
+from ...profiling.errors import CurvescopeError
+
+
+def device_index(device: str | None, backend: str) -> int:
+    """The number in `cuda:N`; 0 for `cuda` or nothing.
+
+    Raises:
+        CurvescopeError: another kind of device.
+    """
+    match = re.fullmatch(r"cuda(?::(\d+))?", device or "cuda")
+    if match is None:
+        raise CurvescopeError(f"The backend {backend} runs on CUDA devices: --device cuda or cuda:N, not {device}.")
+    return int(match[1] or 0)

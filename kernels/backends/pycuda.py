@@ -1,0 +1,85 @@
+"""PyCUDA: our own CUDA kernels as its functions, timed by its events, in the null stream."""
+
+from __future__ import annotations
+
+import atexit
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...profiling.errors import BackendMissingError
+from ..problem import Array
+from ..timers import EventApi, Run
+from .cubins import CubinBackend, DeviceFacts
+from .device_index import device_index
+
+
+def open_backend(device: str | None) -> CubinBackend:
+    """The backend on a device; see `backends.open_backend`."""
+    index = device_index(device, "pycuda")
+    try:
+        import pycuda.driver
+    except ImportError as error:
+        raise BackendMissingError(
+            "This needs PyCUDA: `pip install 'curvescope[pycuda]'`. It is built against the CUDA toolkit: nvcc must be "
+            "on PATH."
+        ) from error
+    driver = pycuda.driver
+    try:
+        driver.init()
+        opened = driver.Device(index)
+    except driver.Error as error:
+        raise BackendMissingError(f"PyCUDA finds no CUDA device {index} ({error}): `curvescope doctor`.") from error
+    # The device's primary context, the one that torch and cupy use.
+    context = opened.retain_primary_context()
+    context.push()
+    atexit.register(context.pop)
+    return CubinBackend("pycuda", PycudaDriver(driver, opened), index)
+
+
+class PycudaDriver:
+    """See `cubins.Driver`."""
+
+    def __init__(self, driver: Any, device: Any) -> None:
+        self._driver = driver
+        ask = driver.device_attribute
+        self.facts = DeviceFacts(
+            device.name(),
+            device.compute_capability(),
+            device.get_attribute(ask.MULTIPROCESSOR_COUNT),
+            device.total_memory(),
+            device.get_attribute(ask.L2_CACHE_SIZE),
+        )
+        self.events = EventApi(
+            create=driver.Event,
+            record=lambda event: event.record(),
+            elapsed_ms=lambda start, end: end.time_since(start),
+            synchronize=driver.Context.synchronize,
+        )
+        self._modules: list[Any] = []  # a function does not keep its module
+
+    def load(self, cubin: bytes, kernel: str) -> Any:
+        """See `Driver.load`."""
+        self._modules.append(self._driver.module_from_buffer(cubin))
+        return self._modules[-1].get_function(kernel)
+
+    def upload(self, array: Array) -> Any:
+        """See `Driver.upload`."""
+        return self._driver.to_device(np.ascontiguousarray(array))
+
+    def download(self, buffer: Any, like: Array) -> Array:
+        """See `Driver.download`."""
+        result = np.empty_like(like)
+        self._driver.memcpy_dtoh(result, buffer)
+        return result
+
+    def address(self, buffer: Any) -> int:
+        """See `Driver.address`."""
+        return int(buffer)
+
+    def launcher(
+        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
+    ) -> Run:
+        """See `Driver.launcher`."""
+        return partial(function, *arguments, grid=grid, block=block)

@@ -1,0 +1,241 @@
+"""How a problem becomes launches of our own CUDA kernels: buffers, arguments, grid, and what its result is.
+
+Pure data, the same for every library that launches it, so that backends differ in what a launch costs them and nothing
+else. The order of the arguments is that of the sources in kernels/cuda.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .backends import UnsupportedError
+from .catalog import KERNELS, ConvolutionShape, tile_grid
+from .conv import Conv
+from .gemm import Gemm
+from .latency import Latency
+from .launch import Launch
+from .memory import SCALAR, Memory
+from .peak import PeakRounds
+from .problem import Array, Problem
+
+_BLOCK_THREADS = 256
+# Eight blocks of 256 fill an SM's 2048 threads; the memory kernels go on from there in a loop.
+_BLOCKS_PER_SM = 8
+_MOST_ELEMENTS = 2**31 - 1  # the kernels count elements in int
+_CHASE_UNROLL = 16
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An argument that is the address of a buffer of the plan."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One launch.
+
+    Attributes:
+        kernel: name of the entry.
+        grid: blocks.
+        block: threads of a block.
+        arguments: buffers, numpy scalars, or a structure by value as `np.void`.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[Buffer | np.generic, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A problem as launches.
+
+    Attributes:
+        buffers: what device memory holds at first.
+        setup: launched once.
+        launch: what is timed.
+        checked: launched for the result, where that is not what is timed.
+        read: the result; given what fetches a buffer and what tells its address. Null where the kernel keeps none.
+    """
+
+    buffers: tuple[Array, ...]
+    launch: KernelLaunch
+    read: Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None
+    setup: tuple[KernelLaunch, ...] = ()
+    checked: KernelLaunch | None = None
+
+
+def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> Plan:
+    """The launches of a problem.
+
+    Args:
+        problem: fp32 but for peaks and latency.
+        operands: of the problem.
+        sm_count: of the device.
+
+    Raises:
+        UnsupportedError: there is no kernel for it.
+    """
+    make = _PLANS.get(type(problem))
+    if make is None:
+        raise UnsupportedError(f"there is no CUDA kernel of ours for {type(problem).__name__}")
+    if isinstance(problem, (Gemm, Conv, Memory)) and problem.precision != "fp32":
+        raise UnsupportedError("our own CUDA kernels are fp32; the torch backend has the libraries' others")
+    made = make(problem, operands, sm_count)
+    if max((buffer.size for buffer in made.buffers), default=0) > _MOST_ELEMENTS:
+        raise UnsupportedError(f"our own CUDA kernels count to {_MOST_ELEMENTS} elements")
+    return made
+
+
+def _float64(index: int, shape: tuple[int, ...]) -> Callable[[Callable[[int], Array], Callable[[int], int]], Array]:
+    return lambda fetch, address: fetch(index).reshape(shape).astype(np.float64)  # noqa: ARG005 - no address needed
+
+
+def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001
+    # Column-major C = op(A) op(B) is row-major Cᵀ = op(B)ᵀ op(A)ᵀ, and an array in C order is the transposed matrix.
+    a, b = operands
+    kernel = f"sgemm_{problem.transpose[::-1].lower()}"
+    extents = (np.int32(problem.n), np.int32(problem.m), np.int32(problem.k), np.float32(1), np.float32(0))
+    launch = KernelLaunch(
+        kernel,
+        tile_grid(problem.n, problem.m),
+        (_BLOCK_THREADS, 1, 1),
+        (Buffer(1), Buffer(0), Buffer(2), *extents),
+    )
+    shape = (problem.n, problem.m)
+    return Plan((a, b, np.zeros(shape, np.float32)), launch, _float64(2, shape))
+
+
+def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001
+    if problem.layout != "nchw":
+        raise UnsupportedError("our own convolution is NCHW")
+    kernel = {
+        "fwd": "convolution_forward",
+        "bwd_data": "convolution_backward_data",
+        "bwd_weights": "convolution_backward_weights",
+    }[problem.direction]
+    shape = ConvolutionShape(
+        *(problem.n, problem.c, problem.h, problem.w, problem.k, problem.r, problem.s),
+        stride_h=problem.stride[0],
+        stride_w=problem.stride[1],
+        pad_h=problem.padding[0],
+        pad_w=problem.padding[1],
+        dilation_h=problem.dilation[0],
+        dilation_w=problem.dilation[1],
+        groups=problem.groups,
+    )
+    by_value = np.void(shape.packed().tobytes())
+    arguments = (Buffer(0), Buffer(1), Buffer(2), by_value)
+    launch = KernelLaunch(kernel, shape.grid(kernel), (_BLOCK_THREADS, 1, 1), arguments)
+    result = np.zeros(problem.shape, np.float32)
+    return Plan((*operands, result), launch, _float64(2, result.shape))
+
+
+def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:
+    strided = problem.stride > 1
+    if strided and problem.kind != "read":
+        raise UnsupportedError("of our own memory kernels only read has a stride")
+    if not strided and problem.elements % 4:
+        raise UnsupportedError("our own memory kernels move four elements at a time")
+    count = problem.elements if strided else problem.elements // 4
+    blocks = min(-(-count // _BLOCK_THREADS), sm_count * _BLOCKS_PER_SM)
+    out = Buffer(len(operands))
+    inputs = tuple(Buffer(i) for i in range(len(operands)))
+    # The sum that a read must not reach, or it would write; no sum of ordinary numbers is the largest float.
+    unlikely = np.float32(np.finfo(np.float32).max)
+    end: tuple[np.generic, ...] = (np.int64(count),)
+    if problem.kind in ("scale", "triad", "write"):
+        end = (np.float32(SCALAR), *end)
+    if problem.kind == "read":
+        end = (unlikely, np.int64(problem.stride), *end) if strided else (unlikely, *end)
+    kernel = f"memory_{problem.kind}" + ("_strided" if strided else "")
+    launch = KernelLaunch(kernel, (blocks, 1, 1), (_BLOCK_THREADS, 1, 1), (*inputs, out, *end))
+    if problem.kind == "read":
+        return Plan((*operands, np.zeros(1, np.float32)), launch, None)
+    result = np.zeros(problem.elements, np.float32)
+    return Plan((*operands, result), launch, _float64(out.index, result.shape))
+
+
+def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001 - one thread
+    if problem.loads % _CHASE_UNROLL:
+        raise UnsupportedError(f"our own chase takes {_CHASE_UNROLL} loads at a time")
+    following = operands[0].astype(np.uint32)
+    chain = np.zeros(following.size, np.uint64)
+    count = np.uint32(following.size)
+    blocks = -(-following.size // _BLOCK_THREADS)
+    link = KernelLaunch("chase_link", (blocks, 1, 1), (_BLOCK_THREADS, 1, 1), (Buffer(0), Buffer(1), count))
+    arguments = (Buffer(0), np.int64(problem.loads), Buffer(2), Buffer(3))
+    chase = KernelLaunch("chase", (1, 1, 1), (1, 1, 1), arguments)
+
+    def read(fetch: Callable[[int], Array], address: Callable[[int], int]) -> Array:
+        # 8 bytes for each item; in float64 the difference is exact.
+        return (fetch(3) - np.uint64(address(0))).astype(np.float64) / 8
+
+    return Plan((chain, following, np.zeros(1, np.int64), np.zeros(1, np.uint64)), chase, read, (link,))
+
+
+def _launch(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001 - nothing to work on
+    return Plan((), KernelLaunch("empty", (1, 1, 1), (1, 1, 1), ()), None)
+
+
+# 1 in each number format, as the kernels take it: of the packed formats in both halves of a register.
+_ONES: dict[str, np.generic] = {
+    "peak_fp64": np.float64(1),
+    "peak_fp64_tensor": np.float64(1),
+    "peak_fp16x2": np.uint32(0x3C003C00),
+    "peak_fp16_tensor": np.uint32(0x3C003C00),
+    "peak_bf16x2": np.uint32(0x3F803F80),
+    "peak_bf16_tensor": np.uint32(0x3F803F80),
+}
+
+
+def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001
+    one = _ONES.get(problem.kernel, np.float32(1))
+    grid, block = (problem.threads // _BLOCK_THREADS, 1, 1), (_BLOCK_THREADS, 1, 1)
+
+    def rounds(count: int) -> KernelLaunch:
+        return KernelLaunch(problem.kernel, grid, block, (Buffer(0), one, one, np.int32(count)))
+
+    # The sums of one round are exact in every format; those of many are not.
+    sums = np.zeros(problem.threads, np.float32)
+    return Plan((sums,), rounds(problem.rounds), _float64(0, sums.shape), checked=rounds(1))
+
+
+_PLANS: dict[type, Callable[[Any, tuple[Array, ...], int], Plan]] = {
+    Gemm: _gemm,
+    Conv: _conv,
+    Memory: _memory,
+    Latency: _latency,
+    Launch: _launch,
+    PeakRounds: _peak,
+}
+
+# The kernel of each precision's peak, best first.
+_PEAKS = {
+    "fp64": ("peak_fp64_tensor", "peak_fp64"),
+    "fp32": ("peak_fp32",),
+    "tf32": ("peak_tf32_tensor",),
+    "fp16": ("peak_fp16_tensor", "peak_fp16x2"),
+    "bf16": ("peak_bf16_tensor", "peak_bf16x2"),
+}
+
+
+def peak_rounds(precision: str, architecture: int, sm_count: int) -> PeakRounds:
+    """The problem that keeps every SM busy.
+
+    Raises:
+        UnsupportedError: the architecture has no arithmetic of that precision.
+    """
+    known = {kernel.name: kernel for kernel in KERNELS}
+    for name in _PEAKS[precision]:
+        if (kernel := known[name]).since <= architecture and kernel.flops_per_thread_round is not None:
+            threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
+            return PeakRounds(name, threads, kernel.flops_per_thread_round, precision)
+    raise UnsupportedError(f"sm_{architecture} has no {precision}")

@@ -1,0 +1,263 @@
+"""Our CUDA kernels through their backends: the arguments against what the sources say and against the cubins."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, peak_problem
+from curvescope.kernels.backends.arguments import PackedArguments
+from curvescope.kernels.backends.cubins import CubinBackend
+from curvescope.kernels.backends.cupy import CupyDriver
+from curvescope.kernels.backends.pycuda import PycudaDriver
+from curvescope.kernels.catalog import KERNELS
+from curvescope.kernels.compile import compile_source, own_sources
+from curvescope.kernels.conv import DIRECTIONS, Conv
+from curvescope.kernels.cubin import read_cubin
+from curvescope.kernels.cuda_plans import Buffer, plan
+from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels.latency import Latency
+from curvescope.kernels.launch import Launch
+from curvescope.kernels.memory import KINDS, Memory
+from curvescope.kernels.method import Measurement, Method, Outcome
+from curvescope.kernels.peak import PeakRounds
+from curvescope.profiling.errors import BackendMissingError, CurvescopeError
+
+from .fake_cuda import FakeDriver, run_kernel
+from .fake_cuda import Memory as DeviceMemory
+
+CHECKED = [
+    *(Gemm(65, 33, 130, transpose) for transpose in TRANSPOSES),
+    *(Conv(2, 4, 9, 7, 6, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
+    *(Memory(kind, 4800) for kind in KINDS if kind != "read"),
+    Latency(64 * 100, loads=16 * 20),
+]
+UNCHECKED = [Memory("read", 4800), Memory("read", 4800, 4), *(Launch(k) for k in ("call", "synchronize", "throughput"))]
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=f"{source.name} {sm}"))
+    return CubinBackend("fake", FakeDriver())
+
+
+@pytest.mark.parametrize("problem", CHECKED, ids=lambda problem: problem.label)
+def test_what_the_sources_say_of_their_arguments_is_what_they_get(backend, problem):
+    measurement = Measurement(problem)
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    assert measurement.verdict.outcome == Outcome.OK, measurement.verdict
+    assert measurement.durations_ns() == [1e6]  # one launch, and nothing else, between the events
+
+
+@pytest.mark.parametrize("problem", UNCHECKED, ids=lambda problem: problem.label)
+def test_kernels_that_keep_nothing_are_timed_and_said_not_to_be_verified(backend, problem):
+    measurement = Measurement(problem)
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    assert measurement.verdict.outcome == Outcome.NOT_VERIFIED
+
+
+def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
+    problem = peak_problem(backend, "fp32")
+    assert problem == PeakRounds("peak_fp32", 4 * 8 * 256, 256)
+    measurement = Measurement(problem)
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    assert measurement.verdict.outcome == Outcome.OK
+    assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16"}
+    assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
+
+
+def test_a_source_is_compiled_for_the_device_and_loaded_once(backend):
+    problem = Gemm(4, 4, 4)
+    for _ in range(3):
+        backend.prepare(problem, problem.operands(np.random.default_rng(0)))
+    assert backend._driver.loaded == [("gemm 80", "sgemm_nn")]
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"), [((3, 5), 35), ((7, 2), 70), ((8, 7), 86), ((9, 0), 90), ((12, 1), 121)]
+)
+def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, architecture):
+    driver = FakeDriver()
+    driver.facts = cubins.DeviceFacts("GPU", capability, 1, 1, 1)
+    assert CubinBackend("fake", driver)._architecture == architecture
+
+
+def test_a_kepler_has_no_half_precision_peak():
+    driver = FakeDriver()
+    driver.facts = cubins.DeviceFacts("Tesla K40m", (3, 5), 15, 12_000_000_000, 1_572_864)
+    assert CubinBackend("fake", driver).peak_precisions == ("fp64", "fp32")
+
+
+def test_a_flush_goes_through_twice_the_cache(backend):
+    backend.flush()
+    assert backend._driver.launches[0] == "memory_scale"
+    assert max(array.nbytes for array in backend._driver.memory.arrays.values()) == 2 * 4096
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (Gemm(2, 2, 2, "NN", "bf16"), "are fp32"),
+        (Conv(1, 2, 4, 4, 2, 3, 3, layout="nhwc"), "is NCHW"),
+        (Memory("copy", 4800, 2), "only read has a stride"),
+        (Memory("copy", 40), "four elements"),
+        (Latency(6400, loads=17), "16 loads at a time"),
+        (Launch("graph"), "torch backend does"),
+    ],
+)
+def test_what_our_kernels_have_not_is_unsupported(backend, problem, message):
+    with pytest.raises(UnsupportedError, match=message):
+        backend.prepare(problem, problem.operands(np.random.default_rng(0)))
+
+
+def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
+    try:
+        compiled = {s.name: read_cubin(compile_source(s, 80).cubin).kernels for s in own_sources()}
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+    source_of = {kernel.name: kernel.source for kernel in KERNELS}
+    peaks = [PeakRounds(k.name, 256, k.flops_per_thread_round) for k in KERNELS if k.flops_per_thread_round]
+    seen = set()
+    for problem in [*CHECKED, *UNCHECKED, *peaks]:
+        planned = plan(problem, problem.operands(np.random.default_rng(0)), 4)
+        for launch in (*planned.setup, planned.launch):
+            size = 0
+            for argument in launch.arguments:
+                item = 8 if isinstance(argument, Buffer) else argument.nbytes
+                alignment = min(item, 8) if not isinstance(argument, np.void) else 4
+                size = -(-size // alignment) * alignment + item
+            (entry,) = [k for k in compiled[source_of[launch.kernel]] if k.name == launch.kernel]
+            assert entry.parameter_bytes == size, launch
+            seen.add(launch.kernel)
+    assert seen == set(source_of)
+
+
+def test_packed_arguments_are_pointers_to_values():
+    packed = PackedArguments((0x7F0000000000, np.float32(1.5), np.void(b"abcdefgh")))
+    pointers = ctypes.cast(packed.address, ctypes.POINTER(ctypes.c_uint64))
+    assert ctypes.c_uint64.from_address(pointers[0]).value == 0x7F0000000000
+    assert ctypes.c_float.from_address(pointers[1]).value == 1.5
+    assert ctypes.string_at(pointers[2], 8) == b"abcdefgh"
+    assert PackedArguments(()).address == 0
+
+
+def fake_cupy():
+    """What the backend uses of CuPy, over numpy; kernels read their arguments where the driver would."""
+    memory, log = DeviceMemory(), []
+    types = {"sgemm_nn": "PPPiiiff", "memory_copy": "PPq"}
+
+    def launch(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
+        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_uint64))
+        readers = {"P": ctypes.c_uint64, "i": ctypes.c_int32, "f": ctypes.c_float, "q": ctypes.c_int64}
+        values = [readers[t].from_address(pointers[i]).value for i, t in enumerate(types[function])]
+        run_kernel(memory, function, (gx, gy, gz), (bx, by, bz), values)
+        log.append((function, shared, stream, extra))
+
+    def upload(array):
+        address = memory.put(array)
+        return SimpleNamespace(data=SimpleNamespace(ptr=address))
+
+    properties = {
+        "name": b"Fake",
+        "major": 8,
+        "minor": 6,
+        "multiProcessorCount": 2,
+        "totalGlobalMem": 10,
+        "l2CacheSize": 5,
+    }
+    driver = SimpleNamespace(
+        moduleLoadData=lambda cubin: 7, moduleGetFunction=lambda module, name: name, launchKernel=launch
+    )
+    cuda = SimpleNamespace(
+        driver=driver,
+        runtime=SimpleNamespace(getDeviceProperties=lambda index: properties),
+        Stream=SimpleNamespace(null="null stream"),
+        Event=lambda: SimpleNamespace(record=lambda stream: log.append(("event", stream))),
+        Device=lambda index: SimpleNamespace(synchronize=lambda: log.append(("synchronize", index))),
+        get_elapsed_time=lambda start, end: 0.25,
+    )
+    cupy = SimpleNamespace(cuda=cuda, asarray=upload, asnumpy=lambda buffer: memory.at(buffer.data.ptr))
+    return cupy, log
+
+
+def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(monkeypatch):
+    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=b"\x7fELF"))
+    cupy, log = fake_cupy()
+    backend = CubinBackend("cupy", CupyDriver(cupy, 0))
+    measurement = Measurement(Gemm(5, 6, 7))
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    assert measurement.verdict.outcome == Outcome.OK
+    assert measurement.durations_ns() == [250_000 / measurement.calls]
+    assert ("sgemm_nn", 0, 0, 0) in log  # the null stream
+    assert ("event", "null stream") in log
+    assert backend.describe()["compute_capability"] == "8.6"
+
+
+def fake_pycuda():
+    memory, log = DeviceMemory(), []
+
+    class Function:
+        def __init__(self, name):
+            self.name = name
+
+        def __call__(self, *arguments, grid, block):
+            run_kernel(memory, self.name, grid, block, arguments)
+            log.append(self.name)
+
+    attributes = {"MULTIPROCESSOR_COUNT": 2, "L2_CACHE_SIZE": 5}
+    driver = SimpleNamespace(
+        device_attribute=SimpleNamespace(**{name: name for name in attributes}),
+        Event=lambda: SimpleNamespace(record=lambda: log.append("event"), time_since=lambda start: 0.5),
+        Context=SimpleNamespace(synchronize=lambda: log.append("synchronize")),
+        module_from_buffer=lambda cubin: SimpleNamespace(get_function=Function),
+        to_device=memory.put,
+        memcpy_dtoh=lambda result, buffer: result.__setitem__(slice(None), memory.at(buffer).reshape(result.shape)),
+    )
+    device = SimpleNamespace(
+        name=lambda: "Fake",
+        compute_capability=lambda: (6, 1),
+        total_memory=lambda: 10,
+        get_attribute=attributes.__getitem__,
+    )
+    return driver, device, log
+
+
+@pytest.mark.parametrize("problem", [Gemm(5, 6, 7), Conv(2, 4, 9, 7, 6, 3, 2)], ids=lambda problem: problem.label)
+def test_pycuda_calls_the_function_and_times_around_it(monkeypatch, problem):
+    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=b"\x7fELF"))
+    driver, device, log = fake_pycuda()
+    backend = CubinBackend("pycuda", PycudaDriver(driver, device))
+    measurement = Measurement(problem)
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    assert measurement.verdict.outcome == Outcome.OK
+    assert measurement.durations_ns() == [500_000 / measurement.calls]
+    assert log[-1] == "synchronize"
+
+
+@pytest.mark.parametrize(("name", "extra"), [("cupy", "cuda12"), ("pycuda", "pycuda")])
+def test_where_the_library_is_missing_it_is_said_how_to_get_it(monkeypatch, name, extra):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(BackendMissingError, match=rf"curvescope\[{extra}\]"):
+        open_backend(name, "cuda")
+    with pytest.raises(CurvescopeError, match="not cpu"):
+        open_backend(name, "cpu")
+
+
+def test_cupy_without_a_device_is_said(monkeypatch):
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def use():
+        raise CUDARuntimeError("no CUDA-capable device is detected")
+
+    cupy = ModuleType("cupy")
+    cupy.cuda = SimpleNamespace(
+        Device=lambda index: SimpleNamespace(use=use), runtime=SimpleNamespace(CUDARuntimeError=CUDARuntimeError)
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    with pytest.raises(BackendMissingError, match="doctor"):
+        open_backend("cupy")

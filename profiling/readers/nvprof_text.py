@@ -210,14 +210,14 @@ class _Output:
         """Rows of one launch each, with a column per metric."""
         for cells in rows:
             row = dict(zip(header, cells, strict=False))
-            if len(cells) != len(header) or _DEVICE.fullmatch(row["Device"]) is None:
+            if len(cells) != len(header) or _DEVICE.fullmatch(row.get("Device", "")) is None:
                 if any(map(parse_number, cells)):  # else it is the row of units
                     self._lost["rows_unreadable"] += 1
                 continue
             values: dict[str, float] = {}
             for name, text in row.items():
                 self._measure(values, name.split(" ")[0], text)
-            self._measured_kernel((row["Device"], row["Kernel"], "1"), values)
+            self._measured_kernel((row.get("Device"), row.get("Kernel"), "1"), values)
 
     def _measure(self, values: dict[str, float], name: str, text: str) -> None:
         if name not in metrics.known_names("nvprof"):

@@ -1,6 +1,6 @@
 """A large export of Nsight Systems, as a training run with NVTX layers would leave it.
 
-Every step launches 1,000 kernels under 200 layers, forward and backward, and an optimizer; every layer has an NVTX range
+Every step launches 1,000 kernels under 100 layers, forward and backward, and an optimizer; every layer has a range
 on the thread that launches it. The columns are those of an export of 2024.5.
 
     python benchmarks/generate_nsys.py 10000000 /tmp/large.sqlite
@@ -16,14 +16,50 @@ from pathlib import Path
 PER_STEP, LAYERS, PER_LAYER = 1000, 200, 5
 _PID = (1 << 48) | 4321 << 24
 _MAIN, _AUTOGRAD = _PID | 4322, _PID | 4323
-_KERNEL = (
-    "start end deviceId contextId greenContextId streamId correlationId globalPid demangledName shortName mangledName "
-    "launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ staticSharedMemory "
-    "dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId sharedMemoryExecuted graphNodeId "
-    "sharedMemoryLimitConfig"
-).split()
-_RUNTIME = "start end eventClass globalTid correlationId nameId returnValue callchainId".split()
-_NVTX = "start end eventType rangeId category color text globalTid endGlobalTid textId domainId".split()
+_KERNEL = [
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "greenContextId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+    "demangledName",
+    "shortName",
+    "mangledName",
+    "launchType",
+    "cacheConfig",
+    "registersPerThread",
+    "gridX",
+    "gridY",
+    "gridZ",
+    "blockX",
+    "blockY",
+    "blockZ",
+    "staticSharedMemory",
+    "dynamicSharedMemory",
+    "localMemoryPerThread",
+    "localMemoryTotal",
+    "gridId",
+    "sharedMemoryExecuted",
+    "graphNodeId",
+    "sharedMemoryLimitConfig",
+]
+_RUNTIME = ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue", "callchainId"]
+_NVTX = [
+    "start",
+    "end",
+    "eventType",
+    "rangeId",
+    "category",
+    "color",
+    "text",
+    "globalTid",
+    "endGlobalTid",
+    "textId",
+    "domainId",
+]
 
 
 def generate(kernels: int, path: Path) -> None:
@@ -48,9 +84,8 @@ def generate(kernels: int, path: Path) -> None:
         database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
     gpu = "id name smCount computeMajor computeMinor totalMemory memoryBandwidth clockRate cuDevice"
     database.execute(f"CREATE TABLE TARGET_INFO_GPU ({', '.join(gpu.split())})")
-    database.execute(
-        "INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA A100-SXM4-80GB', 108, 8, 0, 84987740160, 2039040000000, 1410000000, 0)"
-    )
+    facts = (0, "NVIDIA A100-SXM4-80GB", 108, 8, 0, 84987740160, 2039040000000, 1410000000, 0)
+    database.execute(f"INSERT INTO TARGET_INFO_GPU VALUES ({', '.join('?' * len(facts))})", facts)
     database.commit()
     database.close()
 
@@ -69,7 +104,19 @@ def _kernels(steps: int) -> Iterator[tuple[int | None, ...]]:
         for i in range(PER_STEP):
             start = at + i * 17_000
             yield (
-                *(start, start + 9_000 + i % 97 * 50, 0, 1, None, 7, step * PER_STEP + i + 1, _PID, 10 + i % 100, 10, 10),
+                *(
+                    start,
+                    start + 9_000 + i % 97 * 50,
+                    0,
+                    1,
+                    None,
+                    7,
+                    step * PER_STEP + i + 1,
+                    _PID,
+                    10 + i % 100,
+                    10,
+                    10,
+                ),
                 *(1, 0, 32 + i % 64, 128 + i, 1, 1, 256, 1, 1, 1024, 0, 0, 0, step * PER_STEP + i, 0, None, 0),
             )
 

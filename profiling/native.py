@@ -12,10 +12,11 @@ from pathlib import Path
 from .errors import BackendMissingError
 
 LIBRARY_NAME = "libcurvescope_collector.so"
+READER_NAME = "libcurvescope_reader.so"
 
 
-def library_path() -> Path:
-    """Where the collector lies: beside this module, in wheels and in editable installs alike.
+def library_path(name: str = LIBRARY_NAME) -> Path:
+    """Where a library, by default the collector, lies: beside this module, in wheels and in editable installs alike.
 
     Raises:
         BackendMissingError: the package was installed without its native build.
@@ -23,10 +24,10 @@ def library_path() -> Path:
     from . import __path__ as folders
 
     for folder in map(Path, folders):
-        if (folder / LIBRARY_NAME).is_file():
-            return folder / LIBRARY_NAME
+        if (folder / name).is_file():
+            return folder / name
     raise BackendMissingError(
-        f"{LIBRARY_NAME} is not installed beside {Path(__file__).parent}: reinstall with `pip install .` "
+        f"{name} is not installed beside {Path(__file__).parent}: reinstall with `pip install .` "
         "on a machine with a C++17 compiler, or install the wheel."
     )
 
@@ -41,6 +42,31 @@ def load() -> ctypes.CDLL:
     library.curvescope_record_start.restype = ctypes.c_int
     library.curvescope_record_stop.argtypes = []
     library.curvescope_record_stop.restype = None
+    return library
+
+
+@cache
+def load_reader() -> ctypes.CDLL | None:
+    """The library that reads SQLite tables, its functions declared; null where it was not built."""
+    try:
+        library = ctypes.CDLL(str(library_path(READER_NAME)))
+    except (BackendMissingError, OSError):
+        return None
+    pointers = ctypes.POINTER(ctypes.c_void_p)
+    library.curvescope_table_scan_open.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_int64,
+        ctypes.c_int32,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
+    library.curvescope_table_scan_open.restype = ctypes.c_void_p
+    library.curvescope_table_scan_next.argtypes = [ctypes.c_void_p, ctypes.c_int64, pointers, pointers]
+    library.curvescope_table_scan_next.restype = ctypes.c_int64
+    library.curvescope_table_scan_text.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    library.curvescope_table_scan_text.restype = ctypes.c_void_p
+    library.curvescope_table_scan_close.argtypes = [ctypes.c_void_p]
+    library.curvescope_table_scan_close.restype = None
     return library
 
 

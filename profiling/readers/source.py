@@ -85,7 +85,7 @@ class Source:
         if not self.head.startswith(_SQLITE):
             return None
         path = self._open_things.enter_context(self.on_disk())
-        return SqliteTables(self._open_things.enter_context(open_sqlite(path)))
+        return SqliteTables(self._open_things.enter_context(open_sqlite(path)), path)
 
     @cached_property
     def text(self) -> str:

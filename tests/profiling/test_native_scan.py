@@ -1,0 +1,152 @@
+"""Tables read by native code against the same read by SQLite, for any schema and content, and damaged."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from random import Random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import native_scan, sqlite_tables
+from curvescope.profiling.readers.sqlite_tables import SqliteTables
+
+NUMBERS = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, -1, 127, 128, -129, 2**23, 2**47])
+)
+TEXTS = st.one_of(st.none(), st.text(max_size=20), st.integers(0, 9000).map(lambda n: "é" * n))
+WANTED = {"a": pa.int64(), "t": pa.string(), "b": pa.int64(), "id": pa.int64(), "absent": pa.int64()}
+counter = itertools.count()
+
+
+def write(path, rows, page_bytes=4096, schema="id INTEGER PRIMARY KEY, a INTEGER, t TEXT, b INTEGER"):
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA page_size = {page_bytes}")
+    database.execute(f"CREATE TABLE x ({schema})")
+    database.executemany("INSERT INTO x (a, t, b) VALUES (?, ?, ?)", rows)
+    database.commit()
+    database.close()
+
+
+def read(path, wanted, *, native):
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
+    connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
+    try:
+        return SqliteTables(connection, path if native else None).read("x", wanted)
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """Counts the tables that native code read."""
+    calls = []
+    original = native_scan._next
+
+    def counted(*arguments):
+        table = original(*arguments)
+        if table is not None:
+            calls.append(table.num_rows)
+        return table
+
+    monkeypatch.setattr(native_scan, "_next", counted)
+    return calls
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS), max_size=60),
+    st.sampled_from([512, 1024, 4096, 65536]),
+    st.integers(1, 70),
+)
+def test_native_code_and_sqlite_read_the_same(tmp_path_factory, rows, page_bytes, batch):
+    path = tmp_path_factory.getbasetemp() / f"{next(counter)}.sqlite"
+    write(path, rows, page_bytes)
+    whole = sqlite_tables.BATCH_ROWS
+    try:
+        sqlite_tables.BATCH_ROWS = batch
+        found, expected = read(path, WANTED, native=True), read(path, WANTED, native=False)
+    finally:
+        sqlite_tables.BATCH_ROWS = whole
+        path.unlink()
+    found.validate(full=True)
+    assert found.equals(expected)
+    assert found["a"].to_pylist() == [a for a, _, _ in rows]
+
+
+def test_a_large_table_is_read_by_native_code(tmp_path, used):
+    rows = [(i * i, f"name {i}", None if i % 3 else -i) for i in range(50_000)]
+    write(tmp_path / "p", rows, 512)
+    table = read(tmp_path / "p", WANTED, native=True)
+    assert sum(used) == len(rows)
+    assert table["id"].to_pylist() == list(range(1, len(rows) + 1))
+    assert list(zip(*(table[c].to_pylist() for c in "atb"), strict=True)) == rows
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "a INTEGER PRIMARY KEY, t TEXT, b INTEGER, id INTEGER) WITHOUT ROWID --",
+        "a INTEGER, t TEXT, b INTEGER, id INTEGER AS (a + 1)",
+        "a INTEGER, t TEXT, b INTEGER, id INTEGER DEFAULT 7",
+        "a INTEGER, t TEXT, b REAL, id INTEGER",
+    ],
+)
+def test_what_is_beyond_native_code_is_read_by_sqlite(schema, tmp_path):
+    write(tmp_path / "p", [(1, "x", 2), (3, None, 4)], schema=schema)
+    assert read(tmp_path / "p", WANTED, native=True).equals(read(tmp_path / "p", WANTED, native=False))
+
+
+def test_columns_added_after_the_rows_are_null_there(tmp_path, used):
+    write(tmp_path / "p", [(1, "x", 2)])
+    database = sqlite3.connect(tmp_path / "p")
+    database.execute("ALTER TABLE x ADD COLUMN late TEXT")
+    database.execute("INSERT INTO x (a, late) VALUES (5, 'y')")
+    database.commit()
+    database.close()
+    assert read(tmp_path / "p", {"late": pa.string(), "a": pa.int64()}, native=True).to_pylist() == [
+        {"late": None, "a": 1},
+        {"late": "y", "a": 5},
+    ]
+    assert sum(used) == 2
+
+
+def test_a_value_of_another_type_is_found_by_sqlite_in_its_row(tmp_path):
+    write(tmp_path / "p", [(i, "x", i) for i in range(100)] + [("text", "x", 1)])
+    with pytest.raises(CurvescopeError, match="wrong type"):
+        read(tmp_path / "p", WANTED, native=True)
+
+
+def test_text_that_is_no_utf8_is_repaired_alike(tmp_path):
+    write(tmp_path / "p", [(1, "good", 2)])
+    database = sqlite3.connect(tmp_path / "p")
+    database.execute("UPDATE x SET t = CAST(x'ff41fe' AS TEXT)")
+    database.commit()
+    database.close()
+    found = read(tmp_path / "p", WANTED, native=True)
+    assert found["t"].to_pylist() == ["\ufffdA\ufffd"]
+    assert found.equals(read(tmp_path / "p", WANTED, native=False))
+
+
+def test_damage_is_refused_or_read_and_never_crashes_or_hangs(tmp_path):
+    write(tmp_path / "whole", [(i * 977, "n" * (i * 37 % 3000), -i) for i in range(400)], 512)
+    whole = (tmp_path / "whole").read_bytes()
+    refused = 0
+    for number in range(400):
+        random = Random(number)
+        data = bytearray(whole)
+        for _ in range(random.choice((1, 5, 50))):
+            data[random.randrange(100, len(data))] = random.choice(
+                (0, 1, 5, 13, 0x7F, 0x80, 0xFF, random.randrange(256))
+            )
+        path = tmp_path / "damaged"
+        path.write_bytes(data[: random.choice((len(data), random.randrange(600, len(data))))])
+        try:
+            read(path, WANTED, native=True)
+        except CurvescopeError:
+            refused += 1
+    assert 50 < refused < 400

@@ -107,6 +107,11 @@ class Explanation:
     attribution: Attribution
     also: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        from .render_notebook import explanation_html
+
+        return explanation_html(self)
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -130,6 +135,11 @@ class Diagnosis:
     def anomalies(self) -> tuple[Finding, ...]:
         """The findings that are anomalies."""
         return tuple(f for f in self.findings if f.verdict == Verdict.ANOMALY)
+
+    def _repr_html_(self) -> str:
+        from .render_notebook import diagnosis_html
+
+        return diagnosis_html(self)
 
 
 def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:

@@ -202,8 +202,18 @@ def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
         "DRAM": "dram_bytes_per_s",
         "L2": "l2_bytes_per_s",
         "L1": "l1_bytes_per_s",
+        "L3": "l3_bytes_per_s",
     }
-    source = "microbenchmarks on this device, stored beside the recording"
     return tuple(
-        Roof(level, float(ceilings[key]), CEILING, source) for level, key in levels.items() if ceilings.get(key)
+        Roof(level, float(ceilings[key]), CEILING, _measured_how(ceilings, level))
+        for level, key in levels.items()
+        if ceilings.get(key)
     )
+
+
+def _measured_how(ceilings: Mapping[str, Any], level: str) -> str:
+    """The problem that reached it, and when, where the microbenchmarks left that beside."""
+    named = (ceilings.get("compute") or {}).get("fp32") if level == "compute" else None
+    named = named or (ceilings.get("bandwidth") or {}).get(level) or {}
+    told = [named.get("how"), ceilings.get("measured_utc")]
+    return "microbenchmark on this device" + "".join(f", {fact}" for fact in told if fact)

@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "annotate": "curvescope.profiling.annotate",
     "record": "curvescope.profiling.recorders.inject",
+    "open_recording": "curvescope.profiling.store",
+    "explain": "curvescope.show",
     "CurvescopeError": "curvescope.profiling.errors",
     "BackendMissingError": "curvescope.profiling.errors",
 }

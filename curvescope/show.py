@@ -19,6 +19,23 @@ from .profiling.errors import CurvescopeError
 from .profiling.store import Recording, Status
 
 
+def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
+    """The diagnosis of a recording: its curve, what is more than noise, and each anomaly with its terms and causes.
+
+    In a notebook it renders itself.
+
+    Args:
+        recording: of `open_recording`.
+        axis: of the curvatures: log2 or linear.
+
+    Raises:
+        CurvescopeError: it has no step.
+    """
+    evidence = recorded(recording)
+    work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
+    return anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
+
+
 def show_diagnosis(
     recording: Recording,
     *,
@@ -39,8 +56,7 @@ def show_diagnosis(
         as_json: one JSON document on standard output.
     """
     evidence = recorded(recording)
-    work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
-    diagnosis = anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
+    diagnosis = explain(recording, axis)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:

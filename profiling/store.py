@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -257,6 +258,29 @@ class Recording:
                 types_mapper=_PANDAS_TYPES.get, split_blocks=True, self_destruct=True
             )
         return self._frames[key]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is of, and how much of it there is; names are escaped."""
+        device = self.meta.get("device") or {}
+        facts = {
+            "network": self.meta.get("network"),
+            "device": device.get("name"),
+            "batch sizes": ", ".join(map(str, self.meta.get("batches") or ())) or None,
+            "status": self.meta["status"],
+            "recorded": self.meta.get("created_utc"),
+            **{name: f"{count} rows" for name in TABLES if (count := self._count_rows(name))},
+            **{f"lost: {name}": entry["count"] for name, entry in (self.meta.get("lost") or {}).items()},
+        }
+        left = 'style="text-align:left"'
+        rows = "".join(
+            f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(str(fact))}</td></tr>"
+            for name, fact in facts.items()
+            if fact is not None
+        )
+        return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
+
+    def _count_rows(self, table: str) -> int:
+        return sum(int(pq.read_metadata(part).num_rows) for part in self.parts(table))
 
     @cached_property
     def sql(self) -> duckdb.DuckDBPyConnection:

@@ -13,7 +13,8 @@ namespace curvescope {
 namespace {
 
 constexpr std::uint32_t kFirstWithTransferGraphs = 14;  // CUDA 11.1
-constexpr std::uint32_t kMostCalls = 4096;              // callback ids; CUDA 13.5 has some 800 in the driver
+constexpr std::size_t kProbes = 8;
+constexpr std::uint32_t kMostCalls = 4096;  // callback ids; CUDA 13.5 has some 800 in the driver
 
 // Start and duration; CUPTI writes 0 where it could not time, and where the work had not ended at a forced flush.
 struct Times {
@@ -262,18 +263,30 @@ void RecordReader::write(ChunkWriter* writer) noexcept {
 
 std::uint32_t RecordReader::kernel_name(const char* mangled) {
   if (mangled == nullptr) return Names::kEmpty;
-  const auto hash = (reinterpret_cast<std::uintptr_t>(mangled) * 0x9E3779B97F4A7C15U) >> 54U;
-  KnownName& known = known_names_[hash];
-  if (known.address == mangled && std::strcmp(known.text.c_str(), mangled) == 0) return known.id;
+  // A few places on from its hash, so that names of equal hash do not drive each other out at every record.
+  const auto hash = (reinterpret_cast<std::uintptr_t>(mangled) * 0x9E3779B97F4A7C15U) >> 52U;
+  KnownName* place = &known_names_[hash];
+  for (std::size_t step = 0; step < kProbes; ++step) {
+    KnownName& known = known_names_[(hash + step) % known_names_.size()];
+    if (known.address == mangled) {
+      if (std::strcmp(known.text.c_str(), mangled) == 0) return known.id;
+      place = &known;
+      break;
+    }
+    if (known.address == nullptr) {
+      place = &known;
+      break;
+    }
+  }
   int failed = 0;
   char* demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &failed);
   std::uint32_t id = Names::kDropped;
   try {
     id = names_->intern(failed == 0 && demangled != nullptr ? demangled : mangled);
-    known.address = nullptr;
-    known.text = mangled;
-    known.id = id;
-    known.address = mangled;
+    place->address = nullptr;
+    place->text = mangled;
+    place->id = id;
+    place->address = mangled;
   } catch (...) {
     // Without memory the name alone is lost.
   }

@@ -53,7 +53,7 @@ class RecordReader {
   const CuptiApi& api_;
   const bool transfers_have_graphs_;
   Names* names_;
-  std::array<KnownName, 1024> known_names_;
+  std::array<KnownName, 4096> known_names_;
   std::array<std::vector<Call>, 2> calls_;  // runtime and driver, by callback id
   Columns kernels_, copies_, sets_, allocations_, calls_table_, waits_, overheads_, devices_, contexts_, environment_,
       clock_;

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import sysconfig
 import textwrap
-from pathlib import Path
 
 import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.store import open_recording
 
-HERE = Path(__file__).parent
-_HEADERS = ("cuda_cupti", "cuda_runtime", "cuda_nvcc")
+from .doubles import COMPILER, HERE, build_doubles
 
 
 @pytest.fixture(scope="session")
 def doubles(tmp_path_factory):
     """The folder of libcuda.so.1 and libcupti.so.12, both test doubles."""
-    compiler = os.environ.get("CXX", "c++")
-    site = Path(sysconfig.get_paths()["purelib"], "nvidia")
-    if shutil.which(compiler) is None:
+    if shutil.which(COMPILER) is None:
         pytest.skip("no C++ compiler to build the test doubles of libcupti and the driver with")
     folder = tmp_path_factory.mktemp("doubles")
-    options = [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread"]
-    options += [f"-isystem{site / name / 'include'}" for name in _HEADERS]
-    for source, library in (("fake_cupti.cpp", "libcupti.so.12"), ("fake_cuda.cpp", "libcuda.so.1")):
-        subprocess.run([*options, str(HERE / source), "-o", str(folder / library), "-ldl"], check=True)
+    build_doubles(folder)
     return folder
 
 

@@ -40,7 +40,7 @@ std::uint64_t ticks() {
 }
 
 CUptiResult fails(const char* function) {
-  const char* plan = std::getenv("FAKE_CUPTI_FAIL");
+  static const char* const plan = std::getenv("FAKE_CUPTI_FAIL");  // once: records are walked by the million
   if (plan == nullptr) return CUPTI_SUCCESS;
   const std::string wanted = std::string(function) + "=";
   const std::string text = std::string(",") + plan;
@@ -83,6 +83,7 @@ std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
 std::atomic<CUpti_TimestampCallbackFunc> timestamp{nullptr};
 std::atomic<std::uint64_t> flush_epoch{0};
 std::atomic<std::size_t> dropped{0};
+std::atomic<bool> wait_for_room{false};  // CUPTI drops; a measure of the reader's speed waits
 thread_local Emitter* mine = nullptr;
 
 void hand_over(Emitter* e) {
@@ -104,7 +105,10 @@ void* room(Emitter* e, std::size_t bytes) {
   e->epoch = epoch;
   if (e->buffer == nullptr) {
     std::size_t most = 0;
-    if (request != nullptr) request.load()(&e->buffer, &e->bytes, &most);
+    do {
+      if (request != nullptr) request.load()(&e->buffer, &e->bytes, &most);
+      if (e->buffer == nullptr && wait_for_room) std::this_thread::yield();
+    } while (e->buffer == nullptr && wait_for_room);
     if (e->buffer == nullptr) {
       ++dropped;
       return nullptr;
@@ -275,6 +279,21 @@ CUptiResult cuptiActivityEnableDriverApi(std::uint32_t id, std::uint8_t enable) 
 }
 
 // What tests call.
+
+void fake_wait_for_room(int wait) { wait_for_room = wait != 0; }
+
+std::uint64_t fake_ticks() { return ticks(); }
+
+// A client that does nothing with the buffers, to hold the cost of one that does against.
+void fake_use_idle_client() {
+  request = [](std::uint8_t** buffer, std::size_t* bytes, std::size_t*) {
+    constexpr std::size_t kBytes = std::size_t{4} << 20;
+    static std::uint8_t* const data = static_cast<std::uint8_t*>(std::calloc(1, kBytes));
+    *buffer = data;
+    *bytes = kBytes;
+  };
+  complete = [](CUcontext, std::uint32_t, std::uint8_t*, std::size_t, std::size_t) {};
+}
 
 void fake_set_record_bytes(std::uint32_t kind, std::size_t bytes) { record_bytes[kind] = bytes; }
 

@@ -11,7 +11,7 @@ import pytest
 
 from curvescope.profiling.store import open_recording
 
-from .conftest import HERE
+from .doubles import HERE
 
 
 @pytest.fixture

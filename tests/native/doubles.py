@@ -1,0 +1,22 @@
+"""Builds the test doubles of libcupti and of the CUDA driver with the headers that the dev extra brings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+HERE = Path(__file__).parent
+COMPILER = os.environ.get("CXX", "c++")
+_HEADERS = ("cuda_cupti", "cuda_runtime", "cuda_nvcc")
+
+
+def build_doubles(folder: Path, cupti: str = "libcupti.so.12") -> None:
+    """Put libcuda.so.1 and a libcupti of that name into `folder`."""
+    site = Path(sysconfig.get_paths()["purelib"], "nvidia")
+    options = [COMPILER, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread"]
+    options += [f"-isystem{site / name / 'include'}" for name in _HEADERS]
+    for source, library in (("fake_cupti.cpp", cupti), ("fake_cuda.cpp", "libcuda.so.1")):
+        command = [*options, f"-Wl,-soname,{library}", str(HERE / source), "-o", str(folder / library), "-ldl"]
+        subprocess.run(command, check=True)

@@ -205,7 +205,8 @@ class Measurement:
         least, most = method.samples_per_visit
         count = max(least, min(most, round(method.visit_s * 1e9 / max(sample_ns, 1))))
         taken = timer.take(prepared.run, self.calls, count, before)
-        samples = [Sample(start, duration / prepared.inner) for start, duration in taken]
+        inner = prepared.inner
+        samples = taken if inner == 1 else [Sample(start, duration / inner) for start, duration in taken]
         conditions = backend.watch.end()
         self.conditions.append(conditions)
         self.spent_s += conditions.wall_ns / 1e9

@@ -37,7 +37,7 @@ class Timer(Protocol):
 class PerfCounter:
     """`time.perf_counter_ns`, on Linux the same clock as `time.monotonic_ns`: for work that is done when `run` returns.
 
-    What a sample costs beside the work is two readings of the clock and an append: benchmarks/bench_overhead.py.
+    What a sample costs beside the work is two readings of the clock and an append: benchmarks/sample_overhead.py.
     """
 
     name = "perf_counter"

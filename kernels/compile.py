@@ -8,6 +8,7 @@ oldest NVRTC that knows it, so that the same source gives the same cubin on ever
 from __future__ import annotations
 
 import concurrent.futures
+import concurrent.futures.process
 import contextlib
 import ctypes
 import hashlib
@@ -90,7 +91,8 @@ def read_source(path: Path) -> Source:
     """
     try:
         headers = sorted(p for p in path.parent.iterdir() if p.suffix in (".cuh", ".h"))
-        return Source(path.stem, path.read_text(), tuple((header.name, header.read_text()) for header in headers))
+        texts = tuple((header.name, header.read_text(encoding="utf-8")) for header in headers)
+        return Source(path.stem, path.read_text(encoding="utf-8"), texts)
     except (OSError, UnicodeDecodeError) as error:
         raise CurvescopeError(f"{path} cannot be read as CUDA C++: {error}.") from error
 
@@ -125,7 +127,7 @@ def read_kept(source: Source, architecture: int) -> Compiled | None:
     """
     cubin_path, log_path = _kept_paths(source, architecture)
     with contextlib.suppress(OSError):
-        cubin, log = cubin_path.read_bytes(), log_path.read_text()
+        cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
         return Compiled(source.name, architecture, cubin, log, compiler_for(architecture).version_text, True)
     return None
 
@@ -143,7 +145,7 @@ def compile_many(pairs: Sequence[tuple[Source, int]]) -> Iterator[Compiled]:
     yield from (compiled for compiled in kept if compiled)
     missing = [pair for pair, compiled in zip(pairs, kept, strict=True) if not compiled]
     missing.sort(key=lambda pair: -len(pair[0].text))  # the long ones first, so that all cores end together
-    workers = min(len(os.sched_getaffinity(0)), len(missing), _MOST_WORKERS)
+    workers = min(os.cpu_count() or 1, len(missing), _MOST_WORKERS)
     if workers < 2:
         yield from (compile_source(*pair) for pair in missing)
         return
@@ -154,6 +156,10 @@ def compile_many(pairs: Sequence[tuple[Source, int]]) -> Iterator[Compiled]:
         try:
             for future in concurrent.futures.as_completed(futures):
                 yield future.result()
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise CurvescopeError(
+                "A compiling process was ended from outside, perhaps for want of memory. What is done is kept: try again."
+            ) from error
         finally:
             for future in futures:
                 future.cancel()
@@ -188,7 +194,7 @@ def _write_whole(path: Path, content: bytes) -> None:
                 file.close()
                 os.replace(file.name, path)
             except BaseException:
-                os.unlink(file.name)
+                Path(file.name).unlink(missing_ok=True)
                 raise
     except OSError as error:
         raise CurvescopeError(

@@ -84,6 +84,9 @@ def test_the_peak_kernels_are_chains_of_their_instruction(architecture, tmp_path
     assert found["peak_fp64"]["DFMA"] == 128
     if architecture >= 60:
         assert found["peak_fp16x2"]["HFMA2"] in range(128, 134)  # from sm_80 on it also moves constants
+    # 16 x 8 x 16 is one instruction from sm_80 on, two on sm_75, and on sm_70 two of four steps on four quarters each.
+    if architecture in (70, 75):
+        assert found["peak_fp16_tensor"]["HMMA"] == {70: 1024, 75: 256}[architecture]
     if architecture >= 80:
         assert found["peak_fp64_tensor"]["DMMA"] == 128
         assert found["peak_bf16_tensor"]["HMMA"] == found["peak_tf32_tensor"]["HMMA"] == 128

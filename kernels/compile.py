@@ -158,7 +158,7 @@ def compile_many(pairs: Sequence[tuple[Source, int]]) -> Iterator[Compiled]:
                 yield future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
             raise CurvescopeError(
-                "A compiling process was ended from outside, perhaps for want of memory. What is done is kept: try again."
+                "A compiling process was ended from outside, perhaps out of memory. What is done is kept: try again."
             ) from error
         finally:
             for future in futures:

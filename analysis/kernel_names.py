@@ -171,7 +171,9 @@ def read_name(name: str) -> KernelName:
     return KernelName(family, library, (int(tile[1]), int(tile[2])) if has_tile and tile else None)
 
 
-_INNER = re.compile(r"\(anonymous namespace\)::|\(\w+\)(?=\d)|^void |(?:::)?\{lambda.*?\}")
+_INNER = re.compile(
+    r"\(anonymous namespace\)::|\(\w+\)(?=\d)|^void |(?:::)?\{lambda.*?\}|::operator\(\)\([^()]*\)(?: const)?(?:&)?"
+)
 _NAMESPACES = re.compile(r"\b(?!aten::)(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
 
 

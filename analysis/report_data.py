@@ -28,6 +28,7 @@ from .report_timeline import timeline
 from .terms import IDLE, central_steps, estimate_terms, step_parts
 
 MOST_KERNEL_ROWS = 2000
+_FACTS = ("device", "precision", "compiled", "protocol", "host", "versions", "imported_from", "created_utc")
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
 MOST_PARTS = 12
@@ -185,7 +186,7 @@ def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
         "network": meta.get("network"),
         "step": meta.get("step"),
         "device": hardware.name,
-        "facts": _flat({key: meta.get(key) for key in ("device", "protocol", "host", "versions", "created_utc")}),
+        "facts": _flat({key: meta.get(key) for key in _FACTS}),
         "lost": [{"name": name, **entry} for name, entry in (meta.get("lost") or {}).items()],
         "caveats": caveats,
     }
@@ -199,8 +200,16 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
         if isinstance(value, Mapping):
             rows += _flat(value, f"{label}.")
         elif value is not None:
-            rows.append([label, str(value)])
+            rows.append([label, _fact(key, value)])
     return rows
+
+
+def _fact(name: str, value: Any) -> str:
+    """A fact as text; of large numbers the unit is in the name."""
+    for ending, scale, unit in (("_bytes", 2**20, "MiB"), ("_hz", 1e6, "MHz"), ("_bytes_per_s", 1e9, "GB/s")):
+        if name.endswith(ending) and isinstance(value, (int, float)):
+            return f"{value / scale:,.4g} {unit}" if value < 1e4 * scale else f"{value / scale:,.0f} {unit}"
+    return str(value)
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,5 +1,7 @@
 // The cost curve with intervals and the first anomaly marked, and the waterfall of an anomaly's terms.
 
+const DASHES = ["none", "6 4", "2 3", "9 3 2 3"];
+
 function curveSection(run, others) {
   let perSample = run.curve.points.every((p) => p.batch);
   const drawn = chart("Cost curve", (width) => curveChart(run, others, perSample, width));
@@ -10,7 +12,9 @@ function curveSection(run, others) {
       })] : [];
   const unstable = run.curve.points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
   return block("curve", "Cost over batch size", tools, drawn,
-    note(`T(b) is the ${run.curve.statistic} of steps in ${run.curve.rounds} rounds, with 95 % intervals.` +
+    others.length ? html("ul", { class: "key" }, [run, ...others].map((one, place) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
+      svg("line", { class: place ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": place ? DASHES[(place - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
+    note(`T(b) is the ${run.curve.statistic} of steps` + (run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
       (unstable.length ? ` Not stable (spread over 2 %): batch ${unstable.join(", ")}.` : "")),
     run.findings.length ? findings(run) : null);
 }
@@ -58,9 +62,11 @@ function curveChart(run, others, perSample, width) {
     svg("text", { x: left, y: 13, class: "strong" }, perSample ? "ms per sample" : "ms per step"));
   const path = (list) => list.map((p, i) => `${i ? "L" : "M"}${x(p.x)},${y(p.ms / p.by)}`).join("");
   pale.forEach((list, place) => {
-    root.append(svg("path", { class: "other", d: path(list) }));
-    const last = list[list.length - 1];
-    if (last) root.append(svg("text", { x: x(last.x), y: y(last.ms / last.by) - 8, "text-anchor": "end" }, others[place].name));
+    root.append(svg("path", { class: "other", d: path(list), "stroke-dasharray": DASHES[place % DASHES.length] }));
+    for (const p of list) {
+      root.append(telling(svg("circle", { class: "faint", cx: x(p.x), cy: y(p.ms / p.by), r: 3 }),
+        `${others[place].name}, batch ${p.batch}\n${number(p.ms)} ms per step (${between(p.low, p.high)})`));
+    }
   });
   root.append(svg("path", { class: "curve", d: path(points) }));
   for (const p of points) {

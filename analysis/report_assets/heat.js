@@ -23,7 +23,8 @@ function heatSection(run) {
       }))));
   };
   draw();
-  return block("heat", "Time per sample by layer and batch size",
+  const unit = batches.includes(null) ? "per step" : "per sample";
+  return block("heat", `Time ${unit} by layer and batch size`,
     [toggles("Colour by", [[false, "whole map"], [true, "each row"]], byRow, (value) => { byRow = value; draw(); })],
-    host, note(`ms per sample, columns are batch sizes.${more ? ` ${more} smaller terms are left out.` : ""}`));
+    host, note(`ms ${unit}, columns are batch sizes.${more ? ` ${more} smaller terms are left out.` : ""}`));
 }

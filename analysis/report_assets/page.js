@@ -34,11 +34,12 @@ function compareSection() {
   if (!c) return null;
   const cell = (change) => change === null ? html("td", {}, "") : telling(html("td", { class: change.real && change.speedup < 1 ? "verdict-anomaly" : null },
     `${number(change.speedup, 3)}×${change.real ? " *" : ""}`), `${number(change.speedup, 3)}× (${between(change.low, change.high, 3)})`);
+  const remark = (line) => line.remarks.map((text, i) => text && (c.names.length > 2 ? `${c.names[i + 1]}: ${text}` : text)).filter(Boolean).join("; ");
   const table = (first, lines) => html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `Comparison by ${first}` }, html("table", {},
     html("thead", {}, html("tr", {}, html("th", { scope: "col", class: "left" }, first), c.names.map((n) => html("th", { scope: "col" }, `${n} ms`)),
       c.names.slice(1).map((n) => html("th", { scope: "col" }, `speed-up ${n}`)), html("th", { scope: "col", class: "left" }, "remark"))),
     html("tbody", {}, lines.map((line) => html("tr", {}, html("th", { scope: "row", class: "left" }, line.label), line.times_ms.map((t) => html("td", {}, number(t))),
-      line.changes.map(cell), html("td", { class: "left" }, line.remarks.filter(Boolean).join("; ")))))));
+      line.changes.map(cell), html("td", { class: "remark" }, remark(line)))))));
   const made = block("compare", "Comparison", [], table("batch", c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at batch ${batchName(c.batch)}`) : null,
     c.rows.length ? table(c.by, c.rows) : null,
     note(`Speed-up over ${c.names[0]}: above 1 is faster; * is more than noise.`));

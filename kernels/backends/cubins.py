@@ -37,6 +37,18 @@ class DeviceFacts:
     l2_cache_bytes: int
 
 
+def describe_facts(facts: DeviceFacts) -> dict[str, Any]:
+    """The facts as a recording's `device` entry."""
+    return {
+        "kind": "cuda",
+        "name": facts.name,
+        "compute_capability": "{}.{}".format(*facts.compute_capability),
+        "sm_count": facts.sm_count,
+        "memory_bytes": facts.memory_bytes,
+        "l2_cache_bytes": facts.l2_cache_bytes,
+    }
+
+
 class Driver(Protocol):
     """The calls that a library must have; all work goes to one stream."""
 
@@ -119,15 +131,7 @@ class CubinBackend:
 
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`."""
-        facts = self._driver.facts
-        return {
-            "kind": "cuda",
-            "name": facts.name,
-            "compute_capability": "{}.{}".format(*facts.compute_capability),
-            "sm_count": facts.sm_count,
-            "memory_bytes": facts.memory_bytes,
-            "l2_cache_bytes": facts.l2_cache_bytes,
-        }
+        return describe_facts(self._driver.facts)
 
     def _has_peak(self, precision: str) -> bool:
         try:

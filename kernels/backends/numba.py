@@ -1,4 +1,4 @@
-"""numba: njit on the CPU, and its CUDA kernels on a device."""
+"""numba: compiled loops on the CPU, its CUDA kernels on a device."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from . import Backend
 
 
 def open_backend(device: str | None) -> Backend:
-    """The backend on a device; see `backends.open_backend`."""
-    from ...profiling.errors import CurvescopeError
-    from .numba_cpu import open_backend as open_cpu
+    """The backend on a device, on the CPU unless CUDA is asked for; see `backends.open_backend`."""
+    if device in (None, "cpu"):
+        from .numba_cpu import open_backend as open_cpu
 
-    if device not in (None, "cpu"):
-        raise CurvescopeError("numba's CUDA kernels are not here yet: use --device cpu.")
-    return open_cpu()
+        return open_cpu()
+    from .numba_cuda import open_backend as open_cuda
+
+    return open_cuda(device)

@@ -1,0 +1,130 @@
+"""numba on CUDA: memory kernels and a tiled SGEMM that it compiles itself, timed by its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...profiling.clocks import ClockSampler
+from ...profiling.errors import BackendMissingError
+from ...profiling.recorders.events import StepRows
+from ..conditions import CudaWatch
+from ..gemm import Gemm
+from ..memory import Memory
+from ..problem import Array, Problem
+from ..timers import CudaEvents, EventApi, Run
+from . import Prepared, UnsupportedError
+from .cubins import DeviceFacts, describe_facts
+from .device_index import device_index
+from .flushing import Flush
+
+_BLOCK_THREADS = 256
+_BLOCKS_PER_SM = 8
+
+
+def open_backend(device: str) -> NumbaCudaBackend:
+    """The backend on a device; see `backends.open_backend`."""
+    index = device_index(device, "numba")
+    try:
+        from numba import cuda
+    except ImportError as error:
+        raise BackendMissingError(
+            "This needs numba: `pip install 'curvescope[numba]'`, and numba-cuda for a new CUDA."
+        ) from error
+    if not cuda.is_available():
+        raise BackendMissingError(
+            "numba finds no CUDA device or no CUDA toolkit: `curvescope doctor`, and `pip install numba-cuda`."
+        )
+    cuda.select_device(index)
+    opened = cuda.get_current_device()
+    name = opened.name
+    facts = DeviceFacts(
+        name.decode() if isinstance(name, bytes) else name,
+        opened.compute_capability,
+        opened.MULTIPROCESSOR_COUNT,
+        cuda.current_context().get_memory_info()[1],
+        opened.L2_CACHE_SIZE,
+    )
+    events = EventApi(
+        create=partial(cuda.event, timing=True),
+        record=lambda event: event.record(),
+        elapsed_ms=lambda start, end: start.elapsed_time(end),
+        synchronize=cuda.synchronize,
+    )
+    return NumbaCudaBackend(cuda, facts, events, index)
+
+
+class NumbaCudaBackend:
+    """Kernels of `numba_cuda_kernels` in the default stream."""
+
+    name = "numba"
+
+    def __init__(self, cuda: Any, facts: DeviceFacts, events: EventApi, index: int = 0) -> None:
+        self._cuda, self._facts = cuda, facts
+        self.timer = CudaEvents(events)
+        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
+        self._flush = Flush(self._go_through, facts.l2_cache_bytes or None, events.synchronize)
+
+    @property
+    def flush_ns(self) -> int:
+        """See `Backend.flush_ns`."""
+        return self._flush.cost_ns
+
+    def flush(self) -> None:
+        """See `Backend.flush`."""
+        self._flush()
+
+    def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
+        """See `Backend.prepare`."""
+        if problem.precision != "fp32":
+            raise UnsupportedError("our numba kernels are fp32")
+        if isinstance(problem, Memory):
+            return self._memory(problem, operands)
+        if isinstance(problem, Gemm):
+            return self._gemm(problem, operands)
+        raise UnsupportedError(f"there is no numba kernel of ours for {type(problem).__name__}")
+
+    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
+        """There is one kernel, and its time is the events'."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        return describe_facts(self._facts)
+
+    def _memory(self, problem: Memory, operands: tuple[Array, ...]) -> Prepared:
+        from . import numba_cuda_kernels as kernels
+
+        if problem.stride > 1:
+            raise UnsupportedError("our numba kernels have no stride")
+        arrays = [self._cuda.to_device(array) for array in operands]
+        kernel = getattr(kernels, problem.kind)
+        threads = kernels.SUM_THREADS if problem.kind == "read" else _BLOCK_THREADS
+        blocks = min(-(-problem.elements // threads), self._facts.sm_count * _BLOCKS_PER_SM)
+        out = self._cuda.device_array(blocks if problem.kind == "read" else problem.elements, np.float32)
+
+        def result() -> Array:
+            values: Array = out.copy_to_host().astype(np.float64)
+            return values.sum(keepdims=True) if problem.kind == "read" else values
+
+        return Prepared(partial(kernel[blocks, threads], *arrays, out), result, f"numba {problem.kind}")
+
+    def _gemm(self, problem: Gemm, operands: tuple[Array, ...]) -> Prepared:
+        from . import numba_cuda_kernels as kernels
+
+        # numba transposes a device array by a copy: a transposed problem runs as the plain one, the copy is not timed.
+        a, b = problem.views((self._cuda.to_device(operands[0]), self._cuda.to_device(operands[1])))
+        out = self._cuda.device_array((problem.n, problem.m), np.float32)
+        grid = (-(-problem.m // kernels.TILE), -(-problem.n // kernels.TILE))
+        run = partial(kernels.sgemm[grid, (kernels.TILE, kernels.TILE)], b, a, out)
+        host: Callable[[], Array] = lambda: out.copy_to_host().astype(np.float64)  # noqa: E731
+        return Prepared(run, host, "numba sgemm")
+
+    def _go_through(self, size_bytes: int) -> Run:
+        from . import numba_cuda_kernels as kernels
+
+        buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))
+        return partial(kernels.scale[self._facts.sm_count * _BLOCKS_PER_SM, _BLOCK_THREADS], buffer, buffer)

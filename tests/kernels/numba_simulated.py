@@ -1,0 +1,47 @@
+"""Runs numba's CUDA kernels in its simulator and prints one line of JSON for each problem; a process of its own.
+
+The simulator is chosen by an environment variable when numba is imported, so a process that has numba cannot switch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+
+import numpy as np
+from numba import cuda
+
+from curvescope.kernels.backends.cubins import DeviceFacts
+from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend
+from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels.memory import KINDS, Memory
+from curvescope.kernels.timers import EventApi
+
+# 1 SM: the grid is smaller than the arrays, so that the loops go round.
+FACTS = DeviceFacts("simulator", (8, 0), 1, 10**9, 4096)
+EVENTS = EventApi(object, lambda event: None, lambda start, end: 0.0, lambda: None)
+PROBLEMS = [
+    *(Memory(kind, 2 * 4 * 2100) for kind in KINDS),
+    *(Gemm(17, 5, 18, transpose) for transpose in TRANSPOSES),
+]
+
+
+def main(spoil: bool) -> None:
+    """Run every problem and print its error; `spoil` breaks the results, to show that the check sees it."""
+    backend = NumbaCudaBackend(cuda, FACTS, EVENTS)
+    for problem in PROBLEMS:
+        operands = problem.operands(np.random.default_rng(0))
+        prepared = backend.prepare(problem, operands)
+        prepared.run()
+        result = prepared.result()
+        if spoil:
+            result[-1] += 0.1
+        error = problem.error(operands, result)
+        print(json.dumps([problem.label, bool(error.acceptable), error.largest]))
+
+
+if __name__ == "__main__":
+    main("spoil" in sys.argv)

@@ -1,0 +1,56 @@
+"""numba's CUDA kernels in its simulator, and what is said where there is no device."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from curvescope.kernels.backends import UnsupportedError, open_backend
+from curvescope.kernels.backends.cubins import DeviceFacts
+from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend
+from curvescope.kernels.conv import Conv
+from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.memory import Memory
+from curvescope.kernels.timers import CudaEvents, EventApi
+from curvescope.profiling.errors import BackendMissingError
+
+pytest.importorskip("numba")
+
+
+@pytest.mark.parametrize("arguments", [(), ("spoil",)])
+def test_every_kernel_is_right_in_the_simulator_and_a_wrong_result_is_seen(arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.numba_simulated", *arguments], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == 10
+    assert {acceptable for _, acceptable, _ in results} == {not arguments}, results
+
+
+def test_what_its_kernels_have_not_is_unsupported():
+    events = EventApi(object, lambda event: None, lambda start, end: 0.0, lambda: None)
+    backend = NumbaCudaBackend(SimpleNamespace(), DeviceFacts("GPU", (7, 0), 2, 10, 10), events)
+    assert isinstance(backend.timer, CudaEvents)
+    assert backend.describe()["compute_capability"] == "7.0"
+    for problem, message in (
+        (Gemm(2, 2, 2, "NN", "fp16"), "fp32"),
+        (Memory("copy", 4800, 2), "no stride"),
+        (Conv(1, 1, 3, 3, 1, 1, 1), "no numba kernel of ours for Conv"),
+    ):
+        with pytest.raises(UnsupportedError, match=message):
+            backend.prepare(problem, problem.operands(np.random.default_rng(0)))
+
+
+def test_without_a_device_it_is_said():
+    from numba import cuda
+
+    if cuda.is_available():
+        pytest.skip("there is a device here")
+    with pytest.raises(BackendMissingError, match="numba finds no CUDA device"):
+        open_backend("numba", "cuda")

@@ -238,6 +238,21 @@ def diagnose(
     # Where every step was watched, as in imported profiles, the curve is theirs, and no observer effect is to be seen.
     watched = terms is not None and steps["profiled"].astype(bool).all() and len(terms.batches) > 1
     curve = terms.curve(steps) if terms is not None and watched else cost_curve(steps, statistic)
+    return diagnose_curve(curve, terms, parts, recorded, axis)
+
+
+def diagnose_curve(
+    curve: Curve, terms: Terms | None, parts: pd.DataFrame, recorded: Recorded, axis: str = "log2"
+) -> Diagnosis:
+    """Find and explain the anomalies of a curve with its terms.
+
+    Args:
+        curve: the cost curve.
+        terms: its terms; null where nothing was profiled: anomalies are found, not split.
+        parts: of `step_parts`.
+        recorded: what causes look at beside the kernels.
+        axis: of the curvatures shown: log2 or linear.
+    """
     findings = find(curve, axis)
     if terms is None:
         return Diagnosis(curve, findings, (), None, parts)

@@ -14,6 +14,7 @@ from .statistics import STATISTICS, Estimate, estimate, normal_estimate, replica
 
 Floats = npt.NDArray[np.float64]
 
+MODELLED = "modelled"  # the statistic where nothing was measured
 UNSTABLE_SPREAD = 0.02  # the published benchmarks call a result with more variation than this not stable
 
 
@@ -49,7 +50,7 @@ class Curve:
         points: increasing in batch size.
         replicates_ms: bootstrap replicates of T, shape (replicates, points), rounds drawn alike for all points.
         rounds: rounds that every batch size was measured in.
-        statistic: median or mean.
+        statistic: median, mean or modelled.
         errors_ms: standard error of each T(b), shape (points,), where it was stated or published; null where the
             replicates tell.
         watched: whether a profiler watched the steps, as in a sweep of imported profiles.

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from .anomalies import ExplainedPart, Explanation, Finding, Verdict
 from .breakdown import Breakdown
-from .curve import Curve
+from .curve import MODELLED, Curve
 from .kernel_names import short_name
 from .statistics import Estimate
 from .terms import OBSERVER
@@ -79,6 +79,8 @@ def render_curve(curve: Curve) -> RenderableType:
         ]
     if curve.errors_ms is not None:
         notes = ["Without repeats: the intervals come from a stated or published error."]
+    if curve.statistic == MODELLED:
+        notes = ["The intervals hold what the model is wrong by; instability below means less than that."]
     if unstable := [str(p.batch) for p in curve.points if not p.stable]:
         notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from .analysis import anomalies, functionals, render_causes, render_series, render_text, series
 from .analysis.causes.context import Recorded
+from .analysis.cost_model.recording import KIND as MODELLED
+from .analysis.cost_model.uncertainty import diagnose_modelled
 from .analysis.hardware import hardware_of
 from .analysis.report_data import ReportInput
 from .analysis.terms import WORK_COLUMNS, device_work
@@ -33,6 +35,8 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
     """
     evidence = recorded(recording)
     work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
+    if recording.meta.get("kind") == MODELLED:
+        return diagnose_modelled(work, evidence, axis)
     return anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
 
 
@@ -56,6 +60,7 @@ def show_diagnosis(
         as_json: one JSON document on standard output.
     """
     evidence = recorded(recording)
+    modelled = recording.meta.get("kind") == MODELLED
     diagnosis = explain(recording, axis)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
@@ -68,6 +73,13 @@ def show_diagnosis(
         return
     console = Console(highlight=False)
     console.print(_headline(recording), style="bold")
+    if modelled:
+        console.print(
+            Text(
+                "Modelled, not measured: intervals are what the model is wrong by on GPUs it was not fitted to.",
+                "yellow",
+            )
+        )
     console.print(render_text.render_curve(diagnosis.curve))
     console.print()
     console.print(render_text.render_findings(diagnosis.findings))
@@ -199,6 +211,7 @@ def _document(
 ) -> dict[str, Any]:
     return {
         "recording": str(recording.path),
+        "modelled": recording.meta.get("kind") == MODELLED,
         "complete": recording.meta["status"] == Status.COMPLETE,
         "network": recording.meta.get("network"),
         "device": recording.meta.get("device"),

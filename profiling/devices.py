@@ -40,6 +40,7 @@ class Device:
         name: as its vendor calls it.
         aliases: other keys that mean it.
         chip: as in GP104.
+        board: geforce or tesla; the first raises its clock above the boost clock as power and heat permit.
         compute_capability: as in 6.1.
         architecture: kepler, maxwell, pascal, volta or hopper.
         running_clock: base or boost: at which a default installation runs long kernels.
@@ -51,6 +52,7 @@ class Device:
     name: str
     aliases: tuple[str, ...]
     chip: str
+    board: str
     compute_capability: str
     architecture: str
     running_clock: str
@@ -138,6 +140,7 @@ def _load() -> dict[str, Device]:
             row["name"],
             tuple(row["aliases"]),
             row["chip"],
+            row["board"],
             row["compute_capability"],
             capability["architecture"],
             row["running_clock"],

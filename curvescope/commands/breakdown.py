@@ -22,19 +22,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
     from ..analysis.breakdown import break_down
+    from ..analysis.cost_model.recording import KIND as MODELLED
     from ..analysis.terms import WORK_COLUMNS, device_work
     from ..profile_files import open_any
 
     with open_any(args.recording) as recording:
         work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
         breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
+        modelled = recording.meta.get("kind") == MODELLED
     if args.json:
-        print(json.dumps({"by": args.by, **dataclasses.asdict(breakdown)}))
+        print(json.dumps({"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}))
         return 0
 
     from rich.console import Console
 
     from ..analysis.render_text import render_breakdown
 
-    Console(highlight=False).print(render_breakdown(breakdown, args.by, None if args.all else 25))
+    console = Console(highlight=False)
+    if modelled:
+        console.print("Modelled, not measured.", style="yellow")
+    console.print(render_breakdown(breakdown, args.by, None if args.all else 25))
     return 0

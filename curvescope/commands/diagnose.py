@@ -2,17 +2,22 @@
 
 Takes CUDA if there is a device, else the CPU. About two minutes on two cores; --quick under 40 seconds. Interrupted
 with Ctrl-C it keeps what it measured, and `curvescope explain` reads it.
+
+`--device model:gtx1080` runs nothing: the cost model says what the steps should cost on that GPU (`curvescope devices`
+lists them), and every view of the result says that it is modelled.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import measuring
 
 if TYPE_CHECKING:
+    from ..profiling.networks import Network
     from ..profiling.protocol import Protocol
 
 
@@ -20,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     measuring.add_network_arguments(parser)
     parser.add_argument("--batch", default="1..32", help="batch sizes: 1,2,4 or 1..32 (doubling) or 32..160:8")
+    parser.add_argument("--library", metavar="NAME", help="of a modelled GPU: its cuDNN, as in cudnn5.1 or cudnn7")
+    parser.add_argument("--framework", metavar="NAME", help="of a modelled GPU: torch, tensorflow or mxnet")
     measuring.add_protocol_arguments(parser)
     parser.add_argument("--axis", choices=("log2", "linear"), default="log2", help="axis of curvatures")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_NETWORK)")
@@ -29,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, record and explain."""
+    from ..profiling.errors import CurvescopeError
     from ..profiling.protocol import parse_batches
     from ..profiling.store import new_recording_path, open_recording
     from ..profiling.sweep import run_sweep
@@ -38,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
     network = measuring.network_of(args)
     protocol = measuring.protocol_of(args)
     path = args.output or new_recording_path(network.name)
+    if (args.device or "").startswith("model:"):
+        return _model(args, network, batches, path)
+    if args.library or args.framework:
+        raise CurvescopeError("--library and --framework are for a modelled GPU, as in --device model:gtx1080.")
     device = pick_device(args.device)
 
     from rich.console import Console
@@ -66,6 +78,29 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             messages.print(f"Interrupted. What was measured is whole: `curvescope explain {path}` reads it.")
             raise
+    show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
+    return 0
+
+
+def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], path: Path) -> int:
+    """Model the steps on a GPU that is not here; nothing runs, and for the networks by name torch is not needed."""
+    from ..analysis.cost_model.networks import load_operations
+    from ..analysis.cost_model.recording import DEVICE_PREFIX, record_model
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.store import open_recording
+    from ..show import show_diagnosis
+
+    if args.precision != "fp32" or args.compile:
+        raise CurvescopeError("The cost model knows eager steps in fp32 only: leave --precision and --compile away.")
+    table: Mapping[str, Any]
+    if args.model or args.sequence_length is not None:
+        from ..profiling.networks.operations import operations
+
+        table = operations(network)
+    else:
+        table = load_operations(network.name)
+    device = args.device.removeprefix(DEVICE_PREFIX)
+    record_model(path, network.name, table, batches, device, args.library, args.phase, args.framework or "torch")
     show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
     return 0
 

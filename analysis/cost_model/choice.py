@@ -1,0 +1,209 @@
+"""Which algorithm a library takes: the fastest it offers and the workspace allows, and its known exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiling.errors import CurvescopeError
+from .convolution import PHASE_ALGORITHMS
+from .launches import TILES, Machine
+from .problems import Convolutions, Flags, Floats, Products
+from .product import Estimate, estimate_products
+
+
+@dataclass(frozen=True)
+class Library:
+    """A generation of cuDNN and of the cuBLAS of its time, by what the published times show it takes.
+
+    Attributes:
+        name: as in cudnn5.
+        versions: what it stands for.
+        fused_channels: least summed channels for fused Winograd.
+        nonfused_kernels: kernel heights of non-fused Winograd in the forward pass and the data gradient.
+        nonfused_batch: least batch for it there.
+        nonfused_width: least width of the image for it there.
+        nonfused_weight_channels: most channels for it in the weight gradient; 0 for none.
+        fft_tiling: whether its heuristic is seen to take tiled FFT.
+        split_depth: least depth of a product that its cuBLAS splits.
+        product_tiles: output tiles of its cuBLAS.
+        slow_transposed: whether its cuBLAS is slow on a transposed operand with large outputs.
+    """
+
+    name: str
+    versions: str
+    fused_channels: int
+    nonfused_kernels: tuple[int, ...]
+    nonfused_batch: int
+    nonfused_width: int
+    nonfused_weight_channels: float
+    fft_tiling: bool
+    split_depth: int
+    product_tiles: tuple[tuple[int, int], ...]
+    slow_transposed: bool
+
+
+_OLD_TILES = ((128, 128), (128, 64), (64, 128))
+LIBRARIES = {
+    library.name: library
+    for library in (
+        Library("cudnn5", "cuDNN 5.0 with cuBLAS 7.5", 64, (3,), 16, 29, 0, False, 8192, _OLD_TILES, True),
+        Library("cudnn5.1", "cuDNN 5.1 with cuBLAS 8.0", 64, (3,), 16, 29, 256, False, 8192, _OLD_TILES, True),
+        Library("cudnn6", "cuDNN 6 with cuBLAS 8.0", 64, (3,), 16, 0, np.inf, False, 0, TILES, False),
+        Library("cudnn7", "cuDNN 7 with cuBLAS 9 or 10", 32, (3, 5), 16, 0, np.inf, True, 0, TILES, False),
+        Library("cudnn8", "cuDNN 8 with cuBLAS 11 or 12", 32, (3, 5), 0, 0, np.inf, True, 0, TILES, False),
+    )
+}
+# Below this many channels on either side no library is seen to take non-fused Winograd.
+_NONFUSED_CHANNELS = 128
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """A choice that is not the fastest, as published.
+
+    Attributes:
+        library: where it was seen.
+        phase: in which phase.
+        shape: (c, h, w, k, r, s) of the convolution.
+        batches: batch sizes at which it was seen; the first up to where nothing else was published.
+        algorithm: what was taken instead.
+        source: where that stands.
+    """
+
+    library: str
+    phase: str
+    shape: tuple[int, int, int, int, int, int]
+    from_batch: int
+    algorithm: str
+    source: str
+
+
+# VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex) alone are 0.55 GB.
+# The forward rows publish FFT; the backward rows publish no algorithm, and their time fits FFT and nothing else.
+QUIRKS = (
+    Quirk("cudnn5", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: M40, Titan X"),
+    Quirk("cudnn5", "backward_data", (128, 56, 56, 256, 3, 3), 16, "FFT", "DeepBench da81ba7: times only"),
+    Quirk("cudnn5.1", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: Titan X (Pascal)"),
+    Quirk("cudnn5.1", "backward_data", (128, 56, 56, 256, 3, 3), 16, "FFT", "DeepBench da81ba7: times only"),
+)
+
+
+def get_library(name: str) -> Library:
+    """The library of that name.
+
+    Raises:
+        CurvescopeError: there is none.
+    """
+    if name not in LIBRARIES:
+        raise CurvescopeError(f"Unknown library {name!r}: known are {', '.join(LIBRARIES)}.")
+    return LIBRARIES[name]
+
+
+def offered(library: Library, phase: str, problems: Convolutions, algorithm: str) -> Flags:
+    """Where the library's heuristic takes an algorithm into account at all."""
+    summed = problems.k if phase == "backward_data" else problems.c
+    everywhere = np.ones(problems.n.shape, bool)
+    if algorithm == "WINOGRAD":
+        return np.asarray(summed >= library.fused_channels)
+    if algorithm == "WINOGRAD_NONFUSED":
+        least, most = np.minimum(problems.c, problems.k), np.maximum(problems.c, problems.k)
+        if phase == "backward_weights":
+            # With cuDNN 5 only between as many channels, or at 512 on wide images.
+            seen = (most <= library.nonfused_weight_channels) & ((least == most) | (library.nonfused_width == 0))
+            wide = (least >= 512) & (problems.w >= library.nonfused_width)
+            return np.asarray((problems.r == 3) & (least >= _NONFUSED_CHANNELS) & (seen | wide))
+        large = (problems.n >= library.nonfused_batch) & (problems.w >= library.nonfused_width)
+        sized = ((problems.r == 3) & (least >= _NONFUSED_CHANNELS)) | (problems.r == 5)
+        return np.asarray(large & sized & np.isin(problems.r, library.nonfused_kernels))
+    if algorithm == "FFT_TILING":
+        return everywhere & library.fft_tiling
+    if algorithm in ("FFT", "GEMM"):
+        return ~everywhere
+    return everywhere
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What was taken; arrays of shape (problems,).
+
+    Attributes:
+        names: the algorithms that were candidates.
+        index: which of `names` was taken.
+        time_s: its time.
+        workspace_bytes: its workspace.
+    """
+
+    names: tuple[str, ...]
+    index: npt.NDArray[np.int64]
+    time_s: Floats
+    workspace_bytes: Floats
+
+
+def choose_algorithm(
+    estimates: Mapping[str, Estimate],
+    problems: Convolutions,
+    phase: str,
+    library: Library,
+    workspace_limit_bytes: Floats | float = np.inf,
+    *,
+    autotuned: bool = False,
+) -> Chosen:
+    """The fastest algorithm the library offers and the workspace allows, or its quirk.
+
+    Args:
+        estimates: by algorithm.
+        problems: what they are for.
+        phase: forward, backward_data or backward_weights.
+        library: whose choice.
+        workspace_limit_bytes: scratch memory there is.
+        autotuned: whether the framework times every algorithm and takes the fastest, instead of asking the library:
+            then nothing is left out, and the library's exceptions do not happen.
+    """
+    names = tuple(estimates)
+    times = np.stack([estimates[name].time_s for name in names])
+    workspaces = np.stack([estimates[name].workspace_bytes for name in names])
+    fits = workspaces <= workspace_limit_bytes
+    allowed = fits & np.stack(
+        [estimates[name].possible & (autotuned | offered(library, phase, problems, name)) for name in names]
+    )
+    index = np.argmin(np.where(allowed, times, np.inf), axis=0)
+    for quirk in () if autotuned else QUIRKS:
+        if quirk.library == library.name and quirk.phase == phase and quirk.algorithm in names:
+            place = names.index(quirk.algorithm)
+            index = np.where(_is(problems, quirk) & fits[place], place, index)
+    rows = np.arange(len(index))
+    return Chosen(names, index, times[index, rows], workspaces[index, rows])
+
+
+def _is(problems: Convolutions, quirk: Quirk) -> Flags:
+    extents = (problems.c, problems.h, problems.w, problems.k, problems.r, problems.s)
+    same = np.ones(problems.n.shape, bool)
+    for extent, wanted in zip(extents, quirk.shape, strict=True):
+        same &= extent == wanted
+    return np.asarray(same & (problems.n >= quirk.from_batch) & (problems.stride_h == 1))
+
+
+def estimate_phase(problems: Convolutions, phase: str, machine: Machine) -> dict[str, Estimate]:
+    """Every algorithm of one phase.
+
+    Args:
+        problems: the convolutions.
+        phase: forward, backward_data or backward_weights.
+        machine: GPU and constants.
+    """
+    return PHASE_ALGORITHMS[phase](problems, machine)
+
+
+def estimate_products_of(problems: Products, machine: Machine, library: Library) -> Estimate:
+    """Matrix products as the library computes them."""
+    return estimate_products(
+        problems,
+        machine,
+        tiles=library.product_tiles,
+        split_from=library.split_depth,
+        slow_transposed=library.slow_transposed,
+    )

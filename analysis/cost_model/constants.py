@@ -1,0 +1,130 @@
+"""The constants of the model: what each means, the range it may take, and its fitted value per architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "hopper")  # oldest first
+FITTED = Path(__file__).with_name("constants.json")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One constant.
+
+    Attributes:
+        name: how the model calls it.
+        meaning: what it stands for.
+        low: least value that makes physical sense.
+        high: greatest.
+        start: where a fit starts, and what it is drawn to where the data say little.
+        by_architecture: whether every architecture has its own, or all share one.
+    """
+
+    name: str
+    meaning: str
+    low: float
+    high: float
+    start: float
+    by_architecture: bool
+
+
+PARAMETERS = (
+    Parameter("product", "share of the fp32 peak that a large matrix product reaches", 0.3, 1.1, 0.8, True),
+    Parameter("implicit", "share of the peak in the main loop of an implicit GEMM", 0.2, 1.1, 0.75, True),
+    Parameter("winograd", "share of the peak in the main loop of fused Winograd", 0.15, 1.1, 0.7, True),
+    Parameter("nonfused", "share of the peak in the products of non-fused Winograd", 0.15, 1.1, 0.7, True),
+    Parameter("fft", "share of the peak in the complex products of an FFT convolution", 0.05, 1.1, 0.5, True),
+    Parameter("weights", "share of the peak in the main loop of a weight gradient", 0.2, 1.1, 0.65, True),
+    Parameter("data", "share of the peak in the main loop of a data gradient", 0.2, 1.1, 0.65, True),
+    Parameter("dram", "share of the datasheet's DRAM bandwidth that a stream reaches", 0.6, 1.0, 0.75, True),
+    Parameter("l2_bytes_per_clock", "bytes that L2 delivers to one SM per clock", 8.0, 128.0, 32.0, True),
+    Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5, True),
+    Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0, True),
+    Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08, False),
+    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, False),
+    Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0, False),
+    Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15, True),
+    Parameter("transform", "DRAM traffic of a transform relative to reading and writing once", 0.3, 4.0, 1.0, False),
+    Parameter("split", "cost of adding up split sums, relative to writing them once", 0.1, 10.0, 1.0, False),
+    Parameter("stride_waste", "work of a data gradient over its FLOPs, per doubled stride", 1.0, 4.0, 1.3, False),
+    Parameter("scatter", "cost of adding products into an image, relative to writing them once", 0.2, 8.0, 1.5, False),
+    Parameter("session_us", "TensorFlow's session.run around an operator, in microseconds", 50.0, 800.0, 250.0, False),
+    Parameter("index", "slowdown of an implicit GEMM that computes its indices in the loop", 1.0, 1.5, 1.05, False),
+    Parameter("transposed_old", "slowdown of a transposed operand in cuBLAS 7.5 and 8.0 early", 1.0, 3.0, 2.0, False),
+)  # fmt: skip
+
+
+MAIN_LOOPS = ("product", "implicit", "weights", "data")  # shares of the peak in loops of the same kind
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The fitted constants for one architecture; see `PARAMETERS`."""
+
+    values: Mapping[str, float]
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the logarithm of predicted over measured time varies on GPUs that were left out of the fit.
+
+    Attributes:
+        gpu: from one GPU to the next, all operators of a kind alike.
+        problem: from one shape to the next, all batch sizes alike.
+        batch: from one batch size to the next.
+    """
+
+    gpu: float
+    problem: float
+    batch: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The committed fit.
+
+    Attributes:
+        constants: by architecture.
+        intervals: by kind of operator, the factors on a predicted time that hold 90 % of the measured ones.
+        spreads: by kind of operator.
+    """
+
+    constants: Mapping[str, Constants]
+    intervals: Mapping[str, tuple[float, float]]
+    spreads: Mapping[str, Spread]
+
+
+def starting_constants() -> Constants:
+    """Every constant at its starting value."""
+    return Constants({parameter.name: parameter.start for parameter in PARAMETERS})
+
+
+@cache
+def load_fitted() -> Fitted:
+    """The committed fit."""
+    loaded = json.loads(FITTED.read_text())
+    spreads = {kind: Spread(**spread) for kind, spread in loaded["spreads"].items()}
+    intervals = {kind: (low, high) for kind, (low, high) in loaded["intervals"].items()}
+    return Fitted({name: Constants(values) for name, values in loaded["values"].items()}, intervals, spreads)
+
+
+def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:
+    """The constants of an architecture; of one that was not fitted, those of the newest that came before it.
+
+    Args:
+        architecture: one of `ARCHITECTURES`.
+        fitted: constants by architecture.
+    """
+    place = ARCHITECTURES.index(architecture)
+    for candidate in (*reversed(ARCHITECTURES[: place + 1]), *ARCHITECTURES[place + 1 :]):
+        if candidate in fitted:
+            return fitted[candidate]
+    raise ValueError("no architecture is fitted")

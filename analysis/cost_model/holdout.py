@@ -1,0 +1,144 @@
+"""How well the model does where it was not fitted: GPUs left out, problems left out, and what intervals that gives."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from .constants import Constants, Spread, constants_for
+from .fit import fit_constants
+from .published import Measured, predict
+
+COVERAGE = 0.9
+_FOLDS = 5
+Fit = Callable[[Sequence[Measured]], dict[str, Constants]]
+
+
+def hold_out_gpus(measured: Sequence[Measured], fit: Fit = fit_constants) -> pd.DataFrame:
+    """Predict every GPU from a fit to the others.
+
+    Returns:
+        One row per measurement: columns of `compare`, and `known`: whether another GPU of its architecture was in.
+    """
+    frames = []
+    for device in sorted({group.device for group in measured}):
+        rest = [group for group in measured if group.device != device]
+        constants = fit(rest)
+        for group in measured:
+            if group.device == device:
+                known = group.architecture in constants
+                frames.append(compare(group, constants_for(group.architecture, constants)).assign(known=known))
+    return pd.concat(frames, ignore_index=True)
+
+
+def hold_out_problems(measured: Sequence[Measured], fit: Fit = fit_constants) -> pd.DataFrame:
+    """Predict a fifth of the shapes, the same on every GPU, from a fit to the others; five times.
+
+    Returns:
+        One row per measurement: columns of `compare`.
+    """
+    frames = []
+    for fold in range(_FOLDS):
+        inside = [np.array([_fold(name) == fold for name in group.names]) for group in measured]
+        constants = fit([g.take(~rows) for g, rows in zip(measured, inside, strict=True)])
+        for group, rows in zip(measured, inside, strict=True):
+            if rows.any():
+                frames.append(compare(group.take(rows), constants[group.architecture]))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _fold(name: str) -> int:
+    return zlib.crc32(str(name).encode()) % _FOLDS
+
+
+def compare(group: Measured, constants: Constants) -> pd.DataFrame:
+    """Measured and predicted times.
+
+    Returns:
+        Columns source, device, library, kind, problem, batch, algorithm (predicted), published (the algorithm, empty
+        where none), measured_ms, predicted_ms.
+    """
+    time_s, names = predict(group, constants)
+    return pd.DataFrame(
+        {
+            "source": group.source,
+            "device": group.device,
+            "library": group.library,
+            "kind": group.kind,
+            "problem": group.names,
+            "batch": group.batches.astype(int),
+            "algorithm": names,
+            "published": group.algorithms,
+            "measured_ms": group.time_s * 1e3,
+            "predicted_ms": time_s * 1e3,
+        }
+    )
+
+
+def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Errors per group.
+
+    Returns:
+        Columns of `by`, then n, median_error, mean_error, p90_error (of |predicted/measured − 1|) and bias (the median
+        of predicted/measured − 1).
+    """
+    ratio = rows.predicted_ms / rows.measured_ms - 1
+    grouped = rows.assign(ratio=ratio, error=ratio.abs()).groupby(list(by), sort=True)
+    return grouped.agg(
+        n=("error", "size"),
+        median_error=("error", "median"),
+        mean_error=("error", "mean"),
+        p90_error=("error", lambda e: e.quantile(0.9)),
+        bias=("ratio", "median"),
+    ).reset_index()
+
+
+def intervals(held_out: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """By kind, the factors on a predicted time between which 90 % of the held-out measurements lie."""
+    tail = (1 - COVERAGE) / 2
+    factors = {}
+    for kind, rows in held_out.groupby("kind"):
+        low, high = (rows.measured_ms / rows.predicted_ms).quantile([tail, 1 - tail])
+        factors[str(kind)] = (float(low), float(high))
+    return factors
+
+
+def coverage(held_out: pd.DataFrame) -> pd.DataFrame:
+    """The share of a GPU's measurements inside intervals that the other GPUs' held-out measurements give.
+
+    Returns:
+        Columns device, kind, n, inside.
+    """
+    rows = []
+    for (device, kind), inside in held_out.groupby(["device", "kind"]):
+        others = held_out[(held_out.device != device) & (held_out.kind == kind)]
+        low, high = intervals(others)[str(kind)]
+        factor = inside.measured_ms / inside.predicted_ms
+        rows.append((device, kind, len(inside), float(((factor >= low) & (factor <= high)).mean())))
+    return pd.DataFrame(rows, columns=["device", "kind", "n", "inside"])
+
+
+def spreads(held_out: pd.DataFrame) -> Mapping[str, Spread]:
+    """How the error splits, by kind: from GPU to GPU, from shape to shape, and between batch sizes of one shape.
+
+    Half widths of the central 68 %, so that a few quirks do not set them.
+    """
+
+    def spread(values: pd.Series) -> float:
+        low, high = np.percentile(values, [15.87, 84.13])
+        return float(high - low) / 2
+
+    found = {}
+    for kind, rows in held_out.groupby("kind"):
+        error = np.log(rows.predicted_ms / rows.measured_ms)
+        of_gpu = error.groupby(rows.device).transform("median")
+        rest = error - of_gpu
+        of_problem = rest.groupby([rows.device, rows.problem]).transform("mean")
+        several = rest.groupby([rows.device, rows.problem]).transform("size") > 1
+        within = (rest - of_problem)[several]
+        gpus = error.groupby(rows.device).median()
+        found[str(kind)] = Spread(float(gpus.std()), spread(of_problem), spread(within) * np.sqrt(2))
+    return found

@@ -1,0 +1,189 @@
+"""The time of a launch: blocks in waves over the SMs, and bytes through L2 and DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...profiling.devices import Device
+from .constants import Constants
+from .problems import ITEM_BYTES, Floats
+
+# Output tiles (rows, columns) that the libraries' fp32 kernels come in, as their names say (…_128x64_…).
+TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
+_OUTPUTS_PER_THREAD = 64  # 8 × 8 accumulators, at 128 registers: the shape of all these kernels
+_REGISTERS_PER_THREAD = 128
+_MOST_BLOCKS_PER_SM = 16
+_DEPTH_PER_STEP = 8
+# The slowest of three overlapping limits decides, but near a tie they get in each other's way: a norm instead of a
+# maximum, at most 26 % above it where all three are equal.
+_TIE_NORM = 5.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of every problem; every array of shape (problems,).
+
+    Attributes:
+        name: what it is called in a recording.
+        time_s: from the launch before to its end, its start included.
+        blocks: blocks of the grid.
+        threads: threads of a block.
+        tile: (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel.
+        flops_executed: tile padding included.
+        l2_bytes: read from and written to L2.
+        dram_bytes: read from and written to DRAM.
+    """
+
+    name: str
+    time_s: Floats
+    blocks: Floats
+    threads: Floats
+    tile: Floats
+    flops_executed: Floats
+    l2_bytes: Floats
+    dram_bytes: Floats
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device with the constants of its architecture."""
+
+    device: Device
+    constants: Constants
+
+    @property
+    def clock_hz(self) -> float:
+        """The clock that long kernels run at."""
+        return self.device.clock_hz * (self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0)
+
+    @property
+    def sm_flops_per_s(self) -> float:
+        """fp32 peak of one SM at that clock, an FMA being two."""
+        return 2 * self.device.fp32_lanes_per_sm * self.clock_hz
+
+    @property
+    def start_s(self) -> float:
+        """Least time of a launch."""
+        return self.constants["start_us"] * 1e-6
+
+    def streaming(self, name: str, dram_bytes: Floats) -> Launch:
+        """A kernel that only moves bytes, one element per thread in blocks of 256 threads."""
+        dram_bytes = np.asarray(dram_bytes, np.float64)
+        zeros = np.zeros_like(dram_bytes)
+        blocks = np.ceil(dram_bytes / (2 * ITEM_BYTES * 256))
+        time_s = self.start_s + self._dram_s(dram_bytes)
+        return Launch(
+            name, time_s, blocks, zeros + 256, np.zeros((*dram_bytes.shape, 2)), zeros, dram_bytes, dram_bytes
+        )
+
+    def tiled(
+        self,
+        name: str,
+        share: float,
+        grid: tuple[Floats, Floats, Floats],
+        depth: Floats,
+        dram_bytes: Floats,
+        *,
+        tiles: Sequence[tuple[int, int]] = TILES,
+        slowdown: Floats | float = 1.0,
+    ) -> Launch:
+        """A kernel of output tiles over a depth: each problem takes the tile that is fastest.
+
+        Args:
+            name: of the kernel.
+            share: of the peak in the main loop of a 128 × 128 tile.
+            grid: (rows, columns, how many such outputs), each of shape (problems,).
+            depth: of the inner sum.
+            dram_bytes: that DRAM moves.
+            tiles: output tiles to choose from.
+            slowdown: of the main loop.
+        """
+        rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
+        best: Launch | None = None
+        for tile_rows, tile_columns in tiles:
+            launch = self._with_tile(
+                name, share, (tile_rows, tile_columns), rows, columns, count, depth, dram_bytes, slowdown
+            )
+            best = launch if best is None else _faster(best, launch)
+        assert best is not None
+        return best
+
+    def blocks_s(self, share: float, tile: tuple[int, int], blocks: Floats, depth: Floats) -> Floats:
+        """Time of the main loops of a grid: waves of resident blocks, the last one as full as it happens to be."""
+        constants, device = self.constants, self.device
+        rows, columns = tile
+        threads = max(rows * columns / _OUTPUTS_PER_THREAD, 32)
+        resident = max(1, min(_MOST_BLOCKS_PER_SM, int(device.registers_per_sm / (threads * _REGISTERS_PER_THREAD))))
+        perimeter = 64 * (1 / rows + 1 / columns)
+        rate = self.sm_flops_per_s * share / (1 + constants["small_tile"] * (perimeter - 1))
+        half = constants["half_warps"] * device.fp32_lanes_per_sm / 64
+
+        def occupancy(blocks_per_sm: Floats | float) -> Floats:
+            warps = np.asarray(blocks_per_sm) * threads / 32
+            return np.asarray(warps / (warps + half))
+
+        full = 16 / (16 + half)  # the rate that `share` stands for: two blocks of 256 threads
+        issue_s = 2 * rows * columns * depth / rate
+        latency_s = np.ceil(depth / _DEPTH_PER_STEP) * constants["step_cycles"] / self.clock_hz
+        edge_s = constants["prologue_cycles"] / self.clock_hz
+        per_sm = np.ceil(blocks / device.sm_count)
+        waves = np.floor(per_sm / resident)
+        rest = per_sm - waves * resident
+        full_wave_s = np.maximum(resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s) + edge_s
+        rest_s = np.maximum(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s) + edge_s
+        return np.asarray(waves * full_wave_s + np.where(rest > 0, rest_s, 0.0))
+
+    def _with_tile(
+        self,
+        name: str,
+        share: float,
+        tile: tuple[int, int],
+        rows: Floats,
+        columns: Floats,
+        count: Floats,
+        depth: Floats,
+        dram_bytes: Floats,
+        slowdown: Floats | float,
+    ) -> Launch:
+        down, across = np.ceil(rows / tile[0]), np.ceil(columns / tile[1])
+        blocks = down * across * count
+        compute_s = self.blocks_s(share, tile, blocks, depth) * slowdown
+        l2_bytes = ITEM_BYTES * (blocks * (tile[0] + tile[1]) * depth + rows * columns * count)
+        time_s = self.combine(compute_s, l2_bytes, dram_bytes)
+        flops = 2 * blocks * tile[0] * tile[1] * depth
+        shape = np.broadcast_to(np.array(tile, np.float64), (*blocks.shape, 2))
+        threads = np.full_like(blocks, max(tile[0] * tile[1] / _OUTPUTS_PER_THREAD, 32))
+        return Launch(name, time_s, blocks, threads, shape, flops, l2_bytes, dram_bytes + np.zeros_like(blocks))
+
+    def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats) -> Floats:
+        """Start plus the slowest of compute, L2 and DRAM."""
+        device = self.device
+        l2_s = l2_bytes / (self.constants["l2_bytes_per_clock"] * device.sm_count * self.clock_hz)
+        # 128 lanes need twice the L2 of 64: the constant is per 64 lanes
+        l2_s = l2_s * 64 / device.fp32_lanes_per_sm
+        limits = (compute_s, l2_s, self._dram_s(dram_bytes))
+        return np.asarray(self.start_s + sum(limit**_TIE_NORM for limit in limits) ** (1 / _TIE_NORM))
+
+    def _dram_s(self, dram_bytes: Floats) -> Floats:
+        return np.asarray(dram_bytes / (self.device.memory_bytes_per_s * self.constants["dram"]))
+
+
+def _faster(left: Launch, right: Launch) -> Launch:
+    take = right.time_s < left.time_s
+
+    def pick(a: Floats, b: Floats) -> Floats:
+        return np.asarray(np.where(take[..., None] if a.ndim > take.ndim else take, b, a))
+
+    return Launch(
+        left.name,
+        pick(left.time_s, right.time_s),
+        pick(left.blocks, right.blocks),
+        pick(left.threads, right.threads),
+        pick(left.tile, right.tile),
+        pick(left.flops_executed, right.flops_executed),
+        pick(left.l2_bytes, right.l2_bytes),
+        pick(left.dram_bytes, right.dram_bytes),
+    )

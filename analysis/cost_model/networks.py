@@ -1,0 +1,393 @@
+"""A training step of a network as terms: every operator's kernels, phase by phase, over many batch sizes at once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiling.errors import CurvescopeError
+from .choice import Chosen, Library, choose_algorithm, estimate_phase, estimate_products_of
+from .launches import Machine
+from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
+
+TABLE = Path(__file__).with_name("networks.json.gz")
+# Weights, gradients and momentum: what SGD with momentum holds per parameter, and what its update moves.
+_PARAMETER_COPIES = 3
+_OPTIMIZER_PASSES = 5
+# Driver and libraries hold this much of the memory. Not measured here: a round figure for CUDA 8 to 12.
+CONTEXT_BYTES = 400e6
+# Host time of one launch by an eager framework: NeuSight's shortest operators of four kernels take 46 us (V100) and
+# 61 us (P100) longer than those of two.
+HOST_LAUNCH_S = 25e-6
+
+Operations = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What a framework does with memory, and how it finds its algorithms.
+
+    Attributes:
+        name: of the framework.
+        pool_places: whether it keeps where the maxima of a pool lie, instead of finding them again.
+        autotuned: whether it times every algorithm of a convolution, instead of asking the library.
+        workspace_bytes: most scratch memory that it grants a convolution.
+    """
+
+    name: str
+    pool_places: bool
+    autotuned: bool
+    workspace_bytes: float
+
+
+FRAMEWORKS = {
+    framework.name: framework
+    for framework in (
+        Framework("torch", True, False, np.inf),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
+        # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set.
+        Framework("tensorflow", False, True, 4 * 2**30),
+        # The operator's `workspace` is 1024 MiB and MXNET_CUDNN_AUTOTUNE_DEFAULT is on if not set.
+        Framework("mxnet", False, True, 2**30),
+        Framework("no_workspace", False, False, 0.0),  # one that grants no scratch memory at all
+    )
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One operator in one phase; arrays of shape (batches,).
+
+    Attributes:
+        layer: module path; null for what belongs to none.
+        phase: forward, backward or optimizer.
+        op: framework operator.
+        kind: whose error the model has for it: forward, backward_data, backward_weights, product or streaming.
+        kernel: the main kernel's name, by batch size.
+        time_s: of all its kernels.
+        launches: how many.
+        flops: of the direct algorithm; null where the operator has none.
+        bytes_compulsory: each operand once.
+        workspace_bytes: scratch memory.
+    """
+
+    layer: str | None
+    phase: str
+    op: str
+    kind: str
+    kernel: tuple[str, ...]
+    time_s: Floats
+    launches: int
+    flops: Floats | None
+    bytes_compulsory: Floats
+    workspace_bytes: Floats
+
+
+@dataclass(frozen=True)
+class Step:
+    """Modelled steps at several batch sizes.
+
+    Attributes:
+        batches: the batch sizes, shape (batches,).
+        terms: in order of the step.
+        host_s: time the host needs to launch them.
+        memory_bytes: held without workspace, shape (batches,).
+        fits: whether that fits the GPU.
+    """
+
+    batches: Floats
+    terms: tuple[Term, ...]
+    host_s: float
+    memory_bytes: Floats
+    fits: npt.NDArray[np.bool_]
+
+    @property
+    def device_s(self) -> Floats:
+        """Time of all kernels."""
+        return np.asarray(sum(term.time_s for term in self.terms))
+
+    @property
+    def time_s(self) -> Floats:
+        """Time of a step: the device's, or the host's where that is longer."""
+        return np.maximum(self.device_s, self.host_s)
+
+
+@cache
+def _table() -> dict[str, Operations]:
+    with gzip.open(TABLE, "rt") as file:
+        loaded: dict[str, Operations] = json.load(file)
+    return loaded
+
+
+def load_operations(network: str) -> Operations:
+    """The operators of a named network.
+
+    Raises:
+        CurvescopeError: there is no table for it.
+    """
+    if network not in _table():
+        raise CurvescopeError(f"The cost model has no table of {network!r}: it knows {', '.join(_table())}.")
+    return _table()[network]
+
+
+def estimate_step(
+    operations: Operations,
+    batches: Sequence[int],
+    machine: Machine,
+    library: Library,
+    kind: str = "training",
+    memory_bytes: float | None = None,
+    framework: Framework = FRAMEWORKS["torch"],
+) -> Step:
+    """Cost of a step at every batch size.
+
+    Args:
+        operations: of `load_operations`, or of `profiling.networks.operations`.
+        batches: batch sizes.
+        machine: GPU and constants.
+        library: which cuDNN and cuBLAS.
+        kind: training, forward+backward or forward.
+        memory_bytes: of the GPU, if not its own (what would more memory change?).
+        framework: whose rules for memory.
+    """
+    sizes = np.asarray(batches, np.float64)
+    rows = [_Row.of(row, sizes) for row in operations["operations"]]
+    held = _held_bytes(operations, rows, kind, framework)
+    free = (machine.device.memory_bytes if memory_bytes is None else memory_bytes) - CONTEXT_BYTES - held
+    limit = np.clip(free, 0.0, framework.workspace_bytes)
+    terms: list[tuple[int, int, Term]] = []
+    phases = PHASES[:1] if kind == "forward" else PHASES
+    terms += _convolution_terms(rows, phases, machine, library, limit, framework.autotuned)
+    for place, row in enumerate(rows):
+        if row.op in ("addmm", "mm", "bmm"):
+            terms += [(*_order(place, t.phase), t) for t in _product_terms(row, kind, machine, library)]
+        elif row.op != "convolution":
+            terms += [(*_order(place, t.phase), t) for t in _streaming_terms(row, kind, machine)]
+    ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
+    if kind == "training":
+        ordered.append(_optimizer(operations, machine, sizes))
+    host_s = HOST_LAUNCH_S * sum(term.launches for term in ordered)
+    return Step(sizes, tuple(ordered), host_s, held, free >= 0)
+
+
+def _order(place: int, phase: str) -> tuple[int, int]:
+    """Forward runs down the table, backward up."""
+    return (0, place) if phase == "forward" else (1, -place)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An operator with its extents at every batch size.
+
+    Attributes:
+        sizes: the batch sizes.
+        layer: module path.
+        op: operator.
+        inputs: per tensor the extents, each of shape (batches,).
+        outputs: likewise.
+        settings: stride and padding of a convolution.
+    """
+
+    sizes: Floats
+    layer: str | None
+    op: str
+    inputs: list[list[Floats]]
+    outputs: list[list[Floats]]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], sizes: Floats) -> _Row:
+        def extents(shapes: Any) -> list[list[Floats]]:
+            return [[factor * sizes + constant for factor, constant in shape] for shape in shapes]
+
+        return cls(
+            sizes, row["layer"], row["op"], extents(row["inputs"]), extents(row["outputs"]), row.get("settings", {})
+        )
+
+    def elements(self, side: str) -> Floats:
+        """Elements of all inputs or outputs."""
+        tensors = getattr(self, side)
+        return np.asarray(sum(_product(tensor) for tensor in tensors) if tensors else 0.0)
+
+
+def _product(extents: Sequence[Floats]) -> Floats:
+    return np.asarray(np.prod(np.stack(extents), axis=0) if extents else 1.0)
+
+
+def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framework: Framework) -> Floats:
+    """Most memory held at once, workspace left out.
+
+    In the backward pass what the forward pass kept is freed layer by layer, while the gradients of a layer's input and
+    output come and go: the peak lies wherever both together are largest.
+    """
+    weights = ITEM_BYTES * operations["parameters"]
+    outputs = np.stack([_buffer_bytes(row, framework) for row in rows])  # (rows, batches)
+    largest = np.stack([ITEM_BYTES * _product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows])
+    if kind == "forward":
+        return np.asarray(weights + 2 * largest.max(axis=0))
+    kept = operations["activation_bytes"] * rows[0].sizes
+    if not framework.pool_places:
+        kept = kept - sum(_places_bytes(row) for row in rows)
+    standing = kept * np.cumsum(outputs, axis=0) / outputs.sum(axis=0)
+    copies = _PARAMETER_COPIES if kind == "training" else _PARAMETER_COPIES - 1
+    return np.asarray(weights * copies + (standing + 2 * largest).max(axis=0))
+
+
+def _buffer_bytes(row: _Row, framework: Framework) -> Floats:
+    """What an operator adds to the buffers; one that works in place adds none."""
+    if row.op.endswith("_"):
+        return np.zeros_like(row.sizes)
+    places = _places_bytes(row) if framework.pool_places else 0.0
+    return np.asarray(ITEM_BYTES * _product(row.outputs[0]) + places + np.zeros_like(row.sizes))
+
+
+def _places_bytes(row: _Row) -> Floats:
+    """Where the maxima of a pool lie, as two words each."""
+    return np.asarray(2 * ITEM_BYTES * _product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0)
+
+
+def _convolution_terms(
+    rows: Sequence[_Row], phases: Sequence[str], machine: Machine, library: Library, limit: Floats, autotuned: bool
+) -> list[tuple[int, int, Term]]:
+    places = [place for place, row in enumerate(rows) if row.op == "convolution"]
+    if not places:
+        return []
+    found = [rows[place] for place in places]
+    problems = Convolutions(*(np.concatenate(field) for field in zip(*map(_extents, found), strict=True)))
+    count = len(limit)
+    terms = []
+    for phase in phases:
+        estimates = estimate_phase(problems, phase, machine)
+        chosen = choose_algorithm(estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=autotuned)
+        launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
+        for i, (place, row) in enumerate(zip(places, found, strict=True)):
+            if phase == "backward_data" and place == places[0]:
+                continue  # nobody asks for the gradient of the images
+            part = slice(i * count, (i + 1) * count)
+            term = _convolution_term(row, phase, problems, chosen, part, launches)
+            in_phase = "forward" if phase == "forward" else "backward"
+            terms.append((*_order(place, in_phase), term))
+            if len(row.inputs) > 2 and phase != "backward_data":
+                terms.append((*_order(place, in_phase), _bias(row, in_phase, machine)))
+    return terms
+
+
+def _extents(row: _Row) -> tuple[Floats, ...]:
+    (n, _, h, w), (k, group_c, r, s) = row.inputs[0], row.inputs[1]
+    if row.settings["groups"] != 1:
+        raise CurvescopeError(f"The cost model does not know grouped convolutions, as {row.layer} is.")
+    (stride_h, stride_w), (pad_h, pad_w) = row.settings["stride"], row.settings["padding"]
+    return tuple(np.broadcast_to(x, n.shape) for x in (n, group_c, h, w, k, r, s, pad_h, pad_w, stride_h, stride_w))
+
+
+def _convolution_term(
+    row: _Row, phase: str, problems: Convolutions, chosen: Chosen, part: slice, launches: Mapping[str, int]
+) -> Term:
+    names = tuple(f"{phase}_{chosen.names[index]}" for index in chosen.index[part])
+    moved = problems.input_bytes + problems.output_bytes + problems.weight_bytes
+    return Term(
+        row.layer, "forward" if phase == "forward" else "backward", "convolution", phase, names,
+        chosen.time_s[part], max(launches[chosen.names[i]] for i in set(chosen.index[part])), problems.flops[part],
+        moved[part], chosen.workspace_bytes[part],
+    )  # fmt: skip
+
+
+def _bias(row: _Row, phase: str, machine: Machine) -> Term:
+    passes = 2 if phase == "forward" else 1
+    return _streamed(
+        row, phase, "add_bias" if phase == "forward" else "sum_bias", passes * row.elements("outputs"), machine
+    )
+
+
+def _product_terms(row: _Row, kind: str, machine: Machine, library: Library) -> list[Term]:
+    left, right = row.inputs[-2], row.inputs[-1]
+    *counts, m, k = left
+    n = right[-1]
+    count = _product(counts) if counts else np.ones_like(m)
+    # cuBLAS counts columns first, so the batch is its n; a linear layer's weights are stored transposed.
+    forward = Products(n, m, k, np.full(m.shape, row.op == "addmm"), count)
+    products = [("forward", forward)]
+    if kind != "forward":
+        none = np.zeros(m.shape, bool)
+        products += [("backward", Products(k, m, n, none, count)), ("backward", Products(n, k, m, none, count))]
+    terms = []
+    for phase, problem in products:
+        estimate = estimate_products_of(problem, machine, library)
+        moved = ITEM_BYTES * count * (m * k + k * n + m * n)
+        terms.append(
+            Term(row.layer, phase, row.op, "product", ("sgemm",) * len(m), estimate.time_s, 1, problem.flops,
+                 moved, estimate.workspace_bytes)
+        )  # fmt: skip
+    return terms
+
+
+# Passes over the output (forward, backward) of operators that only move data; those not listed read their inputs and
+# write their outputs, and move half as much again in the backward pass. Dropout is one kernel on a GPU: the random
+# numbers and the scaling belong to its product.
+_PASSES: Mapping[str, tuple[float, float]] = {
+    "relu_": (2, 3),
+    "native_batch_norm": (3, 5),
+    "native_layer_norm": (2, 4),
+    "add": (3, 1),
+    "cat": (2, 2),
+    "mul": (2.25, 2.25),
+    "clone": (2, 2),
+    "gelu": (2, 3),
+    "_safe_softmax": (2, 3),
+    "_log_softmax": (2, 3),
+    "bernoulli_": (0, 0),
+    "div_": (0, 0),
+    "zeros_like": (0, 0),
+    "add_": (0, 0),
+}
+
+
+def _streaming_terms(row: _Row, kind: str, machine: Machine) -> list[Term]:
+    outputs, inputs = _product(row.outputs[0]), row.elements("inputs")
+    if row.op.startswith("max_pool"):  # the places of the maxima are two words each
+        forward, backward = inputs + 3 * outputs, inputs + 3 * outputs
+    elif row.op == "embedding":  # the gradient is as large as the table
+        forward, backward = 2 * outputs, outputs + _product(row.inputs[0])
+    elif row.op in _PASSES:
+        forward, backward = (passes * outputs for passes in _PASSES[row.op])
+    else:
+        forward = inputs + outputs
+        backward = 1.5 * forward
+    terms = [_streamed(row, "forward", row.op, forward, machine)]
+    if kind != "forward":
+        terms.append(_streamed(row, "backward", row.op, backward, machine))
+    return [term for term in terms if term.time_s.any()]
+
+
+def _streamed(row: _Row, phase: str, kernel: str, elements: Floats, machine: Machine) -> Term:
+    moved = np.broadcast_to(ITEM_BYTES * elements, row.sizes.shape)
+    launch = machine.streaming(kernel, moved)
+    time_s = np.where(moved > 0, launch.time_s, 0.0)
+    zeros = np.zeros_like(time_s)
+    return Term(row.layer, phase, row.op, "streaming", (kernel,) * len(time_s), time_s, 1, None, moved, zeros)
+
+
+def _optimizer(operations: Operations, machine: Machine, sizes: Floats) -> Term:
+    moved = np.full(sizes.shape, float(_OPTIMIZER_PASSES * ITEM_BYTES * operations["parameters"]))
+    launch = machine.streaming("sgd_momentum", moved)
+    zeros = np.zeros_like(moved)
+    return Term(
+        None, "optimizer", "sgd", "streaming", ("sgd_momentum",) * len(sizes), launch.time_s, 1, None, moved, zeros
+    )
+
+
+def what_if(machine: Machine, **facts: float) -> Machine:
+    """The same machine with other facts, for what-if questions: `what_if(machine, sm_count=40)`."""
+    known = dict(machine.device.facts)
+    for name, value in facts.items():
+        if name not in known:
+            raise CurvescopeError(f"A GPU has no fact {name!r}: known are {', '.join(known)}.")
+        known[name] = replace(known[name], value=value, source="what if", verified=False)
+    return Machine(replace(machine.device, facts=known), machine.constants)

@@ -1,0 +1,131 @@
+"""Shapes of the operators that are costed, as arrays with one entry per problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+ITEM_BYTES = 4  # fp32 throughout: nothing here knows tensor cores
+PHASES = ("forward", "backward_data", "backward_weights")
+
+
+@dataclass(frozen=True)
+class Convolutions:
+    """2-d convolutions, fp32; every field an array of shape (problems,).
+
+    Attributes:
+        n: images.
+        c: input channels.
+        h: input height.
+        w: input width.
+        k: output channels.
+        r: kernel height.
+        s: kernel width.
+        pad_h: padding above and below.
+        pad_w: padding left and right.
+        stride_h: stride down.
+        stride_w: stride across.
+    """
+
+    n: Floats
+    c: Floats
+    h: Floats
+    w: Floats
+    k: Floats
+    r: Floats
+    s: Floats
+    pad_h: Floats
+    pad_w: Floats
+    stride_h: Floats
+    stride_w: Floats
+
+    def __post_init__(self) -> None:
+        arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
+        for field, array in zip(fields(self), arrays, strict=True):
+            object.__setattr__(self, field.name, np.atleast_1d(array))
+
+    @property
+    def p(self) -> Floats:
+        """Output height."""
+        return np.floor((self.h + 2 * self.pad_h - self.r) / self.stride_h) + 1
+
+    @property
+    def q(self) -> Floats:
+        """Output width."""
+        return np.floor((self.w + 2 * self.pad_w - self.s) / self.stride_w) + 1
+
+    @property
+    def flops(self) -> Floats:
+        """Of the direct algorithm, an FMA being two: the same for all three phases."""
+        return 2 * self.n * self.k * self.c * self.r * self.s * self.p * self.q
+
+    @property
+    def input_bytes(self) -> Floats:
+        """Size of the input."""
+        return ITEM_BYTES * self.n * self.c * self.h * self.w
+
+    @property
+    def touched_bytes(self) -> Floats:
+        """What a convolution reads of its input: a stride larger than the kernel skips rows (not parts of rows)."""
+        return self.input_bytes * np.minimum(1.0, self.r / self.stride_h)
+
+    @property
+    def output_bytes(self) -> Floats:
+        """Size of the output."""
+        return ITEM_BYTES * self.n * self.k * self.p * self.q
+
+    @property
+    def weight_bytes(self) -> Floats:
+        """Size of the weights."""
+        return ITEM_BYTES * self.k * self.c * self.r * self.s
+
+    def take(self, rows: npt.NDArray[np.int64] | Flags) -> Convolutions:
+        """Some of the problems."""
+        return Convolutions(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def mirrored(self) -> Convolutions:
+        """The stride-1 convolution that computes the gradient of the input of a stride-1 convolution."""
+        ones = np.ones_like(self.n)
+        return Convolutions(
+            self.n, self.k, self.p, self.q, self.c, self.r, self.s,
+            self.r - 1 - self.pad_h, self.s - 1 - self.pad_w, ones, ones,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Products:
+    """Matrix products C = A·B, fp32, A being m × k and B k × n; every field an array of shape (problems,).
+
+    Attributes:
+        m: rows of C.
+        n: columns of C.
+        k: depth.
+        transposed: whether A is stored the other way round from how the kernel reads it fastest.
+        count: products of that shape in one call.
+    """
+
+    m: Floats
+    n: Floats
+    k: Floats
+    transposed: Flags
+    count: Floats
+
+    def __post_init__(self) -> None:
+        arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
+        for field, array in zip(fields(self), arrays, strict=True):
+            object.__setattr__(self, field.name, np.atleast_1d(array))
+        object.__setattr__(self, "transposed", self.transposed.astype(np.bool_))
+
+    @property
+    def flops(self) -> Floats:
+        """An FMA being two."""
+        return 2 * self.m * self.n * self.k * self.count
+
+    def take(self, rows: npt.NDArray[np.int64] | Flags) -> Products:
+        """Some of the problems."""
+        return Products(*(getattr(self, field.name)[rows] for field in fields(self)))

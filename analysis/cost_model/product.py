@@ -1,0 +1,117 @@
+"""Matrix products: tiles over the output, the depth split where the output alone would leave SMs idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .launches import TILES, Launch, Machine
+from .problems import ITEM_BYTES, Floats, Products
+
+SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
+LEAST_SPLIT_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one way of computing costs; arrays of shape (problems,).
+
+    Attributes:
+        time_s: of all its launches.
+        launches: in order.
+        workspace_bytes: scratch memory it needs.
+        possible: where it can be used at all.
+    """
+
+    time_s: Floats
+    launches: tuple[Launch, ...]
+    workspace_bytes: Floats
+    possible: np.typing.NDArray[np.bool_]
+
+
+def estimate_products(
+    problems: Products,
+    machine: Machine,
+    *,
+    tiles: tuple[tuple[int, int], ...] = TILES,
+    split_from: int = 0,
+    slow_transposed: bool = False,
+) -> Estimate:
+    """Cost of matrix products.
+
+    Args:
+        problems: the products.
+        machine: GPU and constants.
+        tiles: output tiles of the library.
+        split_from: least depth that the library splits.
+        slow_transposed: whether a transposed operand is slow on large outputs.
+    """
+    dram_bytes = ITEM_BYTES * problems.count * (
+        problems.m * problems.k + problems.k * problems.n + problems.m * problems.n
+    )  # fmt: skip
+    # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a multiple of 1024.
+    large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
+    slowdown = np.where(problems.transposed & large & slow_transposed, machine.constants["transposed_old"], 1.0)
+    main, added, workspace = split_depth(
+        machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,
+        dram_bytes, slowdown, tiles, split_from,
+    )  # fmt: skip
+    return Estimate(main.time_s + added.time_s, (main, added), workspace, np.ones(problems.m.shape, bool))
+
+
+def split_depth(
+    machine: Machine,
+    name: str,
+    share: float,
+    grid: tuple[Floats, Floats, Floats],
+    depth: Floats,
+    dram_bytes: Floats,
+    slowdown: Floats | float = 1.0,
+    tiles: tuple[tuple[int, int], ...] = TILES,
+    split_from: int = 0,
+) -> tuple[Launch, Launch, Floats]:
+    """The fastest number of splits of the depth: the main launch, the one that adds the sums up, the sums' bytes.
+
+    Where nothing is split the second launch has no block and takes no time.
+    """
+    best: tuple[Launch, Launch, Floats] | None = None
+    rows, columns, count = grid
+    outputs = rows * columns * count * ITEM_BYTES
+    for splits in SPLITS:
+        possible = ((depth / splits >= LEAST_SPLIT_DEPTH) & (depth >= split_from)) | (splits == 1)
+        if not possible.any():
+            break
+        sums = outputs * splits if splits > 1 else np.zeros_like(outputs)
+        main = machine.tiled(
+            name, share, (rows, columns, count * splits), np.ceil(depth / splits), dram_bytes + sums,
+            tiles=tiles, slowdown=slowdown,
+        )  # fmt: skip
+        added = machine.streaming("add splits", sums * machine.constants["split"])
+        if splits == 1:
+            added = replace(added, time_s=np.zeros_like(outputs), blocks=np.zeros_like(outputs))
+        if best is None:
+            best = (main, added, sums)
+            continue
+        better = possible & (main.time_s + added.time_s < best[0].time_s + best[1].time_s)
+        best = (choose(better, main, best[0]), choose(better, added, best[1]), np.where(better, sums, best[2]))
+    assert best is not None
+    return best
+
+
+def choose(take: np.typing.NDArray[np.bool_], left: Launch, right: Launch) -> Launch:
+    """`left` where `take` says so, else `right`; the names are alike."""
+
+    def pick(a: Floats, b: Floats) -> Floats:
+        return np.asarray(np.where(take[:, None] if a.ndim > 1 else take, a, b))
+
+    return Launch(
+        left.name,
+        pick(left.time_s, right.time_s),
+        pick(left.blocks, right.blocks),
+        pick(left.threads, right.threads),
+        pick(left.tile, right.tile),
+        pick(left.flops_executed, right.flops_executed),
+        pick(left.l2_bytes, right.l2_bytes),
+        pick(left.dram_bytes, right.dram_bytes),
+    )

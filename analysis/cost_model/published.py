@@ -1,0 +1,202 @@
+"""The published measurements, read into problems that the model can cost. The files are in benchmarks/published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...profiling.devices import get_device
+from .choice import choose_algorithm, estimate_phase, estimate_products_of, get_library
+from .constants import Constants
+from .launches import Machine
+from .problems import Convolutions, Floats, Products
+
+# GPU of DeepBench -> device and library
+_DEEPBENCH = {
+    "Titan X (Maxwell)": ("titanx_maxwell", "cudnn5"),
+    "Tesla M40": ("m40", "cudnn5"),
+    "Titan X (Pascal)": ("titanx_pascal", "cudnn5.1"),
+    "Tesla P100": ("p100", "cudnn6"),
+    "Tesla V100": ("v100", "cudnn7"),
+}
+_PHASES = {"fwd": "forward", "bwd_data": "backward_data", "bwd_weights": "backward_weights"}
+_NEUSIGHT = {"Tesla P100-PCIE-16GB": "p100_pcie", "Tesla V100-PCIE-32GB": "v100_pcie"}
+_AUTOTUNED = ("k40",)  # TensorFlow times the algorithms; DeepBench and NeuSight ask the library
+Labels = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of one kind of operator on one GPU.
+
+    Attributes:
+        source: whose.
+        device: key of the GPU.
+        library: name of the library.
+        kind: forward, backward_data, backward_weights or product.
+        problems: what was measured.
+        time_s: how long each took, shape (problems,).
+        algorithms: the published algorithm, empty where none is; shape (problems,).
+        names: a name per problem that batch sizes share, shape (problems,).
+        batches: batch size, or the width of a product; shape (problems,).
+        around: time that the measurement holds besides the operator, given the machine; null for none.
+    """
+
+    source: str
+    device: str
+    library: str
+    kind: str
+    problems: Convolutions | Products
+    time_s: Floats
+    algorithms: Labels
+    names: Labels
+    batches: Floats
+    around: Callable[[Machine], Floats] | None = field(default=None, repr=False)
+
+    @property
+    def architecture(self) -> str:
+        """Of the GPU."""
+        return get_device(self.device).architecture
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> Measured:
+        """Some of the measurements."""
+        around = self.around
+        return Measured(
+            self.source, self.device, self.library, self.kind, self.problems.take(rows), self.time_s[rows],
+            self.algorithms[rows], self.names[rows], self.batches[rows],
+            None if around is None else lambda machine: around(machine)[rows],
+        )  # fmt: skip
+
+
+def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = False) -> tuple[Floats, Labels]:
+    """What the model says each measurement takes.
+
+    Args:
+        measured: the measurements.
+        constants: of the GPU's architecture.
+        know_algorithm: take the published algorithm where there is one, instead of choosing.
+
+    Returns:
+        Seconds, and the algorithm; both of shape (problems,).
+    """
+    machine, library = Machine(get_device(measured.device), constants), get_library(measured.library)
+    problems = measured.problems
+    if isinstance(problems, Products):
+        return estimate_products_of(problems, machine, library).time_s, np.full(len(measured.time_s), "sgemm")
+    estimates = estimate_phase(problems, measured.kind, machine)
+    autotuned = measured.source in _AUTOTUNED
+    chosen = choose_algorithm(estimates, problems, measured.kind, library, autotuned=autotuned)
+    time_s, names = chosen.time_s, np.array(chosen.names)[chosen.index]
+    if know_algorithm:
+        for name, estimate in estimates.items():
+            known = (measured.algorithms == name) & estimate.possible
+            time_s, names = np.where(known, estimate.time_s, time_s), np.where(known, name, names)
+    if measured.around is not None:
+        time_s = time_s + measured.around(machine)
+    return time_s, names
+
+
+def read_deepbench(folder: Path) -> list[Measured]:
+    """DeepBench's convolutions and products; see the folder's README for what is left out."""
+    measured = []
+    table = pd.read_csv(folder / "deepbench_conv.csv")
+    for (gpu, phase), rows in table.groupby(["gpu", "pass"]):
+        device, library = _DEEPBENCH[str(gpu)]
+        problems = _convolutions(rows, rows.pad_h, rows.pad_w)
+        measured.append(
+            Measured(
+                "deepbench", device, library, _PHASES[str(phase)], problems, rows.time_ms.to_numpy() / 1e3,
+                _believable(rows, str(gpu)), _convolution_names(rows), problems.n,
+            )
+        )  # fmt: skip
+    table = pd.read_csv(folder / "deepbench_gemm.csv")
+    shared = table.groupby(["m", "n", "k"]).gpu.transform("nunique") > 1
+    for gpu, rows in table[shared].groupby("gpu"):
+        device, library = _DEEPBENCH[str(gpu)]
+        products = Products(rows.m, rows.n, rows.k, (rows.a_t == "T").to_numpy(), np.ones(1))
+        names = rows.m.astype(str) + "x" + rows.k.astype(str) + rows.a_t + rows.b_t
+        measured.append(
+            Measured(
+                "deepbench", device, library, "product", products, rows.time_ms.to_numpy() / 1e3,
+                np.full(len(rows), ""), names.to_numpy(str), products.n,
+            )
+        )  # fmt: skip
+    return measured
+
+
+def _believable(rows: pd.DataFrame, gpu: str) -> Labels:
+    labels = rows.algo.fillna("").to_numpy(str)
+    kernel, stride, channels = rows.r.to_numpy(), rows.stride_w.to_numpy(), rows.c.to_numpy()
+    wrong = np.isin(labels, ("WINOGRAD", "WINOGRAD_NONFUSED", "FFT")) & (kernel == 1)
+    if gpu == "Titan X (Pascal)":
+        wrong |= (labels == "IMPLICIT_PRECOMP_GEMM") & (kernel == 3) & (stride == 1) & (channels >= 64)
+    if gpu == "Tesla P100":
+        wrong |= labels == "FFT"
+    return np.asarray(np.where(wrong, "", labels))
+
+
+def read_k40(folder: Path) -> Measured:
+    """Forward convolutions of TensorFlow 1.10 on a K40: session, transposes, bias and activation are inside."""
+    rows = pd.read_csv(folder / "k40_conv_tf110.csv.gz")
+    # SAME pads to out = ⌈in / stride⌉; the model knows equal padding only, and half of the total comes closest.
+    same = (rows.padding == "SAME").to_numpy()
+    pad_h = np.where(same, np.maximum((rows.out_h - 1) * rows.stride_h + rows.r - rows.h, 0) / 2, 0)
+    pad_w = np.where(same, np.maximum((rows.out_w - 1) * rows.stride_w + rows.s - rows.w, 0) / 2, 0)
+    problems = _convolutions(rows, pad_h, pad_w)
+    # TensorFlow keeps images channel-last; cuDNN gets them channel-first, and the result is turned back.
+    moved = 2 * problems.input_bytes + 2 * problems.output_bytes
+    pointwise = 2 * problems.output_bytes
+    biased, activated = rows.bias.to_numpy() == 1, (rows.activation != "none").to_numpy()
+
+    def around(machine: Machine) -> Floats:
+        transposes = machine.streaming("transpose", moved).time_s
+        once = machine.streaming("pointwise", pointwise).time_s
+        return np.asarray(machine.constants["session_us"] * 1e-6 + transposes + once * biased + once * activated)
+
+    return Measured(
+        "k40", "k40", "cudnn7", "forward", problems, rows.time_ms_median.to_numpy() / 1e3,
+        np.full(len(rows), ""), _convolution_names(rows), problems.n, around,
+    )  # fmt: skip
+
+
+_NEUSIGHT_ALGORITHMS = {
+    "WINOGRAD": "WINOGRAD",
+    "WINOGRAD_NONFUSED": "WINOGRAD_NONFUSED",
+    "IMPLICIT_GEMM_FAMILY": "IMPLICIT_PRECOMP_GEMM",
+    "EXPLICIT_GEMM": "GEMM",
+    "FFT": "FFT",
+}
+
+
+def read_neusight(folder: Path) -> list[Measured]:
+    """NeuSight's forward convolutions; the algorithm is inferred from the kernel's name."""
+    table = pd.read_csv(folder / "neusight_conv.csv.gz").rename(columns={"stride": "stride_h"})
+    table["stride_w"] = table.stride_h
+    measured = []
+    for gpu, rows in table.groupby("gpu"):
+        problems = _convolutions(rows, rows.pad, rows.pad)
+        labels = rows.algo_inferred.map(_NEUSIGHT_ALGORITHMS).fillna("").to_numpy(str)
+        measured.append(
+            Measured(
+                "neusight", _NEUSIGHT[str(gpu)], "cudnn8", "forward", problems, rows.latency_raw_ms.to_numpy() / 1e3,
+                labels, _convolution_names(rows), problems.n,
+            )
+        )  # fmt: skip
+    return measured
+
+
+def _convolutions(rows: pd.DataFrame, pad_h: object, pad_w: object) -> Convolutions:
+    return Convolutions(
+        rows.n, rows.c, rows.h, rows.w, rows.k, rows.r, rows.s, np.asarray(pad_h), np.asarray(pad_w),
+        rows.stride_h, rows.stride_w,
+    )  # fmt: skip
+
+
+def _convolution_names(rows: pd.DataFrame) -> Labels:
+    parts = [rows[column].astype(str) for column in ("w", "h", "c", "k", "r", "s", "stride_w")]
+    return np.asarray(["x".join(name) for name in zip(*parts, strict=True)])

@@ -1,0 +1,167 @@
+"""A recording of steps that never ran: the model's kernels for a GPU, in the tables that every other recording has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...profiling.devices import Device, get_device
+from ...profiling.errors import CurvescopeError
+from ...profiling.store import RecordingWriter
+from .choice import Library, get_library
+from .constants import constants_for, load_fitted
+from .launches import Machine
+from .networks import CONTEXT_BYTES, FRAMEWORKS, Framework, Operations, Step, estimate_step
+
+KIND = "model"
+DEVICE_PREFIX = "model:"
+# Which library the published times of an architecture were taken with, and so what is taken if nothing is said.
+_USUAL_LIBRARY = {"kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "hopper": "cudnn8"}
+_STEP_KINDS = ("training", "forward", "forward+backward")
+
+
+def machine_for(device: Device) -> Machine:
+    """The GPU with the constants of its architecture, or of the newest fitted one before it."""
+    return Machine(device, constants_for(device.architecture, load_fitted().constants))
+
+
+def usual_library(device: Device) -> str:
+    """The library that is taken for a GPU if none is named."""
+    return _USUAL_LIBRARY[device.architecture]
+
+
+def model_steps(
+    operations: Operations,
+    name: str,
+    batches: Sequence[int],
+    device: Device,
+    library: Library,
+    kind: str,
+    framework: Framework = FRAMEWORKS["torch"],
+) -> Step:
+    """Steps at every batch size, all of which fit the memory.
+
+    Args:
+        operations: of the network.
+        name: of the network, for messages.
+        batches: batch sizes.
+        device: the GPU.
+        library: its cuDNN and cuBLAS.
+        kind: training, forward or forward+backward.
+        framework: whose rules for memory and algorithms.
+
+    Raises:
+        CurvescopeError: a batch does not fit the memory.
+    """
+    step = estimate_step(operations, batches, machine_for(device), library, kind, framework=framework)
+    if not step.fits.all():
+        needs_gib = (step.memory_bytes[~step.fits][0] + CONTEXT_BYTES) / 2**30
+        fitting = [int(batch) for batch in step.batches[step.fits]]
+        raise CurvescopeError(
+            f"By the memory model {name} at batch {int(step.batches[~step.fits][0])} needs {needs_gib:.1f} GiB without "
+            f"workspace, and {device.name} has {device.memory_bytes / 2**30:.1f}. "
+            + (f"Of these batch sizes {max(fitting)} is the largest that fits." if fitting else "Choose smaller ones.")
+        )
+    return step
+
+
+def record_model(
+    path: Path,
+    network: str,
+    operations: Operations,
+    batches: Sequence[int],
+    device_name: str,
+    library_name: str | None = None,
+    kind: str = "training",
+    framework_name: str = "torch",
+) -> Step:
+    """Write the modelled steps as a recording of source `model`.
+
+    Each batch size has one step that stands for T(b) and one with its kernels, alike to the nanosecond: a model has no
+    noise. Its error is another matter, and `uncertainty` brings it in when the recording is read.
+
+    Args:
+        path: folder to create.
+        network: its name.
+        operations: its operators.
+        batches: batch sizes, increasing.
+        device_name: key of the GPU, as in gtx1080.
+        library_name: as in cudnn5.1; the usual one of the GPU's time if not given.
+        kind: training, forward or forward+backward.
+        framework_name: whose rules for memory and algorithms, as in tensorflow.
+
+    Raises:
+        CurvescopeError: an unknown GPU or library, a batch that does not fit, or the folder cannot be written.
+    """
+    if kind not in _STEP_KINDS:
+        raise CurvescopeError(f"--phase {kind}: choose one of {', '.join(_STEP_KINDS)}.")
+    device = get_device(device_name)
+    library = get_library(library_name or usual_library(device))
+    if framework_name not in FRAMEWORKS:
+        raise CurvescopeError(f"Unknown framework {framework_name!r}: known are {', '.join(FRAMEWORKS)}.")
+    step = model_steps(operations, network, batches, device, library, kind, FRAMEWORKS[framework_name])
+    meta = {
+        "kind": KIND,
+        "argv": sys.argv[1:],
+        "network": network,
+        "step": kind,
+        "batches": [int(batch) for batch in batches],
+        "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
+        "device": {
+            "kind": KIND,
+            "name": f"{device.name} (modelled, {library.name}, {framework_name} rules)",
+            "key": device.key,
+        },
+        "library": library.name,
+        "framework": framework_name,
+        "versions": {"curvescope": version("curvescope")},
+    }
+    with RecordingWriter(path, meta) as writer:
+        kernels, steps = _tables(step, kind)
+        writer.write("kernels", kernels)
+        writer.write("steps", steps)
+    return step
+
+
+def _tables(step: Step, kind: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    durations = np.rint(np.stack([term.time_s for term in step.terms]) * 1e9).astype(np.int64)  # (terms, batches)
+    device_ns = durations.sum(axis=0)
+    wall_ns = np.maximum(device_ns, np.int64(step.host_s * 1e9))
+    kernels: dict[str, list[Any]] = {
+        name: []
+        for name in ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
+                     "bytes_compulsory", "source")
+    }  # fmt: skip
+    steps: dict[str, list[Any]] = {
+        name: [] for name in ("step", "batch", "repeat", "index", "phase", "start_ns", "duration_ns", "profiled")
+    }
+    began = 0
+    for place, batch in enumerate(step.batches):
+        for profiled in (False, True):
+            number = 2 * place + profiled
+            row = (number, int(batch), 0, int(profiled), kind, began, int(wall_ns[place]), profiled)
+            for name, value in zip(steps, row, strict=True):
+                steps[name].append(value)
+            if profiled:
+                _add_kernels(kernels, step, place, durations[:, place], began, number)
+            began += int(wall_ns[place])
+    return kernels, steps
+
+
+def _add_kernels(
+    kernels: dict[str, list[Any]], step: Step, place: int, durations: Any, began: int, number: int
+) -> None:
+    starts = began + np.concatenate([[0], np.cumsum(durations)[:-1]])
+    for term, start, duration in zip(step.terms, starts, durations, strict=True):
+        flops = None if term.flops is None else int(term.flops[place])
+        row = (
+            term.kernel[place], int(start), int(duration), 0, 0, number, term.phase, term.layer, term.op, flops,
+            int(term.bytes_compulsory[place]), KIND,
+        )  # fmt: skip
+        for name, value in zip(kernels, row, strict=True):
+            kernels[name].append(value)

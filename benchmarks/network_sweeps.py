@@ -1,0 +1,138 @@
+"""The published batch sweeps of whole networks, and what the cost model says to them. Nothing here is ever fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from curvescope.analysis.cost_model.choice import get_library
+from curvescope.analysis.cost_model.networks import FRAMEWORKS, estimate_step, load_operations
+from curvescope.analysis.cost_model.recording import machine_for
+from curvescope.profiling.devices import get_device
+
+EFFECT = 0.05  # an excess or a curvature below this share of the step is not judged by its sign
+
+_DEVICES = {"Tesla K40m": "k40", "Tesla K80 (one GK210)": "k80", "Tesla P100": "p100"}
+_NETWORKS = {
+    "AlexNet-227(group=1)": "alexnet_ungrouped",
+    "Alexnet": "alexnet_ungrouped",
+    "GoogLeNet(no aux)": "googlenet",
+    "Inception-BN": "inception_bn",
+    "Inception-v3": "inception_v3",
+    "Resnet 50": "resnet50",
+    "Resnet 152": "resnet152",
+    "VGG 16": "vgg16",
+}
+
+
+def alexnet_ungrouped() -> Mapping[str, Any]:
+    """AlexNet as Caffe, Paddle and MXNet time it: 96 and 256 filters first, no groups, 227 × 227 images.
+
+    Source: Krizhevsky et al. (2012), figure 2, its two halves joined; PaddlePaddle benchmark/README.md says group=1.
+    """
+    rows: list[dict[str, Any]] = []
+    parameters = 0
+    channels, extent = 3, 227
+
+    def add(layer: str, op: str, inputs: list[list[list[int]]], output: list[list[int]], **settings: Any) -> None:
+        rows.append({"layer": layer, "op": op, "inputs": inputs, "outputs": [output], "settings": settings})
+
+    for name, width, kernel, stride, pad, after in (
+        ("1", 96, 11, 4, 0, "np"), ("2", 256, 5, 1, 2, "np"),
+        ("3", 384, 3, 1, 1, ""), ("4", 384, 3, 1, 1, ""), ("5", 256, 3, 1, 1, "p"),
+    ):  # fmt: skip
+        before = [[1, 0], [0, channels], [0, extent], [0, extent]]
+        weight = [[0, width], [0, channels], [0, kernel], [0, kernel]]
+        extent = (extent + 2 * pad - kernel) // stride + 1
+        output = [[1, 0], [0, width], [0, extent], [0, extent]]
+        add(f"conv{name}", "convolution", [before, weight, [[0, width]]], output,
+            stride=[stride, stride], padding=[pad, pad], groups=1)  # fmt: skip
+        add(f"relu{name}", "relu_", [output], output)
+        if "n" in after:
+            add(f"norm{name}", "gelu", [output], output)  # a fused response normalisation moves as much
+        if "p" in after:
+            extent = (extent - 3) // 2 + 1
+            pooled = [[1, 0], [0, width], [0, extent], [0, extent]]
+            add(f"pool{name}", "max_pool2d", [output], pooled)
+        parameters += width * (channels * kernel * kernel + 1)
+        channels = width
+    inputs = channels * extent * extent
+    for name, width in (("6", 4096), ("7", 4096), ("8", 1000)):
+        add(
+            f"fc{name}", "addmm", [[[0, width]], [[1, 0], [0, inputs]], [[0, inputs], [0, width]]], [[1, 0], [0, width]]
+        )
+        parameters += width * (inputs + 1)
+        inputs = width
+    kept = sum(np.prod([c for _, c in row["outputs"][0]][1:]) for row in rows if not row["op"].endswith("_"))
+    return {"parameters": parameters, "activation_bytes": int(4 * (kept + 3 * 227 * 227)), "operations": rows}
+
+
+def compare_sweeps(folder: Path) -> pd.DataFrame:
+    """Published and modelled times of a step.
+
+    Args:
+        folder: of the published files.
+
+    Returns:
+        Columns gpu, framework, network, mode, batch, published_ms, modelled_ms.
+    """
+    k40m = pd.read_csv(folder / "k40m_batch_sweeps.csv")
+    k40m = k40m.assign(framework=k40m.framework.str.split().str[0], library="cudnn5", step="forward+backward")
+    mxnet = pd.read_csv(folder / "mxnet_batch_sweeps.csv").rename(columns={"time_ms_per_batch": "time_ms"})
+    newer = mxnet.source.str.contains("7.0.5")
+    mxnet = mxnet.assign(
+        framework=np.where(newer, "MXNet 1.2", "MXNet 0.9"),
+        library=np.where(newer, "cudnn7", "cudnn5.1"),
+        step=np.where(mxnet["mode"] == "training", "training", "forward"),
+    )
+    rules = {"PaddlePaddle": "tensorflow", "TensorFlow": "tensorflow", "Caffe": "no_workspace"}
+    frames = []
+    columns = ["gpu", "framework", "network", "step", "library"]
+    for (gpu, framework, network, step, library), rows in pd.concat([k40m, mxnet]).groupby(columns):
+        if network not in _NETWORKS:
+            continue  # recurrent networks, a toy for CIFAR, and a VGG that is not said which
+        name = _NETWORKS[network]
+        operations = alexnet_ungrouped() if name == "alexnet_ungrouped" else load_operations(name)
+        rows = rows.sort_values("batch")
+        modelled = estimate_step(
+            operations, rows.batch.tolist(), machine_for(get_device(_DEVICES[gpu])), get_library(library), step,
+            framework=FRAMEWORKS[rules.get(framework, "mxnet")],
+        )  # fmt: skip
+        frames.append(
+            pd.DataFrame(
+                {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
+                 "published_ms": rows.time_ms, "modelled_ms": modelled.time_s * 1e3}
+            )
+        )  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+def judge_shapes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Signs of excess and log2 curvature, where the published effect is over 5 % of the larger step.
+
+    Returns:
+        Columns gpu, framework, network, mode, functional (excess or curvature), at, published, modelled (both as a
+        share of the published step), agree.
+    """
+    found = []
+    for key, sweep in rows.groupby(["gpu", "framework", "network", "mode"]):
+        times = {int(r.batch): (float(r.published_ms), float(r.modelled_ms)) for r in sweep.itertuples()}
+        batches = sorted(times)
+        for small, large in pairwise(batches):
+            published, modelled = (times[large][i] - large / small * times[small][i] for i in (0, 1))
+            found.append((*key, "excess", small, published / times[large][0], modelled / times[large][0]))
+        for before, at, after in zip(batches, batches[1:], batches[2:], strict=False):
+            if at == 2 * before and after == 2 * at:
+                bends = [times[after][i] / after - 2 * times[at][i] / at + times[before][i] / before for i in (0, 1)]
+                size = times[at][0] / at
+                found.append((*key, "curvature", at, bends[0] / size, bends[1] / size))
+    table = pd.DataFrame(
+        found, columns=["gpu", "framework", "network", "mode", "functional", "at", "published", "modelled"]
+    )
+    table = table[table.published.abs() > EFFECT]
+    return table.assign(agree=np.sign(table.published) == np.sign(table.modelled))

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+
+from curvescope.analysis.cost_model.choice import LIBRARIES, choose_algorithm, estimate_phase, get_library
+from curvescope.analysis.cost_model.constants import starting_constants
+from curvescope.analysis.cost_model.launches import Machine
+from curvescope.analysis.cost_model.problems import PHASES, Convolutions
+from curvescope.profiling.devices import get_device
+from curvescope.profiling.errors import CurvescopeError
+
+MACHINE = Machine(get_device("titanx_maxwell"), starting_constants())
+VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 1, 1)
+
+
+def chosen(problems, phase, library, **kwargs):
+    choice = choose_algorithm(estimate_phase(problems, phase, MACHINE), problems, phase, LIBRARIES[library], **kwargs)
+    return [choice.names[i] for i in choice.index], choice
+
+
+# Grids of NeuSight's rows (P100-PCIe and V100-PCIe, cuDNN 8.9.2), whose kernels are named in the ids.
+@pytest.mark.parametrize(
+    ("device", "shape", "grid"),
+    [("p100_pcie", (38, 893, 5, 5, 326), 209), ("v100_pcie", (5, 119, 24, 24, 758), 120 * 3 * 2)],
+    ids=["winograd_128x128_tile244n", "winograd_128x128_tile148t"],
+)
+def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
+    n, c, h, w, k = shape
+    problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
+    machine = Machine(get_device(device), starting_constants())
+    launch = estimate_phase(problem, "forward", machine)["WINOGRAD"].launches[-1]
+    assert launch.blocks[0] == grid
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "grid"),
+    [((55, 1701, 5, 5, 569), (64, 64), 4 * 9 * 36), ((47, 187, 8, 8, 1622), (32, 128), 6 * 13 * 36)],
+    ids=["sgemm_64x64_nn", "sgemm_32x128_nn"],
+)
+def test_the_grid_of_nonfused_winograd_is_the_published_one_for_its_tile(shape, tile, grid):
+    n, c, h, w, k = shape
+    problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
+    tiles = n * np.ceil(h / 4) * np.ceil(w / 4)
+    launch = MACHINE.tiled("sgemm", 0.7, (tiles, problem.k, np.array([36.0])), problem.c, np.zeros(1), tiles=(tile,))
+    assert launch.blocks[0] == grid
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_algorithm_executes_finite_work_in_positive_time(phase):
+    problems = Convolutions(np.array([1.0, 7.0, 64.0]), 3, 224, 224, 64, 7, 7, 3, 3, 2, 2)
+    for name, estimate in estimate_phase(problems, phase, MACHINE).items():
+        assert np.isfinite(estimate.time_s).all(), name
+        assert (estimate.time_s > 0).all(), name
+        assert (estimate.workspace_bytes >= 0).all(), name
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_winograd_and_fft_need_stride_1(phase):
+    strided = Convolutions(16, 128, 28, 28, 128, 3, 3, 1, 1, 2, 2)
+    estimates = estimate_phase(strided, phase, MACHINE)
+    for name in {"WINOGRAD", "WINOGRAD_NONFUSED", "FFT", "FFT_TILING"} & set(estimates):
+        assert not estimates[name].possible.any(), name
+
+
+def test_winograd_does_less_work_than_the_direct_algorithm():
+    problem = Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1)
+    estimates = estimate_phase(problem, "forward", MACHINE)
+    work = {
+        name: sum(launch.flops_executed[0] for launch in estimates[name].launches) / problem.flops[0]
+        for name in ("IMPLICIT_GEMM", "WINOGRAD", "WINOGRAD_NONFUSED")
+    }
+    assert work["IMPLICIT_GEMM"] >= 1
+    assert 1 / 2.25 <= work["WINOGRAD"] < 0.75  # F(2×2, 3×3), padding of 28 to 32 × 32 included
+    assert 1 / 4 <= work["WINOGRAD_NONFUSED"] < 0.35  # F(4×4, 3×3)
+
+
+def test_cudnn_5_takes_fft_for_conv3_1_and_pays_for_it_sixfold():
+    # DeepBench, Titan X (Maxwell): 1.849 ms at batch 8, 11.048 ms at 16. By batch 16 the data gradient is FFT.
+    names, choice = chosen(VGG_CONV3_1, "backward_data", "cudnn5")
+    assert names == ["WINOGRAD", "FFT"]
+    assert 4 < choice.time_s[1] / choice.time_s[0] < 8
+    names, choice = chosen(VGG_CONV3_1, "backward_data", "cudnn6")
+    assert "FFT" not in names
+    assert choice.time_s[1] / choice.time_s[0] < 2.2
+
+
+def test_a_framework_that_times_the_algorithms_escapes_the_librarys_mistake():
+    names, _ = chosen(VGG_CONV3_1, "backward_data", "cudnn5", autotuned=True)
+    assert "FFT" not in names
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_without_workspace_only_algorithms_that_need_none_are_left(phase):
+    problems = Convolutions(64, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1)
+    _, free = chosen(problems, phase, "cudnn7")
+    _, tight = chosen(problems, phase, "cudnn7", workspace_limit_bytes=0.0)
+    assert tight.workspace_bytes[0] == 0
+    assert tight.time_s[0] > free.time_s[0]
+
+
+def test_an_unknown_library_is_refused_by_name():
+    with pytest.raises(CurvescopeError, match=r"cudnn99.*cudnn5.1"):
+        get_library("cudnn99")

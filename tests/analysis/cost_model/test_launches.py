@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+from curvescope.analysis.cost_model.constants import PARAMETERS, Constants, constants_for, starting_constants
+from curvescope.analysis.cost_model.launches import Machine
+from curvescope.analysis.cost_model.problems import Convolutions, Products
+from curvescope.analysis.cost_model.product import estimate_products
+from curvescope.profiling.devices import get_device
+
+
+@pytest.fixture
+def machine():
+    return Machine(get_device("p100"), starting_constants())
+
+
+def with_constants(machine, **values):
+    return Machine(machine.device, Constants({**machine.constants.values, **values}))
+
+
+def test_a_large_product_runs_at_its_share_of_the_peak(machine):
+    exact = with_constants(machine, product=0.8, small_tile=1e-9)
+    time_s = estimate_products(Products(16384, 16384, 8192, False, 1), exact).time_s[0]
+    rate = 2 * 16384 * 16384 * 8192 / time_s
+    # 16,384 blocks of 128 × 128 over 56 SMs: 293 each, of 292.57 on average.
+    assert rate == pytest.approx(0.8 * exact.device.peak_flops_per_s() * 292.571 / 293, rel=0.01)
+
+
+def test_a_wave_that_is_not_full_costs_as_much_as_a_full_one(machine):
+    depth, sms = np.array([4096.0]), machine.device.sm_count
+    full, one_more, twice = (
+        machine.blocks_s(0.8, (128, 128), np.array([float(n)]), depth)[0] for n in (2 * sms, 2 * sms + 1, 4 * sms)
+    )
+    assert twice == pytest.approx(2 * full)
+    assert full * 1.4 < one_more < twice
+
+
+def test_fewer_blocks_than_sms_take_as_long_as_one_per_sm(machine):
+    depth = np.array([1000.0])
+    one, all_sms = (machine.blocks_s(0.8, (64, 64), np.array([n]), depth)[0] for n in (1.0, 56.0))
+    assert one == all_sms
+
+
+def test_a_stream_runs_at_its_share_of_the_bandwidth_and_costs_a_launch(machine):
+    constants = machine.constants
+    launch = machine.streaming("copy", np.array([0.0, 1e9]))
+    assert launch.time_s[0] == pytest.approx(constants["start_us"] * 1e-6)
+    assert launch.time_s[1] - launch.time_s[0] == pytest.approx(1e9 / (732.2e9 * constants["dram"]))
+
+
+def test_the_slowest_limit_decides():
+    machine = Machine(get_device("v100"), starting_constants())
+    start = machine.start_s
+    alone = machine.combine(np.array([1e-3]), np.array([0.0]), np.array([0.0]))[0] - start
+    tied = machine.combine(np.array([1e-3]), np.array([0.0]), np.array([1e-3 * 898e9 * 0.75]))[0] - start
+    assert alone == pytest.approx(1e-3)
+    assert 1e-3 < tied < 1.26e-3
+
+
+def test_a_deep_product_with_a_small_output_is_split(machine):
+    problem = Products(64, 64, 500_000, False, 1)
+    split = estimate_products(problem, machine)
+    unsplit = estimate_products(problem, machine, split_from=10**9)
+    assert split.time_s[0] < unsplit.time_s[0] / 10
+    assert split.workspace_bytes[0] > 0
+    assert unsplit.workspace_bytes[0] == 0
+
+
+def test_a_geforce_board_runs_above_its_boost_clock():
+    constants = Constants({**starting_constants().values, "gpu_boost": 1.1})
+    assert Machine(get_device("gtx1080"), constants).clock_hz == pytest.approx(1.1 * 1733e6)
+    assert Machine(get_device("p100"), constants).clock_hz == 1480e6
+
+
+def test_an_architecture_that_was_not_fitted_takes_the_newest_before_it():
+    fitted = {"maxwell": "m", "volta": "v"}
+    assert constants_for("hopper", fitted) == "v"
+    assert constants_for("pascal", fitted) == "m"
+    assert constants_for("kepler", fitted) == "m"  # nothing is older: the next one
+
+
+def test_every_parameter_starts_inside_its_range():
+    assert all(p.low <= p.start <= p.high for p in PARAMETERS)
+    assert len({p.name for p in PARAMETERS}) == len(PARAMETERS)
+
+
+def test_convolution_flops_and_bytes_by_hand():
+    # 2 images of 3 × 5 × 5, four 3 × 3 filters, stride 2, padding 1: outputs 3 × 3.
+    one = Convolutions(2, 3, 5, 5, 4, 3, 3, 1, 1, 2, 2)
+    assert (one.p[0], one.q[0]) == (3, 3)
+    assert one.flops[0] == 2 * (2 * 4 * 3 * 3) * (3 * 3 * 3)
+    assert one.input_bytes[0] == 4 * 2 * 3 * 5 * 5
+    assert one.output_bytes[0] == 4 * 2 * 4 * 3 * 3
+    assert one.weight_bytes[0] == 4 * 4 * 3 * 3 * 3
+
+
+def test_the_mirror_of_a_convolution_computes_the_gradient_of_its_input():
+    one = Convolutions(2, 3, 7, 9, 4, 5, 3, 1, 0, 1, 1)
+    mirror = one.mirrored()
+    assert (mirror.p[0], mirror.q[0], mirror.k[0]) == (7, 9, 3)
+    assert mirror.flops[0] == 2 * 2 * 3 * 4 * 15 * 7 * 9

@@ -1,0 +1,120 @@
+import json
+import time
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.cost_model.choice import get_library
+from curvescope.analysis.cost_model.networks import FRAMEWORKS, estimate_step, load_operations, what_if
+from curvescope.analysis.cost_model.recording import machine_for
+from curvescope.profiling.devices import get_device
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.networks import names
+
+GTX1080 = get_device("gtx1080")
+LIBRARY = get_library("cudnn5.1")
+
+
+def step(network, batches, device=GTX1080, **kwargs):
+    return estimate_step(load_operations(network), batches, machine_for(device), LIBRARY, **kwargs)
+
+
+@pytest.mark.parametrize("network", ["alexnet", "googlenet", "bert_base"])
+def test_the_committed_table_is_what_the_network_does_today(network):
+    pytest.importorskip("torch")
+    from curvescope.profiling.networks import get_network
+    from curvescope.profiling.networks.operations import operations
+
+    assert json.loads(json.dumps(operations(get_network(network)))) == load_operations(network)
+
+
+def test_every_named_network_has_a_table():
+    for name in names():
+        assert load_operations(name)["operations"], name
+
+
+def test_an_unknown_network_is_refused_by_name():
+    with pytest.raises(CurvescopeError, match=r"'lenet'.*vgg_a"):
+        load_operations("lenet")
+
+
+def test_the_flops_of_a_step_are_the_networks_own():
+    pytest.importorskip("torch")
+    from curvescope.profiling.networks import get_network
+    from curvescope.profiling.networks.facts import facts
+
+    terms = step("vgg_a", [4]).terms
+    forward, training = (
+        sum(t.flops[0] for t in terms if t.flops is not None and t.phase in phases) / 4
+        for phases in (("forward",), ("forward", "backward"))
+    )
+    known = facts(get_network("vgg_a"))
+    assert forward == pytest.approx(known.forward_flops)
+    assert training == pytest.approx(known.training_flops)
+
+
+def test_the_first_convolution_has_no_data_gradient():
+    kernels = [(t.layer, t.kernel[0]) for t in step("vgg_a", [4]).terms if t.kind == "backward_data"]
+    assert "conv1_1" not in dict(kernels)
+    assert "conv2_1" in dict(kernels)
+
+
+def test_the_parts_are_in_the_order_of_the_step():
+    phases = [t.phase for t in step("alexnet", [4]).terms]
+    assert phases == sorted(phases, key=("forward", "backward", "optimizer").index)
+    layers = [t.layer for t in step("vgg_a", [4]).terms if t.kind == "backward_weights"]
+    assert layers == sorted(layers, reverse=True)
+
+
+def test_a_larger_batch_costs_more_and_holds_more():
+    modelled = step("vgg_a", [8, 16, 32, 64])
+    assert (np.diff(modelled.device_s) > 0).all()
+    assert (np.diff(modelled.memory_bytes) > 0).all()
+
+
+def test_memory_pressure_takes_the_workspace_then_the_step():
+    batches = [64, 128, 192]
+    tight = step("vgg_a", batches)
+    roomy = step("vgg_a", batches, memory_bytes=64e9)
+    assert tight.fits.tolist() == [True, True, False]
+    assert roomy.fits.all()
+    assert tight.device_s[0] == roomy.device_s[0]
+    assert tight.device_s[1] > roomy.device_s[1]
+    assert max(t.workspace_bytes[1] for t in tight.terms) < max(t.workspace_bytes[1] for t in roomy.terms)
+
+
+def test_the_memory_of_a_step_holds_its_weights_and_what_the_backward_pass_needs():
+    operations = load_operations("vgg_a")
+    modelled = step("vgg_a", [64])
+    least = 3 * 4 * operations["parameters"] + 64 * operations["activation_bytes"]
+    assert least <= modelled.memory_bytes[0] < 1.5 * least
+    forward = step("vgg_a", [64], kind="forward")
+    assert forward.memory_bytes[0] < least / 2
+
+
+def test_a_framework_that_grants_no_workspace_is_slower():
+    with_it, without = (step("vgg_a", [32], framework=FRAMEWORKS[f]).device_s[0] for f in ("torch", "no_workspace"))
+    assert without > with_it
+
+
+def test_twice_the_sms_and_the_bandwidth_nearly_halve_a_large_step():
+    machine = machine_for(GTX1080)
+    double = what_if(machine, sm_count=40, memory_bytes_per_s=640.6e9)
+    one, other = (estimate_step(load_operations("resnet50"), [32], m, LIBRARY).device_s[0] for m in (machine, double))
+    assert 1.6 < one / other < 2.0
+    with pytest.raises(CurvescopeError, match="no fact 'cores'"):
+        what_if(machine, cores=1)
+
+
+def test_a_small_batch_is_limited_by_the_host():
+    modelled = step("resnet152", [1, 64], get_device("h200"))
+    assert modelled.device_s[0] < modelled.host_s < modelled.device_s[1]
+    assert modelled.time_s.tolist() == [modelled.host_s, modelled.device_s[1]]
+
+
+def test_a_curve_over_128_batch_sizes_takes_about_a_second_at_most():
+    # A bound far above the figure in docs/cost-model.md: it catches a loop over batch sizes, not a slow machine.
+    step("vgg_a", [1])
+    began = time.process_time()
+    step("vgg_a", list(range(1, 129)))
+    assert time.process_time() - began < 5

@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.networks import names
+from curvescope.profiling.store import open_recording
+
+
+def modelled(capsys, tmp_path, *arguments):
+    code = main(["diagnose", *arguments, "-o", str(tmp_path / "run"), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
+    code, document = modelled(capsys, tmp_path, "vgg_a", "--device", "model:gtx1080", "--batch", "16..128")
+    assert code == 0
+    assert document["modelled"] is True
+    assert "modelled" in document["device"]["name"]
+    recording = open_recording(tmp_path / "run")
+    assert recording.meta["kind"] == "model"
+    assert set(recording.frame("kernels")["source"]) == {"model"}
+    assert main(["explain", str(tmp_path / "run")]) == 0
+    text = capsys.readouterr().out
+    assert "Modelled, not measured" in text
+    assert main(["breakdown", str(tmp_path / "run"), "--by", "phase"]) == 0
+    assert "Modelled, not measured" in capsys.readouterr().out
+
+
+def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path):
+    modelled(capsys, tmp_path, "vgg_a", "--device", "model:gtx1080", "--batch", "16..128")
+    assert main(["explain", str(tmp_path / "run"), "--pair", "64,128", "--json"]) == 0
+    (excess,) = json.loads(capsys.readouterr().out)["anomalies"]
+    total = sum(part["part"]["value"]["value"] for part in excess["parts"])
+    assert total == pytest.approx(excess["value"]["value"], abs=1e-6)
+
+
+def test_a_model_repeats_itself_but_its_intervals_are_not_empty(capsys, tmp_path):
+    _, document = modelled(capsys, tmp_path, "alexnet", "--device", "model:v100", "--batch", "8..32")
+    for point in document["curve"]:
+        time_ms = point["time_ms"]
+        assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
+
+
+@pytest.mark.parametrize("device", ["k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200"])
+def test_every_network_is_modelled_on_every_gpu(device, tmp_path):
+    from curvescope.analysis.cost_model.networks import load_operations
+    from curvescope.analysis.cost_model.recording import record_model
+
+    for network in names():
+        step = record_model(tmp_path / network, network, load_operations(network), [2, 4], device)
+        assert (step.time_s > 0).all()
+
+
+def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(capsys, tmp_path):
+    code = main(["diagnose", "vgg16", "--device", "model:gtx1080", "--batch", "32..256", "-o", str(tmp_path / "run")])
+    assert code == 2
+    message = capsys.readouterr().err
+    assert "vgg16 at batch 128 needs" in message
+    assert "64 is the largest that fits" in message
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["vgg_a", "--device", "model:gtx1800"], "did you mean gtx1080"),
+        (["vgg_a", "--device", "model:"], "Unknown GPU"),
+        (["vgg_a", "--device", "model:k40", "--library", "cudnn4"], "known are cudnn5"),
+        (["vgg_a", "--device", "model:k40", "--framework", "theano"], "known are torch"),
+        (["vgg_a", "--device", "cpu", "--library", "cudnn5"], "are for a modelled GPU"),
+    ],
+)
+def test_bad_input_is_refused_in_words(arguments, words, capsys, tmp_path):
+    assert main(["diagnose", *arguments, "-o", str(tmp_path / "run")]) == 2
+    assert words in capsys.readouterr().err

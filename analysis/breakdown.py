@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..profiling.errors import CurvescopeError
-from .curve import cost_curve
+from .curve import Curve, cost_curve
 from .terms import IDLE, OBSERVER, central_steps, step_parts
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
@@ -78,15 +79,7 @@ def break_down(
     Raises:
         CurvescopeError: no such batch size, or nothing was profiled there.
     """
-    if steps.empty:
-        raise CurvescopeError("This recording has no step: there is nothing to break down.")
-    curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
-    batches = curve.batches if curve else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
-    if batch is None and batches:
-        batch = batches[-1]
-    if batch is not None and batch not in batches:
-        measured = ", ".join(map(str, batches)) or "steps of unknown batch; give it with --batch when importing"
-        raise CurvescopeError(f"Batch {batch} was not measured; this recording has {measured}.")
+    batch, curve = pick_batch(steps, batch, statistic)
     parts = step_parts(kernels, steps if batch is None else steps[steps["batch"] == batch])
     if parts.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
@@ -96,15 +89,48 @@ def break_down(
     rows.sort(key=lambda row: -row.time_ms)
     idle = _row(IDLE, parts[parts["name"] == IDLE], used)
     rows.append(Row(IDLE, idle.time_ms, idle.spread_ms, None, None, None, None))
-    seen_ms = sum(row.time_ms for row in rows)
-    n_profiled = parts["step"].nunique()
+    walls = parts.groupby("step")["exclusive_ms"].sum().loc[used].to_numpy(np.float64)
+    return observed(rows, walls, curve, batch, parts["step"].nunique())
+
+
+def pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
+    """The batch size to break down, the largest if not given, and the curve; null where no step ran unwatched.
+
+    Raises:
+        CurvescopeError: there is no step, or none of that batch size.
+    """
+    if steps.empty:
+        raise CurvescopeError("This recording has no step: there is nothing to break down.")
+    curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
+    batches = curve.batches if curve else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
+    if batch is None and batches:
+        batch = batches[-1]
+    if batch is not None and batch not in batches:
+        measured = ", ".join(map(str, batches)) or "steps of unknown batch; give it with --batch when importing"
+        raise CurvescopeError(f"Batch {batch} was not measured; this recording has {measured}.")
+    return batch, curve
+
+
+def observed(
+    rows: list[Row], walls_ms: npt.NDArray[np.float64], curve: Curve | None, batch: int | None, n_profiled: int
+) -> Breakdown:
+    """The breakdown of these rows, with the observer effect where the curve is known.
+
+    Args:
+        rows: of the groups and idle time.
+        walls_ms: wall times of the profiled steps used, shape (used,).
+        curve: of the steps no profiler watched.
+        batch: the batch size.
+        n_profiled: how many profiled steps there are.
+    """
+    seen_ms, n_used = sum(row.time_ms for row in rows), len(walls_ms)
     if curve is None:
-        return Breakdown(batch, seen_ms, tuple(rows), None, 0, n_profiled, len(used))
+        return Breakdown(batch, seen_ms, tuple(rows), None, 0, n_profiled, n_used)
     point = next(p for p in curve.points if p.batch == batch)
     observer_ms = point.time_ms.value - seen_ms
-    walls = _row(OBSERVER, parts, used)
-    rows.append(Row(OBSERVER, observer_ms, walls.spread_ms, None, None, None, None))
-    return Breakdown(batch, point.time_ms.value, tuple(rows), observer_ms, point.n, n_profiled, len(used))
+    low, high = np.percentile(walls_ms, [25, 75])
+    rows.append(Row(OBSERVER, observer_ms, float(high - low) / 2, None, None, None, None))
+    return Breakdown(batch, point.time_ms.value, tuple(rows), observer_ms, point.n, n_profiled, n_used)
 
 
 def _grouped(kernels: pd.DataFrame, keys: list[str]) -> list[tuple[str, pd.DataFrame]]:

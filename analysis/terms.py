@@ -198,8 +198,12 @@ def estimate_terms(parts: pd.DataFrame) -> Terms:
 def central_steps(parts: pd.DataFrame) -> list[int]:
     """The profiled steps that an estimate of one batch size uses."""
     walls = parts.groupby("step")["exclusive_ms"].sum()
-    weights = _central_weights(walls.to_numpy(np.float64), np.arange(len(walls))[None, :])[0]
-    return [int(step) for step, weight in zip(walls.index, weights, strict=True) if weight > 0]
+    return [int(walls.index[place]) for place in central_of(walls.to_numpy(np.float64))]
+
+
+def central_of(walls_ms: Floats) -> npt.NDArray[np.int64]:
+    """Positions of the steps that an estimate uses, of profiled steps with these wall times."""
+    return np.flatnonzero(_central_weights(walls_ms, np.arange(len(walls_ms))[None, :])[0] > 0)
 
 
 def _central_weights(walls: Floats, drawn: npt.NDArray[np.int64]) -> Floats:

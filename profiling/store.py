@@ -239,10 +239,26 @@ class Recording:
             try:
                 pieces.append(conform(schema, _read_part(part, wanted)))
             except (pa.ArrowException, ValueError, OSError) as error:
-                raise CurvescopeError(
-                    f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
-                ) from error
+                raise _damaged(part, error) from error
         return pa.concat_tables(pieces) if pieces else schema.arrow.empty_table()
+
+    def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """One table as Arrow, part by part, text dictionary-encoded: for tables too large to be held whole.
+
+        Raises:
+            CurvescopeError: a part is damaged, or does not fit the schema.
+        """
+        schema = TABLES[table].arrow
+        names = list(columns) if columns is not None else schema.names
+        text = [name for name in names if schema.field(name).type == pa.string()]
+        for part in self.parts(table):
+            try:
+                there = set(pq.read_schema(part).names)
+                read = pq.read_table(part, columns=[n for n in names if n in there], read_dictionary=text)
+            except (pa.ArrowException, ValueError, OSError) as error:
+                raise _damaged(part, error) from error
+            absent = {n: pa.nulls(read.num_rows, schema.field(n).type) for n in names if n not in there}
+            yield pa.table({name: absent[name] if name in absent else read[name] for name in names})
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One table as pandas; nullable integers stay integers (`Int64`).
@@ -301,6 +317,12 @@ def _now_utc() -> str:
 def _read_part(part: Path, wanted: set[str] | None) -> pa.Table:
     names = None if wanted is None else [name for name in pq.read_schema(part).names if name in wanted]
     return pq.read_table(part, columns=names)
+
+
+def _damaged(part: Path, error: Exception) -> CurvescopeError:
+    return CurvescopeError(
+        f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
+    )
 
 
 _PANDAS_TYPES: dict[pa.DataType, Any] = {

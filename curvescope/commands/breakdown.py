@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from itertools import chain
 from pathlib import Path
 
 BY = ("layer", "kernel", "phase", "op")
@@ -21,14 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
-    from ..analysis.breakdown import break_down
+    from ..analysis.breakdown_columns import COLUMNS, break_down_columns, device_columns
     from ..analysis.cost_model.recording import KIND as MODELLED
-    from ..analysis.terms import WORK_COLUMNS, device_work
     from ..profile_files import open_any
 
     with open_any(args.recording) as recording:
-        work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
-        breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
+        kernels = recording.pieces("kernels", COLUMNS)
+        memory = (device_columns(piece) for piece in recording.pieces("memory"))
+        steps = recording.frame("steps")
+        breakdown = break_down_columns(steps, chain(kernels, memory), args.by, args.batch, recording.statistic)
         modelled = recording.meta.get("kind") == MODELLED
     if args.json:
         print(json.dumps({"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}))

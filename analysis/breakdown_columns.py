@@ -107,9 +107,9 @@ def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups
         inside = profiled[place] == step
         if not inside.all():
             table, place = table.filter(pa.array(inside)), place[inside]
-        numbers = [_numbers(table[name]) for name in ("flops", "bytes_compulsory")]
-        times = [table[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns")]
-        pieces.append(_Work(place, *times, _group_codes(table, keys, groups), *numbers))
+        start, duration = (table[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
+        flops, size = (_numbers(table[name]) for name in ("flops", "bytes_compulsory"))
+        pieces.append(_Work(place, start, duration, _group_codes(table, keys, groups), flops, size))
     if not pieces:
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
         return _Work(none, none, none, none, nothing, nothing)
@@ -215,4 +215,4 @@ def _sums(values: Floats, group: Ints, count: int) -> tuple[Floats, npt.NDArray[
     """The known values of each group added up, and whether any is known."""
     known = ~np.isnan(values)
     sums = np.bincount(group[known], weights=values[known], minlength=count)
-    return sums, np.bincount(group[known], minlength=count) > 0
+    return sums.astype(np.float64), np.bincount(group[known], minlength=count) > 0

@@ -218,7 +218,7 @@ def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
             parts.append(part.removesuffix("_grad") if phase == "backward" else part)
     if phase == "backward" and parts and (pieces[-2].endswith("_grad") or pieces[-1].startswith(pieces[-2])):
         parts.pop()  # the forward operator of the layer: `conv1/Conv2D_grad/…`, `conv1/Conv2D/Conv2DBackpropInput`
-    kind = op if isinstance(op, str) and op else pieces[-1] if path else None
+    kind = op if isinstance(op, str) and op else pieces[-1] if pieces else None
     if kind is not None and kind.startswith(_OPTIMIZER_OPS):
         phase = "optimizer"
     layer = scrub("/".join(parts)) or None

@@ -65,7 +65,8 @@ class Piece(NamedTuple):
         if self.stored is None:
             out[:] = self.base
         else:
-            np.add(self.stored, self.base, out=out, casting="unsafe")  # modulo 2**64, as the base was taken off
+            out[:] = self.stored.astype(np.int64)  # before the sum: NumPy adds unsigned 64 bits in floating point
+            out += self.base  # modulo 2**64, as the base was taken off
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,10 @@ def merge_chunks(folder: Path, writer: RecordingWriter, probed_process: int | No
         for name, count in lost.items():
             writer.count_lost(name, count, _LOST_SENTENCES[name])
         for name, count in _lost_records(process):
-            sentence = _LOST_SENTENCES.get(name, "Records that the disk did not take, or that could not be read.")
+            sentence = _LOST_SENTENCES.get(
+                name,
+                "Records that could not be read, or that the disk did not take; where it is full, at least so many.",
+            )
             writer.count_lost(name, count, sentence)
     writer.update(collectors=collectors, **({"device": devices[0], "devices": devices} if devices else {}))
 

@@ -31,10 +31,7 @@ class LayerRanges:
             return np.full(len(times_ns), -1)
         place = np.searchsorted(self.starts_ns, times_ns, "right") - 1
         parents = self._parents()
-        for _ in range(len(place)):
-            ended = (place >= 0) & (self.ends_ns[place] <= times_ns)
-            if not ended.any():
-                break
+        while (ended := (place >= 0) & (self.ends_ns[place] <= times_ns)).any():
             place[ended] = parents[place[ended]]
         return np.where(place >= 0, self.names[place], -1)
 

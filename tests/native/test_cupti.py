@@ -5,10 +5,22 @@ What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it;
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
 
 import pytest
 
+from curvescope.profiling.native import library_path
+from curvescope.profiling.recorders.chunks import read_chunks
+from curvescope.profiling.recorders.inject import CUDA_VARIABLE, FOLDER_VARIABLE
+
+from .doubles import HERE
 from .fake_gpu import LAYOUTS, TOOLKITS, structs
 
 # Every field that native/src/record_reader.cpp reads.
@@ -374,3 +386,104 @@ def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
     )
     assert code == {"os._exit(3)": 3, "os.abort()": 134, "os.kill(os.getpid(), 9)": 137}[end]
     assert recording.arrow("kernels").num_rows == 1000
+
+
+def test_the_real_libcupti_refuses_a_driver_that_is_none_and_the_program_runs_on(record_fake):
+    # The wheel of the dev extra, which has no driver to talk to here: what a broken installation looks like.
+    real = Path(sysconfig.get_paths()["purelib"], "nvidia", "cuda_cupti", "lib", "libcupti.so.12")
+    code, recording = record_fake(
+        """
+        import ctypes
+        assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+        """,
+        cupti=str(real),
+    )
+    assert code == 0
+    (collector,) = recording.meta["collectors"]
+    assert collector["cupti_path"] == str(real)
+    assert collector["cupti_version"] >= 26
+    assert "cuptiSubscribe" in collector["cupti_status"]
+
+
+def test_closing_the_collectors_library_does_not_take_it_away(record_fake):
+    code, recording = record_fake(
+        """
+        import _ctypes, ctypes, os
+        gpu = FakeGpu()
+        gpu.start()
+        for _ in range(3):
+            _ctypes.dlclose(ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])._handle)
+        gpu.emit_many(1, 50_000)
+        """
+    )
+    assert code == 0
+    assert recording.arrow("kernels").num_rows == 50_000
+
+
+def test_when_the_disk_is_full_rows_are_counted_by_kind_and_what_was_written_is_whole(record_fake):
+    code, recording = record_fake(
+        """
+        import resource, time
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        gpu = FakeGpu()
+        gpu.start()
+        gpu.emit_many(1, 200_000)
+        for i in range(1, 51): gpu.copy(1, 64, gpu.now(), gpu.now() + 5, i)
+        """
+    )
+    lost = {name: entry["count"] for name, entry in recording.meta["lost"].items()}
+    kernels, copies = recording.arrow("kernels").num_rows, recording.arrow("memory").num_rows
+    assert code == 0
+    assert 0 < kernels < 200_000
+    # The last counts may not have fitted themselves: they say at least how much is missing.
+    assert 0 < lost["kernels"] <= 200_000 - kernels
+    assert lost.get("copies", 0) <= 50 - copies
+    assert "torn_bytes" not in lost
+
+
+ENDLESS = """
+from fake_gpu import FakeGpu
+gpu = FakeGpu()
+gpu.start()
+print("started", flush=True)
+while True:
+    gpu.emit_many(2, 5_000)
+"""
+
+
+def check_kills(tmp_path, doubles, runs):
+    moments = random.Random(7)  # the machine's own load varies them besides
+    cupti = str(doubles / "libcupti.so.12")
+    for run in range(runs):
+        chunks = tmp_path / f"chunks{run}"
+        chunks.mkdir()
+        environment = {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(doubles),
+            "FAKE_CUPTI": cupti,
+            "CURVESCOPE_CUPTI": cupti,
+            "PYTHONPATH": str(HERE),
+            CUDA_VARIABLE: str(library_path()),
+            FOLDER_VARIABLE: str(chunks),
+        }
+        with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(moments.uniform(0.0, 0.3))
+            before = [read_chunks(path).table("kernels") for path in chunks.iterdir()]
+            process.kill()
+        after = [read_chunks(path).table("kernels") for path in chunks.iterdir()]
+        for earlier, later in zip(before, after, strict=False):
+            assert later.rows >= earlier.rows
+            if earlier.rows:
+                for column in ("correlation_id", "start_ns"):
+                    assert (later[column][: earlier.rows] == earlier[column]).all()
+        shutil.rmtree(chunks)
+
+
+def test_killed_at_random_moments_every_flushed_chunk_of_kernels_is_there(tmp_path, doubles):
+    check_kills(tmp_path, doubles, runs=5)
+
+
+@pytest.mark.slow
+def test_killed_two_hundred_times_with_kernels(tmp_path, doubles):
+    check_kills(tmp_path, doubles, runs=200)

@@ -1,0 +1,130 @@
+"""The collector on a real GPU, held against torch.profiler. These have not been run on a GPU yet."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.store import open_recording
+
+pytestmark = pytest.mark.gpu
+
+_STEP = """
+    import contextlib, json, os, sys, time, torch
+    from curvescope.profiling.networks import get_network
+    model = get_network("resnet50").build().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x, y = torch.randn(32, 3, 224, 224, device="cuda"), torch.randint(1000, (32,), device="cuda")
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    for _ in range(5): step()
+    torch.cuda.synchronize()
+"""
+
+
+def record(tmp_path, program):
+    """The recording of a program, and what it printed as JSON into `said`."""
+    source = tmp_path / "program.py"
+    source.write_text(textwrap.dedent(_STEP) + textwrap.dedent(program))
+    assert main(["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(source)]) == 0
+    return open_recording(tmp_path / "r")
+
+
+def run(tmp_path, program):
+    source = tmp_path / "program.py"
+    source.write_text(textwrap.dedent(_STEP) + textwrap.dedent(program))
+    return json.loads(subprocess.check_output([sys.executable, str(source)], text=True).splitlines()[-1])
+
+
+def test_kernels_of_a_resnet50_step_are_those_of_torchs_profiler_by_name_and_count(tmp_path):
+    seen = run(
+        tmp_path,
+        """
+        torch.backends.cudnn.benchmark = False
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
+            step()
+            torch.cuda.synchronize()
+        on_device = [e for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+        kernels = [(e.name, e.device_time) for e in on_device if not e.name.startswith(("Memcpy", "Memset"))]
+        print(json.dumps(kernels))
+        """,
+    )
+    recording = record(
+        tmp_path,
+        """
+        import nvtx
+        torch.backends.cudnn.benchmark = False
+        with nvtx.annotate("one step"):
+            step()
+            torch.cuda.synchronize()
+        """,
+    )
+    ranges, kernels = recording.frame("ranges"), recording.frame("kernels")
+    (start,), (duration,) = ranges["start_ns"], ranges["duration_ns"]
+    ours = kernels[kernels["start_ns"].between(start, start + duration)]
+    names, counts = np.unique([name for name, _ in seen], return_counts=True)
+    assert ours["name"].value_counts().to_dict() == dict(zip(names.tolist(), counts.tolist(), strict=True))
+    theirs_ns = sum(microseconds for _, microseconds in seen) * 1e3
+    assert ours["duration_ns"].sum() == pytest.approx(theirs_ns, rel=0.01)
+    assert recording.meta["lost"].get("cupti_unjoined", {"count": 0})["count"] == 0
+
+
+def test_no_kernel_starts_before_its_launch_by_more_than_the_error_that_is_said(tmp_path):
+    recording = record(tmp_path, "step(); torch.cuda.synchronize()")
+    (collector,) = recording.meta["collectors"]
+    assert collector["cupti_status"] == "recording"
+    assert collector["clock_error_ns"] < 100_000
+    assert collector.get("kernel_before_launch_ns", 0) <= collector["clock_error_ns"] + 10_000
+
+
+def test_kernels_of_a_cuda_graph_carry_its_id(tmp_path):
+    recording = record(
+        tmp_path,
+        """
+        a = torch.randn(256, 256, device="cuda")
+        (a @ a).sum()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph): b = (a @ a).sum()
+        graph.replay()
+        torch.cuda.synchronize()
+        """,
+    )
+    kernels = recording.frame("kernels")
+    assert kernels["graph_id"].notna().any()
+    assert kernels["graph_id"].isna().any()
+
+
+def test_the_process_that_profiles_itself_runs_on(tmp_path):
+    recording = record(
+        tmp_path,
+        """
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True):
+            step()
+        torch.cuda.synchronize()
+        """,
+    )
+    assert recording.meta["status"] == "complete"
+
+
+def test_a_block_of_this_process_holds_the_kernels_launched_in_it(tmp_path):
+    seen = run(
+        tmp_path,
+        f"""
+        import curvescope
+        with curvescope.record({str(tmp_path / "block")!r}) as recording:
+            step()
+        print(json.dumps(len(recording.frame("kernels"))))
+        """,
+    )
+    assert seen > 100

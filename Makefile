@@ -35,6 +35,10 @@ bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peer
 	$(BIN)/python benchmarks/published_pairs.py
 	$(BIN)/python benchmarks/causes_matrix.py
 
+.PHONY: gpu
+gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with a CUDA torch and curvescope installed)
+	$(PYTHON) benchmarks/gpu/campaign.py
+
 .PHONY: clean
 clean:  ## remove what was built; recordings in runs/ stay
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

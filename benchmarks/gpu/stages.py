@@ -1,0 +1,214 @@
+"""The stages of the GPU campaign: what each one runs. Every stage stands alone and fits ten minutes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BACKENDS = ("torch", "cupy", "numba", "pycuda")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured: all of it on a GPU, or as little as shows that every path runs.
+
+    Attributes:
+        device: `cuda:0` or `cpu`.
+        batches: of the sweeps.
+        seconds: time limit of one cost curve.
+        networks: of the sweeps, by stage.
+        step_batch: batch size of single steps.
+    """
+
+    device: str
+    batches: str
+    seconds: int
+    networks: Mapping[str, tuple[str, ...]]
+    step_batch: int
+
+
+FULL = Scale(
+    "cuda:0",
+    "1..256",
+    25,
+    {
+        "sweep-small": ("alexnet", "overfeat", "googlenet"),
+        "sweep-vgg": ("vgg_a", "vgg16"),
+        "sweep-deep": ("resnet50", "bert_base"),
+    },
+    64,
+)
+REHEARSAL = Scale("cpu", "1,2", 1, {"sweep-small": ("alexnet",), "sweep-deep": ("googlenet",)}, 1)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a stage.
+
+    Attributes:
+        line: as a shell would take it; `curvescope` and `python` stand for this Python's own.
+        output: file that its standard output goes to; null for the stage's log.
+        needs: a program that must be on PATH; without it the command is skipped, and that is said.
+        environment: variables to set.
+        cuda: makes sense on a GPU only.
+    """
+
+    line: str
+    output: str | None = None
+    needs: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cuda: bool = False
+
+    @property
+    def argv(self) -> list[str]:
+        """What is run."""
+        return [word for part in shlex.split(self.line) for word in _OWN.get(part, [part])]
+
+
+_OWN = {"curvescope": [sys.executable, "-m", "curvescope.cli"], "python": [sys.executable]}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the campaign.
+
+    Attributes:
+        name: its folder.
+        minutes: what it takes on a GPU, about.
+        says: what it shows.
+        commands: run in order in the stage's folder; one that fails does not stop the next.
+    """
+
+    name: str
+    minutes: int
+    says: str
+    commands: tuple[Command, ...]
+
+
+def stages(scale: Scale) -> tuple[Stage, ...]:
+    """Every stage at that scale."""
+    device = f"--device {scale.device}"
+    short = f"{device} --quick --time-limit {scale.seconds}"
+    here = shlex.quote(str(HERE))
+    tests = shlex.quote(str(HERE.parents[1] / "tests"))
+    sizes = {"gemm": "--axis n=256,1024,4096" if scale is FULL else "--axis n=64"}
+    pressures = [
+        (f"{limit}{suffix}", limit, environment)
+        for limit in ("16GB", "8GB", "6GB", "4GB")
+        for suffix, environment in (("", {}), ("-wscap64", {"CUDNN_CONV_WSCAP_DBG": "64"}))
+    ]
+    return (
+        Stage(
+            "machine",
+            1,
+            "the device, its driver and the versions",
+            (
+                Command("curvescope doctor --json", "doctor.json"),
+                Command("nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,MEMORY", "nvidia_smi.txt", needs="nvidia-smi"),
+            ),
+        ),
+        Stage("tests", 8, "the tests that need a GPU", (Command(f"python -m pytest -m gpu -q {tests}", "pytest.txt"),)),
+        Stage(
+            "ceilings",
+            5,
+            "compute peaks per precision and bandwidth per memory level",
+            (Command(f"curvescope bench ceilings {device} --json -o recording", "ceilings.json"),),
+        ),
+        Stage(
+            "operators",
+            9,
+            "products, bandwidth, launches and FMA peaks on every backend that is here",
+            tuple(
+                Command(
+                    f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} {device} --time-limit 2 --json "
+                    f"-o {what}-{backend}",
+                    f"{what}-{backend}.json",
+                )
+                for what in ("gemm", "memory", "launch", "peak")
+                for backend in BACKENDS
+            ),
+        ),
+        Stage(
+            "do-bench",
+            4,
+            "our timings against triton.testing.do_bench on ten problems",
+            (Command(f"python {here}/against_do_bench.py do_bench.md", cuda=True),),
+        ),
+        *(
+            Stage(
+                name,
+                9,
+                f"cost curves of {', '.join(networks)}, forward and training",
+                (
+                    Command(
+                        f"curvescope sweep {' '.join(networks)} --batch {scale.batches} --phase forward,training "
+                        f"{short} -o sweep"
+                    ),
+                    Command("curvescope table sweep --format markdown", "table.md"),
+                    Command("curvescope table sweep --format csv", "table.csv"),
+                    *(
+                        Command(f"curvescope explain sweep/{network}_training_fp32 --all", f"{network}.txt")
+                        for network in networks
+                    ),
+                ),
+            )
+            for name, networks in scale.networks.items()
+        ),
+        Stage(
+            "collector",
+            4,
+            "kernels and ranges of a ResNet-50 step through the native collector",
+            (
+                Command(
+                    f"curvescope record -o recording -- curvescope step resnet50 --batch {scale.step_batch} {device}"
+                ),
+                Command("curvescope breakdown recording --by layer --json", "breakdown.json"),
+            ),
+        ),
+        Stage(
+            "overhead",
+            6,
+            "what the collector, the ranges and torch.profiler add to the same step",
+            (Command(f"python {here}/overhead.py {scale.device} {scale.step_batch} overhead.md"),),
+        ),
+        Stage(
+            "memory-pressure",
+            9,
+            "VGG-A under memory limits and with cuDNN's workspace capped",
+            (
+                *(
+                    Command(
+                        f"curvescope sweep vgg_a --batch {'16..128' if scale is FULL else '1'} {short} "
+                        f"--memory-limit {limit} -o sweep-{name}",
+                        environment=environment,
+                    )
+                    for name, limit, environment in pressures
+                ),
+                *(
+                    Command(f"curvescope table sweep-{name} --format markdown", f"{name}.md")
+                    for name, _, _ in pressures
+                ),
+            ),
+        ),
+        Stage(
+            "counters",
+            9,
+            "measured DRAM bytes against compulsory ones, by ncu",
+            tuple(
+                Command(line.format(network=network), output and f"{network}.json", needs="ncu", cuda=True)
+                for network in ("alexnet", "resnet50")
+                for line, output in (
+                    (
+                        "curvescope record --with ncu -o {network} -- "
+                        f"curvescope step {{network}} --batch 16 --steps 1 --warm-up 1 {device}",
+                        None,
+                    ),
+                    ("curvescope roofline {network} --json", "json"),
+                )
+            ),
+        ),
+    )

@@ -1,0 +1,95 @@
+"""The GPU campaign's machinery, on stages of the test's; its real stages are listed, and rehearsed elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
+
+
+@pytest.fixture(scope="module")
+def campaign():
+    spec = importlib.util.spec_from_file_location("campaign", FOLDER / "campaign.py")
+    module = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+def test_every_stage_fits_ten_minutes_and_stands_alone(campaign):
+    for scale in (campaign.FULL, campaign.REHEARSAL):
+        stages = campaign.stages(scale)
+        assert len({stage.name for stage in stages}) == len(stages)
+        assert all(0 < stage.minutes <= 10 and stage.commands for stage in stages)
+        # No command reaches into another stage's folder.
+        assert not any(".." in word.split("/") for s in stages for c in s.commands for word in c.argv)
+
+
+def stage(campaign, *commands):
+    return campaign.Stage("one", 1, "a test's", tuple(campaign.Command(**c) for c in commands))
+
+
+def test_a_command_that_fails_is_said_and_the_next_runs(campaign, tmp_path):
+    made = stage(
+        campaign,
+        {"line": "python -c 'import sys; sys.exit(3)'"},
+        {"line": "python -c 'import sys; sys.exit(2)'"},
+        {"line": "no-such-program", "needs": "no-such-program"},
+        {"line": "python -c 1", "cuda": True},
+        {
+            "line": "python -c 'import os; print(os.environ[\"MARK\"])'",
+            "output": "said.md",
+            "environment": {"MARK": "here"},
+        },
+    )
+    done = campaign.run_stage(made, tmp_path / "one", rehearsal=True)
+    assert done["outcomes"] == {"ok": 1, "failed": 1, "skipped": 3, "timed out": 0}
+    assert [c["outcome"].split(":")[0] for c in done["commands"]] == ["failed", *["skipped"] * 3, "ok"]
+    assert (tmp_path / "one" / "said.md").read_text() == "here\n"
+    campaign.write_summary(tmp_path, rehearsal=True)
+    summary = (tmp_path / "summary.md").read_text()
+    assert "A rehearsal on a CPU" in summary
+    assert "no-such-program is not on PATH" in summary
+    assert "here" in summary
+
+
+def test_a_stage_ends_with_its_time(campaign, tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "STAGE_LIMIT_S", 0.5)
+    made = stage(campaign, {"line": "python -c 'import time; time.sleep(60)'"}, {"line": "python -c 1"})
+    done = campaign.run_stage(made, tmp_path / "one", rehearsal=False)
+    assert done["outcomes"]["timed out"] == 2
+    assert done["seconds"] < 30
+    assert json.loads((tmp_path / "one" / "done.json").read_text()) == done
+
+
+def run(tmp_path, *arguments):
+    return subprocess.run(
+        [sys.executable, FOLDER / "campaign.py", "-o", tmp_path / "out", *arguments], capture_output=True, text=True
+    )
+
+
+def test_it_says_what_it_will_do_and_refuses_stages_that_are_not(tmp_path):
+    listed = run(tmp_path, "--list")
+    assert listed.returncode == 0
+    assert "memory-pressure" in listed.stdout
+    assert "minutes" in listed.stdout
+    assert not (tmp_path / "out").exists()
+    assert run(tmp_path, "everything").returncode == 2
+
+
+def test_a_stage_that_is_done_is_not_run_again_and_nothing_is_overwritten(tmp_path):
+    for again in ((), ("--again",)):
+        assert run(tmp_path, "--rehearse", "machine", *again).returncode == 0
+    folders = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert len(folders) == 2
+    assert folders[0] == "machine"
+    assert "machine: done before" in run(tmp_path, "--rehearse", "machine").stdout
+    doctor = json.loads((tmp_path / "out" / "machine" / "doctor.json").read_text())
+    assert any(row["name"] == "CPU" for row in doctor)

@@ -1,4 +1,4 @@
-"""What watching adds to a ResNet-50 training step: ranges, the native collector, torch.profiler; ratios as Markdown.
+"""What watching adds to a training step: ranges, the native collector, torch.profiler; ratios as Markdown.
 
 Every round times the step plain and under each watcher, so that drift touches all of them alike.
 """
@@ -46,9 +46,9 @@ def watchers(workload: Workload, folder: Path) -> dict[str, Callable[[], Abstrac
 
 
 def main() -> int:
-    """Arguments: device, batch size, file to write."""
-    device, batch, path = sys.argv[1:]
-    workload = Workload(get_network("resnet50"), device)
+    """Arguments: network, device, batch size, file to write."""
+    network, device, batch, path = sys.argv[1:]
+    workload = Workload(get_network(network), device)
     workload.load(int(batch))
     for _ in range(3):
         workload.time_step()
@@ -70,7 +70,7 @@ def main() -> int:
         low, middle, high = statistics.quantiles([w / p for w, p in zip(values, plain, strict=True)], n=4)
         step_ms = statistics.median(values)
         lines.append(f"| {name} | {step_ms:.3f} | {middle:.4f} | {low:.4f} … {high:.4f} | {_ROUNDS}×{_STEPS} |")
-    lines += ["", f"ResNet-50 training step, batch {batch}, {device}; medians of {_STEPS} steps in {_ROUNDS} rounds."]
+    lines += ["", f"{network} training step, batch {batch}, {device}; medians of {_STEPS} steps in {_ROUNDS} rounds."]
     Path(path).write_text("\n".join(lines) + "\n")
     return 0
 

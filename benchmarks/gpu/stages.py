@@ -21,6 +21,7 @@ class Scale:
         batches: of the sweeps.
         seconds: time limit of one cost curve.
         networks: of the sweeps, by stage.
+        step_network: network of single steps.
         step_batch: batch size of single steps.
     """
 
@@ -28,6 +29,7 @@ class Scale:
     batches: str
     seconds: int
     networks: Mapping[str, tuple[str, ...]]
+    step_network: str
     step_batch: int
 
 
@@ -40,9 +42,10 @@ FULL = Scale(
         "sweep-vgg": ("vgg_a", "vgg16"),
         "sweep-deep": ("resnet50", "bert_base"),
     },
+    "resnet50",
     64,
 )
-REHEARSAL = Scale("cpu", "1,2", 1, {"sweep-small": ("alexnet",), "sweep-deep": ("googlenet",)}, 1)
+REHEARSAL = Scale("cpu", "1,2", 1, {"sweep-small": ("alexnet",), "sweep-deep": ("googlenet",)}, "alexnet", 1)
 
 
 @dataclass(frozen=True)
@@ -161,10 +164,10 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
         Stage(
             "collector",
             4,
-            "kernels and ranges of a ResNet-50 step through the native collector",
+            "kernels and ranges of a training step through the native collector",
             (
                 Command(
-                    f"curvescope record -o recording -- curvescope step resnet50 --batch {scale.step_batch} {device}"
+                    f"curvescope record -o recording -- curvescope step {scale.step_network} --batch {scale.step_batch} {device}"
                 ),
                 Command("curvescope breakdown recording --by layer --json", "breakdown.json"),
             ),
@@ -173,7 +176,7 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
             "overhead",
             6,
             "what the collector, the ranges and torch.profiler add to the same step",
-            (Command(f"python {here}/overhead.py {scale.device} {scale.step_batch} overhead.md"),),
+            (Command(f"python {here}/overhead.py {scale.step_network} {scale.device} {scale.step_batch} overhead.md"),),
         ),
         Stage(
             "memory-pressure",

@@ -95,6 +95,7 @@ class Stage:
 def stages(scale: Scale) -> tuple[Stage, ...]:
     """Every stage at that scale."""
     device = f"--device {scale.device}"
+    step = f"curvescope step {scale.step_network} --batch {scale.step_batch} {device}"
     short = f"{device} --quick --time-limit {scale.seconds}"
     here = shlex.quote(str(HERE))
     tests = shlex.quote(str(HERE.parents[1] / "tests"))
@@ -166,9 +167,7 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
             4,
             "kernels and ranges of a training step through the native collector",
             (
-                Command(
-                    f"curvescope record -o recording -- curvescope step {scale.step_network} --batch {scale.step_batch} {device}"
-                ),
+                Command(f"curvescope record -o recording -- {step}"),
                 Command("curvescope breakdown recording --by layer --json", "breakdown.json"),
             ),
         ),

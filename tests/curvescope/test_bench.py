@@ -84,6 +84,7 @@ def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path):
         (("gemm", "--backend", "abacus"), "choose from torch"),
         (("gemm", "--until", "0"), "a share of the median"),
         (("gemm", "--time-limit", "-1"), "more than 0"),
+        (("gemm", "--against", "x"), "needs --from"),
         (("frobnicate",), "invalid choice"),
     ],
 )
@@ -124,3 +125,21 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     taken = json.loads((tmp_path / "later/recording.json").read_text())["ceilings"]
     assert taken["flops_per_s"] == kept["flops_per_s"]
     assert taken["measured_utc"] == kept["measured_utc"]
+
+
+def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path):
+    recorded = ("diagnose", "alexnet", "--batch", "1", "--quick", "--time-limit", "1", "-o", "step")
+    assert curvescope(*recorded, cwd=tmp_path).returncode == 0
+    layers = ("bench", "gemm", "--from", "alexnet", "--batch", "1", "--time-limit", "0.05", "-o", "alone")
+    done = curvescope(*layers, "--against", "step", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    held = {(one["layer"], one["phase"]): one for one in document["against"]}
+    assert len(held) == 6  # three fully connected layers, forward and backward
+    medians = {}
+    for sweep in document["sweeps"]:
+        for layer in sweep["layers"]:
+            key = (layer, sweep["phase"])
+            medians[key] = medians.get(key, 0.0) + sweep["results"][0]["median_ns"] / 1e6
+    assert {key: one["alone_ms"] for key, one in held.items()} == pytest.approx(medians)
+    assert all(one["in_step_ms"] > 0 for one in held.values())

@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"kept": str(path), **found.entry()}))
     else:
         _print(found)
+        measuring.print_notes(done)
         print(f"Kept in {path}: recordings on this device take them along from now on.")
     return 0
 
@@ -53,6 +54,5 @@ def _print(found: Ceilings) -> None:
         table.add_column(name, justify="left" if name in ("ceiling", "reached by") else "right")
     for ceilings, unit in ((found.compute, "GFLOP/s"), (found.bandwidth, "GB/s")):
         for name, ceiling in ceilings.items():
-            spread = "?" if ceiling.uncertainty is None else f"{ceiling.uncertainty:.1%}"
-            table.add_row(name, f"{ceiling.per_s / 1e9:.4g} {unit}", spread, ceiling.how)
+            table.add_row(name, f"{ceiling.per_s / 1e9:.4g} {unit}", measuring.share(ceiling.uncertainty), ceiling.how)
     Console(highlight=False).print(table)

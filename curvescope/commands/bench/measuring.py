@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...profiling.errors import CurvescopeError
+from .against import hold_against, render
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -43,6 +44,12 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--from", dest="network", metavar="NETWORK", help="the layers of a network, as in vgg_a")
     which.add_argument("--set", choices=("deepbench",), help="a published set of problems")
     parser.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="RECORDING",
+        help="with --from: hold each layer's cost in a step against it alone",
+    )
     parser.add_argument("--reduced", action="store_true", help="cut every problem down: a trial that all of them run")
     parser.add_argument("--precision", default="fp32", help="fp64, fp32, tf32, fp16 or bf16, or several: fp32,bf16")
 
@@ -63,6 +70,8 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     from ...profiling.protocol import parse_batches
 
     found: list[Sweep] = []
+    if args.against is not None and (args.network is None or args.reduced):
+        raise CurvescopeError("--against needs --from NETWORK at full size: it is the layers that are held against it.")
     if args.network is not None:
         network, batches = get_network(args.network), parse_batches(args.batch)
         for precision in args.precision.split(","):
@@ -214,12 +223,19 @@ def show(args: argparse.Namespace, done: Sequence[Done]) -> int:
     Returns:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
+    from rich.console import Console
+
     from ...kernels.method import Outcome
 
+    recording = getattr(args, "against", None)
+    held = hold_against(recording, done) if recording else []
     if args.json:
-        print(json.dumps({"method": dataclasses.asdict(method_of(args)), "sweeps": _document(done)}))
+        document = {"method": dataclasses.asdict(method_of(args)), "sweeps": _document(done)}
+        print(json.dumps({**document, **({"against": [one._asdict() for one in held]} if held else {})}))
     else:
         _show(done, args.cache)
+        if held:
+            Console(highlight=False).print(render(held))
     wrong = {Outcome.INCORRECT, Outcome.FAILED}
     return int(any(result.outcome in wrong for one in done for result in one.results))
 
@@ -255,21 +271,39 @@ def _show(done: Sequence[Done], cache: str) -> None:
     table.add_column("problem")
     for name in ("median", "±", "n", "GFLOP/s", "GB/s"):
         table.add_column(name, justify="right")
-    notes: dict[str, list[Note]] = {}
     for _, _, sweep, results in done:
         for result in results:
             alike = f" (and {len(sweep.layers) - 1} alike)" if len(sweep.layers) > 1 else ""
             table.add_row(" ".join(filter(None, (sweep.layer, result.problem))) + alike, *_cells(result))
-            for note in result.notes:
-                notes.setdefault(note.kind, []).append(note)
     console.print(table)
-    for of_kind in notes.values():
-        worst = max(of_kind, key=lambda note: note.size).sentence
-        console.print(Text(worst + (f" (the worst of {len(of_kind)})" if len(of_kind) > 1 else "") + ".", "yellow"))
+    print_notes(done)
     path = done[0].path if len(done) == 1 else done[0].path.parent
     console.print(Text(f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}."))
     if swept := next((one for one in done if len(one.sweep.problems) > 1), None):
         console.print(Text(f"Next: curvescope explain {swept.path}"), soft_wrap=True)
+
+
+def print_notes(done: Sequence[Done]) -> None:
+    """The worst of each kind, once."""
+    from rich.console import Console
+    from rich.text import Text
+
+    notes: dict[str, list[Note]] = {}
+    for one in done:
+        for result in one.results:
+            for note in result.notes:
+                notes.setdefault(note.kind, []).append(note)
+    for of_kind in notes.values():
+        worst = max(of_kind, key=lambda note: note.size).sentence
+        several = f" (the worst of {len(of_kind)})" if len(of_kind) > 1 else ""
+        Console(highlight=False).print(Text(f"{worst}{several}.", "yellow"))
+
+
+def share(value: float | None) -> str:
+    """An uncertainty as a table shows it."""
+    if value is None:
+        return "?"
+    return f"{value:.1%}" if value < 1 else ">100%"
 
 
 def _cells(result: Result) -> tuple[str, ...]:
@@ -278,7 +312,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     count, what = result.parts or (1, "")
     return (
         _time(result.median_ns / count) + (f" a {what}" if what else ""),
-        "?" if result.uncertainty is None else f"{result.uncertainty:.1%}",
+        share(result.uncertainty),
         f"{result.n}" + ("*" if result.outcome != "ok" else ""),
         f"{result.gflop_per_s:.1f}" if result.gflop_per_s else "-",
         f"{result.gb_per_s:.2f}" if result.gb_per_s and not result.parts else "-",

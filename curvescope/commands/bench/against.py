@@ -1,0 +1,97 @@
+"""A layer's cost in a recorded step against its cost alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from .measuring import Done
+
+
+class Held(NamedTuple):
+    """One layer and phase at one batch size.
+
+    Attributes:
+        layer: module path.
+        phase: forward or backward.
+        batch: samples in the step.
+        in_step_ms: exclusive time of its kernels in the profiled steps.
+        alone_ms: sum of the medians of its operators alone: backward is towards data and weights.
+    """
+
+    layer: str
+    phase: str
+    batch: int
+    in_step_ms: float
+    alone_ms: float
+
+
+def hold_against(recording_path: Path, done: Sequence[Done]) -> list[Held]:
+    """What was measured alone, beside the same layers of a recording.
+
+    Args:
+        recording_path: a recording of the network.
+        done: its layers' sweeps; those with a problem that was not timed are left out.
+
+    Raises:
+        CurvescopeError: no recording, or none of the layers and batch sizes is in it.
+    """
+    from ...analysis.breakdown import break_down
+    from ...analysis.terms import device_work
+    from ...profiling.errors import CurvescopeError
+    from ...profiling.store import open_recording
+
+    recording = open_recording(recording_path)
+    steps = recording.frame("steps")
+    work = device_work(recording.frame("kernels"), recording.frame("memory"))
+    alone = _alone_ms(done)
+    recorded = {int(b) for b in steps.loc[steps["profiled"].astype(bool), "batch"].dropna()}
+    held = []
+    for batch in sorted(recorded & {batch for _, _, batch in alone}):
+        rows = {row.label: row.time_ms for row in break_down(steps, work, "layer", batch, recording.statistic).rows}
+        held += [
+            Held(layer, phase, batch, rows[f"{layer} {phase}"], alone_ms)
+            for (layer, phase, at), alone_ms in alone.items()
+            if at == batch and f"{layer} {phase}" in rows
+        ]
+    if not held:
+        measured = ", ".join(map(str, sorted(recorded))) or "none"
+        raise CurvescopeError(
+            f"{recording_path} has none of these layers at these batch sizes: its profiled batch sizes are {measured}; "
+            "give one of them with --batch, and the network it was recorded of with --from."
+        )
+    return held
+
+
+def _alone_ms(done: Sequence[Done]) -> dict[tuple[str, str, int], float]:
+    """By layer, phase and batch; a sum that lacks a part is left out."""
+    alone: dict[tuple[str, str, int], float] = {}
+    missing = set()
+    for one in done:
+        for result in one.results:
+            for layer in one.sweep.layers:
+                key = (layer, one.sweep.phase or "", result.value)
+                if result.median_ns is None:
+                    missing.add(key)
+                else:
+                    alone[key] = alone.get(key, 0.0) + result.median_ns / 1e6
+    return {key: value for key, value in alone.items() if key not in missing}
+
+
+def render(held: Sequence[Held]) -> Table:
+    """A row for each."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("layer", "phase"):
+        table.add_column(name)
+    for name in ("batch", "in the step ms", "alone ms", "ratio"):
+        table.add_column(name, justify="right")
+    for one in held:
+        ratio = f"{one.in_step_ms / one.alone_ms:.2f}"
+        table.add_row(one.layer, one.phase, str(one.batch), f"{one.in_step_ms:.4g}", f"{one.alone_ms:.4g}", ratio)
+    return table

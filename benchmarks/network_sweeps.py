@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from curvescope.analysis.cost_model.choice import get_library
-from curvescope.analysis.cost_model.networks import FRAMEWORKS, estimate_step, load_operations
+from curvescope.analysis.cost_model.networks import FRAMEWORKS, Step, estimate_step, load_operations
 from curvescope.analysis.cost_model.recording import machine_for
+from curvescope.analysis.cost_model.uncertainty import draw_errors
 from curvescope.profiling.devices import get_device
 
 EFFECT = 0.05  # an excess or a curvature below this share of the step is not judged by its sign
@@ -79,7 +80,8 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
         folder: of the published files.
 
     Returns:
-        Columns gpu, framework, network, mode, batch, published_ms, modelled_ms.
+        Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
+        interval).
     """
     k40m = pd.read_csv(folder / "k40m_batch_sweeps.csv")
     k40m = k40m.assign(framework=k40m.framework.str.split().str[0], library="cudnn5", step="forward+backward")
@@ -103,13 +105,23 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
             operations, rows.batch.tolist(), machine_for(get_device(_DEVICES[gpu])), get_library(library), step,
             framework=FRAMEWORKS[rules.get(framework, "mxnet")],
         )  # fmt: skip
+        low, high = _interval_ms(modelled, get_device(_DEVICES[gpu]).architecture)
         frames.append(
             pd.DataFrame(
                 {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
-                 "published_ms": rows.time_ms, "modelled_ms": modelled.time_s * 1e3}
+                 "published_ms": rows.time_ms, "modelled_ms": modelled.time_s * 1e3, "low_ms": low, "high_ms": high}
             )
         )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
+
+
+def _interval_ms(step: Step, architecture: str) -> tuple[Any, Any]:
+    shapes = [
+        f"{t.kind} {t.kernel[0] if t.flops is None else f'{t.flops[0] / step.batches[0]:.0f}'}" for t in step.terms
+    ]
+    errors = draw_errors([t.kind for t in step.terms], shapes, len(step.batches), architecture)
+    times = np.einsum("rbt,tb->rb", errors, np.stack([t.time_s for t in step.terms]))
+    return tuple(np.percentile(np.maximum(times, step.host_s), [5, 95], axis=0) * 1e3)
 
 
 def judge_shapes(rows: pd.DataFrame) -> pd.DataFrame:

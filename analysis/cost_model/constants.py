@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -95,11 +95,22 @@ class Fitted:
         constants: by architecture.
         intervals: by kind of operator, the factors on a predicted time that hold 90 % of the measured ones.
         spreads: by kind of operator.
+        unseen: by kind, how far an architecture that was left out lay off as a whole, in logarithms.
+        measured: by architecture, the kinds that were measured on it.
     """
 
     constants: Mapping[str, Constants]
     intervals: Mapping[str, tuple[float, float]]
     spreads: Mapping[str, Spread]
+    unseen: Mapping[str, float]
+    measured: Mapping[str, Sequence[str]]
+
+    def spread(self, kind: str, architecture: str) -> Spread:
+        """The spread of a kind; wider from GPU to GPU where nobody measured it on that architecture."""
+        spread = self.spreads[kind]
+        if kind in self.measured.get(architecture, ()):
+            return spread
+        return replace(spread, gpu=max(spread.gpu, self.unseen[kind]))
 
 
 def starting_constants() -> Constants:
@@ -113,7 +124,8 @@ def load_fitted() -> Fitted:
     loaded = json.loads(FITTED.read_text())
     spreads = {kind: Spread(**spread) for kind, spread in loaded["spreads"].items()}
     intervals = {kind: (low, high) for kind, (low, high) in loaded["intervals"].items()}
-    return Fitted({name: Constants(values) for name, values in loaded["values"].items()}, intervals, spreads)
+    constants = {name: Constants(values) for name, values in loaded["values"].items()}
+    return Fitted(constants, intervals, spreads, loaded["unseen"], loaded["measured"])
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:

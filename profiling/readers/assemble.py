@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,28 +84,51 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
         len(np.unique(np.concatenate([np.unique(c) for c in (hosts.process, work.process, everything.process)]))) > 1
     )
     keep = frozenset({"process"} if several else ())
-    _write_ranges(profile, ranges, everything, built, writer, keep)
-    _write_launches(profile, launches, hosts, built, writer, keep)
-    first = 0
     seen: dict[int, set[str]] = {}
-    for table, batches in (("kernels", profile.kernels), ("memory", profile.memory)):
-        for batch in batches(None):
-            rows = slice(first, first + batch.num_rows)
-            first = rows.stop
-            timed = _Timed(batch)
-            # A profile that names layers itself knows them better than the ranges around a launch.
-            columns = built.columns(rows) | _columns_of(table, batch, keep) | timed.columns(profile.replayed)
-            _see_phases(seen, built.step[rows], columns["phase"])
-            if table == "memory":
-                columns.pop("op")
-            writer.write(table, pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
-            options.report(f"writing {table}", first, profile.count)
+    with _WriteBehind(writer) as behind:
+        behind.write("ranges", _range_rows(profile, ranges, everything, built, keep))
+        behind.write("launches", _launch_rows(profile, launches, hosts, built, keep))
+        first = 0
+        for table, batches in (("kernels", profile.kernels), ("memory", profile.memory)):
+            for batch in batches(None):
+                rows = slice(first, first + batch.num_rows)
+                first = rows.stop
+                timed = _Timed(batch)
+                # A profile that names layers itself knows them better than the ranges around a launch.
+                columns = built.columns(rows) | _columns_of(table, batch, keep) | timed.columns(profile.replayed)
+                _see_phases(seen, built.step[rows], columns["phase"])
+                if table == "memory":
+                    columns.pop("op")
+                behind.write(table, pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
+                options.report(f"writing {table}", first, profile.count)
     for name, count in (lost + built.lost).items():
         writer.count_lost(name, count, timeline.LOST[name])
     for row in built.step_rows:
         row["phase"] = _kind(seen.get(row["step"], set()))
     describe_steps(writer, built.step_rows, built.steps_from)
     return built
+
+
+class _WriteBehind:
+    """Writes one table while the next is made: both take about as long. Failures show at the next call."""
+
+    def __init__(self, writer: RecordingWriter) -> None:
+        self._writer = writer
+        self._pool = ThreadPoolExecutor(1)
+        self._last: Future[None] | None = None
+
+    def write(self, table: str, rows: pa.Table) -> None:
+        if self._last is not None:
+            self._last.result()
+        self._last = self._pool.submit(self._writer.write, table, rows)
+
+    def __enter__(self) -> _WriteBehind:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown()
+        if kind is None and self._last is not None:
+            self._last.result()
 
 
 def _see_phases(seen: dict[int, set[str]], step: Ints, phase: pa.Array) -> None:
@@ -203,27 +227,20 @@ def _device_work(profile: Profile, options: Options, lost: Counter[str]) -> Devi
     return DeviceWork(**{name: np.concatenate([getattr(p, name) for p in pieces]) for name in fields})
 
 
-def _write_ranges(
-    profile: Profile,
-    table: pa.Table,
-    ranges: HostRanges,
-    built: Timeline,
-    writer: RecordingWriter,
-    keep: frozenset[str],
-) -> None:
+def _range_rows(
+    profile: Profile, table: pa.Table, ranges: HostRanges, built: Timeline, keep: frozenset[str]
+) -> pa.Table:
     columns = _columns_of("ranges", table, keep)
     columns["start_ns"] = pa.array(ranges.start_ns)
     columns["duration_ns"] = pa.array(ranges.end_ns - ranges.start_ns)
     columns["step"] = built.step_of_host(ranges.process, ranges.start_ns)
-    writer.write("ranges", pa.table({**columns, "source": _constant(profile.source, table.num_rows)}))
+    return pa.table({**columns, "source": _constant(profile.source, table.num_rows)})
 
 
-def _write_launches(
-    profile: Profile, times: _Timed, hosts: Launches, built: Timeline, writer: RecordingWriter, keep: frozenset[str]
-) -> None:
+def _launch_rows(profile: Profile, times: _Timed, hosts: Launches, built: Timeline, keep: frozenset[str]) -> pa.Table:
     columns = _columns_of("launches", profile.launches, keep) | times.columns()
     columns["step"] = built.step_of_host(hosts.process, hosts.start_ns)
-    writer.write("launches", pa.table({**columns, "source": _constant(profile.source, profile.launches.num_rows)}))
+    return pa.table({**columns, "source": _constant(profile.source, profile.launches.num_rows)})
 
 
 def _columns_of(table: str, data: pa.Table, keep: frozenset[str]) -> dict[str, pa.ChunkedArray]:

@@ -196,8 +196,14 @@ class _Export:
         mark = pc.equal(table["eventType"], _MARK)
         kinds = pa.array(list(_KINDS.values())).take(pc.index_in(table["eventType"], pa.array(list(_KINDS), _I64)))
         thread, process = _thread_and_process(table["globalTid"])
-        domain = pa.array([domains.get(d) for d in table["domainId"].to_pylist()], _TEXT)
-        category = zip(table["domainId"].to_pylist(), table["category"].to_pylist(), strict=True)
+        nothing = pa.nulls(table.num_rows, _TEXT)
+        domain, category = nothing, nothing
+        if domains:
+            place = pc.index_in(table["domainId"], pa.array(list(domains), _I64))
+            domain = pa.array(list(domains.values()), _TEXT).take(place)
+        if categories:
+            keys = zip(table["domainId"].to_pylist(), table["category"].to_pylist(), strict=True)
+            category = pa.array([categories.get(key) for key in keys], _TEXT)
         return pa.table(
             {
                 "name": pc.fill_null(table["name"], "").dictionary_encode(),
@@ -207,7 +213,7 @@ class _Export:
                 "thread": thread,
                 "thread_key": table["globalTid"],
                 "domain": domain,
-                "category": pa.array([categories.get(key) for key in category], _TEXT),
+                "category": category,
                 "kind": kinds,
                 "color_argb": table["color"],
             }

@@ -1,8 +1,8 @@
 """The roofline of a recording: arithmetic intensity and achieved rates per kernel, layer or phase, under each roof.
 
-Bytes are measured ones of a memory level (DRAM, L2) where the recording has them, else compulsory ones (each operand
-moved once, a lower bound, set against the DRAM roof); FLOPs are measured ones, else those of the direct algorithm. Each
-point says which.
+Bytes are measured ones of a memory level (DRAM, L2, L1) where the recording has them, else compulsory ones (each
+operand moved once, a lower bound, set against the DRAM roof); FLOPs are measured ones, else those of the direct
+algorithm. Each point says which.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Level:
     """A point's traffic at one memory level.
 
     Attributes:
-        level: DRAM or L2.
+        level: DRAM, L2 or L1.
         bytes: per step.
         source: measured or compulsory.
         flops_per_byte: arithmetic intensity.
@@ -161,8 +161,9 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
         ("DRAM", "dram_bytes", MEASURED),
         ("DRAM", "bytes_compulsory", COMPULSORY),
         ("L2", "l2_bytes", MEASURED),
+        ("L1", "l1_bytes", MEASURED),
     ):
-        size = float(rows[column].sum()) / per if rows[column].notna().all() else 0.0
+        size = float(rows[column].sum()) / per if column in rows and rows[column].notna().all() else 0.0
         if size > 0 and level not in {found.level for found in levels}:
             levels.append(Level(level, size, source, flops / size, size / time_s))
     bound, utilisation, kind = _bound(time_s, flops, levels, hardware)

@@ -39,7 +39,7 @@ def device_work(kernels: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
 _TERM_COLUMNS = ("layer", "phase", "batch", "name")
 _PART_COLUMNS = (
     *("layer", "phase", "op", "name", "source", "flops", "bytes_compulsory"),
-    *("dram_bytes", "l2_bytes", "flops_executed"),
+    *("dram_bytes", "l2_bytes", "l1_bytes", "flops_executed"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes"),
 )
 # What the analysis reads of the `kernels` table; the rest need not be loaded.

@@ -108,6 +108,7 @@ KERNELS = Table(
         _sum("bytes_compulsory", "B", "Each operand moved once, from shapes; on one row of an operator call only."),
         _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
         _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
+        _sum("l1_bytes", "B", "Measured L1 traffic, read plus written, as requested of it."),
         _sum("flops_executed", "FLOP", "Measured floating-point work, whatever the algorithm."),
         Column("achieved_occupancy", _F64, True, "1", Aggregate.MEAN, "Measured active warps over the SM's maximum."),
         _key("source", _TEXT, f"Who recorded the row: {', '.join(SOURCES)}.", nullable=False),

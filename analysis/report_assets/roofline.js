@@ -52,6 +52,15 @@ function rooflineChart(drawn, width) {
     root.append(svg("path", { class: "roof", d: `M${x(ridge ? Math.max(ridge, x0) : x0)},${y(compute.per_s / 1e9)}H${width - right}` }),
       svg("text", { x: width - right, y: y(compute.per_s / 1e9) - 7, "text-anchor": "end" }, `${number(compute.per_s / 1e12, 3)} TFLOP/s (${compute.kind})`));
   }
+  for (const level of ["L3", "L2", "L1"]) {
+    const memory = roof(level);
+    if (!memory) continue;
+    const from = Math.max(x0, (y0 * 1e9) / memory.per_s);
+    const end = compute ? Math.min(x1, compute.per_s / memory.per_s) : x1;
+    if (end <= from) continue;
+    root.append(svg("path", { class: "roof", "stroke-dasharray": "5 4", d: `M${x(from)},${y((from * memory.per_s) / 1e9)}L${x(end)},${y((end * memory.per_s) / 1e9)}` }),
+      svg("text", { x: x(end) - 6, y: Math.max(top + 12, y((end * memory.per_s) / 1e9) + 4), "text-anchor": "end" }, level));
+  }
   const longest = Math.max(...points.map((p) => p.time_s));
   for (const p of [...points].sort((a, b) => b.time_s - a.time_s)) {
     const measured = p.level.source === "measured";

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +13,20 @@ from curvescope.analysis.causes import CAUSES, UNEXPLAINED
 from curvescope.analysis.causes.instability import two_groups
 from curvescope.analysis.functionals import bend, excess
 from curvescope.analysis.render_causes import verdict_sentence
+from curvescope.cli import main
+from curvescope.profiling.store import open_recording
+from curvescope.show import explain as explain_recording
+from curvescope.show import recorded
 
 from .planted_causes import PLANS, planted
 
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+
 
 def explained(cause, seed=1, functional=None):
-    steps, kernels, recorded = planted(cause, seed)
-    found = diagnose(steps, kernels, recorded=recorded)
-    return explain(functional or excess(8, 16), found.curve, found.terms, found.parts, recorded)
+    steps, kernels, beside = planted(cause, seed)
+    found = diagnose(steps, kernels, recorded=beside)
+    return explain(functional or excess(8, 16), found.curve, found.terms, found.parts, beside)
 
 
 def test_every_cause_has_a_planted_case():
@@ -101,3 +108,19 @@ def test_two_groups_are_found_and_one_is_left_alone():
     assert two_groups(both) == (pytest.approx(100, abs=1), pytest.approx(130, abs=1))
     assert two_groups(np.array([1.0, 1.0, 9.0])) is None
     assert two_groups(np.zeros(0)) is None
+
+
+def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
+    """Two GPU profiles as one sweep: their networks differ, which makes every term change; what is tested is that
+    the causes account for all of it, where no step ran unwatched and nothing has an interval.
+    """
+    names = ("kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz")
+    files = [str(PROFILES / name) for name in names]
+    assert main(["import", "--as", "sweep", *files, "--batch", "32,64", "-o", str(tmp_path / "run")]) == 0
+    recording = open_recording(tmp_path / "run")
+    found = explain_recording(recording)
+    split = explain(excess(32, 64), found.curve, found.terms, found.parts, recorded(recording))
+    causes = {c.cause: c.amount for c in split.attribution.causes}
+    assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
+    assert {"launch- or host-bound", "algorithm switch", UNEXPLAINED} <= set(causes)
+    assert "observer effect" not in causes

@@ -59,13 +59,14 @@ def test_points_by_hand():
 
 
 def test_measured_bytes_and_flops_go_before_compulsory_ones():
-    measured = work(10**9, 10**6, dram_bytes=10**8, l2_bytes=2 * 10**8, flops_executed=2 * 10**9)
+    measured = work(10**9, 10**6, dram_bytes=10**8, l2_bytes=2 * 10**8, l1_bytes=3 * 10**8, flops_executed=2 * 10**9)
     steps, kernels = tables([("conv1", "forward", "sgemm", 1.0, measured)])
     (point,) = roofline(steps, kernels, GTX_1080).points
     assert point.flops_source == "measured"
     assert [(lv.level, lv.bytes, lv.source) for lv in point.levels] == [
         ("DRAM", 1e8, "measured"),
         ("L2", 2e8, "measured"),
+        ("L1", 3e8, "measured"),
     ]
     assert point.levels[0].flops_per_byte == pytest.approx(20)
 

@@ -96,7 +96,7 @@ def test_ncu_measures_what_the_columns_need(fake, tmp_path):
     assert main(["record", "--with", "ncu", "-o", str(tmp_path / "r"), "--", *COMMAND]) == 3
     ((*options, _, _, _),) = calls()
     asked = next(o for o in options if o.startswith("--metrics=")).removeprefix("--metrics=").split(",")
-    assert {"dram__bytes.sum", "lts__t_bytes.sum", "gpu__time_duration.sum"} <= set(asked)
+    assert {"dram__bytes.sum", "lts__t_bytes.sum", "l1tex__t_bytes.sum", "gpu__time_duration.sum"} <= set(asked)
     assert open_recording(tmp_path / "r").frame("kernels")["dram_bytes"].iloc[0] == 2_001_500
 
 

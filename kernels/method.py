@@ -115,7 +115,6 @@ class Measurement:
     verdict: Verdict | None = None
     spent_s: float = 0.0
     _prepared: Prepared | None = None
-    _first: Sample | None = None  # the run that was verified
 
     @property
     def timed(self) -> bool:
@@ -161,8 +160,8 @@ class Measurement:
         try:
             prepared = backend.prepare(self.problem, operands)
             if self.verdict is None:
-                timer = prepared.timer or backend.timer
-                (self._first,) = timer.take(prepared.run, 1, 1, prepared.before)
+                prepared.run()
+                self.discarded["verified"] += 1
                 self.verdict = _verify(self.problem, operands, prepared, method)
         except (UnsupportedError, NotImplementedError) as error:
             self.verdict = Verdict(Outcome.UNSUPPORTED, str(error))
@@ -186,15 +185,14 @@ class Measurement:
         prepared = self.prepare(backend, method)
         if prepared is None:
             return []
-        if self._too_long(method):
-            assert self._first is not None
-            self.spent_s = self._first.duration_ns / 1e9
-            self.visits.append([self._first._replace(duration_ns=self._first.duration_ns / prepared.inner)])
-            return self.visits[-1]
         before = _before(backend, prepared, method)
         timer = prepared.timer or backend.timer
         backend.watch.begin()
         (first,) = timer.take(prepared.run, 1, 1, before)  # fresh memory and cold code are its price
+        if first.duration_ns > _OVERTIME * method.time_limit_s * 1e9:
+            # So long that a second run would take all the time again: this one must do. It is no first one, which
+            # may hold a compilation: the verified run came before.
+            return self._keep([first], prepared, backend.watch.end())
         self.discarded["warm-up"] += 1
         sample_ns = self.calls * first.duration_ns
         if method.cache == "cold":
@@ -205,9 +203,12 @@ class Measurement:
         least, most = method.samples_per_visit
         count = max(least, min(most, round(method.visit_s * 1e9 / max(sample_ns, 1))))
         taken = timer.take(prepared.run, self.calls, count, before)
+        return self._keep(taken, prepared, backend.watch.end())
+
+    def _keep(self, taken: list[Sample], prepared: Prepared, conditions: Conditions) -> list[Sample]:
+        """Add the samples of a visit, or drop them where the device throttled."""
         inner = prepared.inner
         samples = taken if inner == 1 else [Sample(start, duration / inner) for start, duration in taken]
-        conditions = backend.watch.end()
         self.conditions.append(conditions)
         self.spent_s += conditions.wall_ns / 1e9
         if conditions.throttle_reasons:
@@ -215,10 +216,6 @@ class Measurement:
             return []
         self.visits.append(samples)
         return samples
-
-    def _too_long(self, method: Method) -> bool:
-        """Whether one run takes so long that the first must do."""
-        return self._first is not None and self._first.duration_ns > _OVERTIME * method.time_limit_s * 1e9
 
     def notes(self, backend: Backend, method: Method) -> list[Note]:
         """What a reader of the numbers should know."""

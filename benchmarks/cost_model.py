@@ -22,7 +22,10 @@ from scatter import Series, write_scatter
 from curvescope.analysis.cost_model import holdout
 from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, load_fitted
 from curvescope.analysis.cost_model.fit import fit_constants
+from curvescope.analysis.cost_model.networks import load_operations
 from curvescope.analysis.cost_model.published import Measured, read_deepbench, read_k40, read_neusight
+from curvescope.analysis.cost_model.recording import machine_for
+from curvescope.profiling.devices import get_device
 
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
@@ -147,6 +150,36 @@ def write_operator_report() -> list[str]:
     return [*lines, ""]
 
 
+def write_streaming_report() -> list[str]:
+    """A table of operators that only move bytes: the ReLUs of native Caffe, which read and write their tensor once."""
+    table = pd.read_csv(PUBLISHED / "titanx_maxwell_caffe_per_layer.csv")
+    machine = machine_for(get_device("titanx_maxwell"))
+    passes = {
+        "forward": 2,
+        "backward": 3,
+    }  # backward: the output's gradient and the output in, the input's gradient out
+    found = []
+    for network in ("vgg_a", "alexnet"):
+        rows = table.rename(columns={"pass": "phase"})
+        rows = rows[(rows.network == network) & rows.layer.str.fullmatch(r"conv\d/relu")]
+        relus = [r for r in load_operations(network)["operations"] if r["op"] == "relu_" and len(r["outputs"][0]) == 4]
+        for place, relu in enumerate(relus, start=1):
+            for row in rows[rows.layer == f"conv{place}/relu"].itertuples():
+                elements = np.prod([factor * row.batch_nominal + constant for factor, constant in relu["outputs"][0]])
+                says_ms = machine.streaming("relu", np.array([4.0 * passes[row.phase] * elements])).time_s[0] * 1e3
+                found.append((network, row.phase, row.time_ms, says_ms))
+    frame = pd.DataFrame(found, columns=["network", "pass", "measured_ms", "modelled_ms"])
+    lines = ["### Streams", "", "The ReLUs of native Caffe on Titan X (Maxwell), never fitted:", ""]
+    lines += ["| network | pass | n | measured ms | modelled / measured |", "|---|---|--:|---|---|"]
+    for (network, phase), part in frame.groupby(["network", "pass"]):
+        ratio = part.modelled_ms / part.measured_ms
+        lines.append(
+            f"| {network} | {phase} | {len(part)} | {part.measured_ms.min():.2f} to {part.measured_ms.max():.2f} | "
+            f"{ratio.min():.2f} to {ratio.max():.2f} |"
+        )
+    return [*lines, ""]
+
+
 def write_network_report() -> list[str]:
     """Tables and the figure of whole networks; nothing of them was fitted."""
     rows = compare_sweeps(PUBLISHED)
@@ -204,6 +237,7 @@ def main() -> None:
         "",
     ]
     lines += write_operator_report()
+    lines += write_streaming_report()
     lines += write_network_report()
     (DOCS / "cost-model-validation.md").write_text("\n".join(lines))
 

@@ -168,6 +168,8 @@ def estimate_step(
     for place, row in enumerate(rows):
         if row.op in ("addmm", "mm", "bmm"):
             terms += [(*_order(place, t.phase), t) for t in _product_terms(row, kind, machine, library)]
+        elif row.op in _UNKNOWN_WORK or "attention" in row.op:
+            raise CurvescopeError(f"The cost model does not know {row.op}, which {row.layer} runs.")
         elif row.op != "convolution":
             terms += [(*_order(place, t.phase), t) for t in _streaming_terms(row, kind, machine)]
     ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
@@ -280,9 +282,12 @@ def _convolution_terms(
 
 
 def _extents(row: _Row) -> tuple[Floats, ...]:
+    if len(row.inputs[0]) != 4 or row.settings["groups"] != 1 or {"dilation", "transposed"} & set(row.settings):
+        raise CurvescopeError(
+            f"The cost model knows plain 2-d convolutions only, and {row.layer} is grouped, dilated, transposed or of "
+            "other dimensions. Measure it with --device cuda."
+        )
     (n, _, h, w), (k, group_c, r, s) = row.inputs[0], row.inputs[1]
-    if row.settings["groups"] != 1:
-        raise CurvescopeError(f"The cost model does not know grouped convolutions, as {row.layer} is.")
     (stride_h, stride_w), (pad_h, pad_w) = row.settings["stride"], row.settings["padding"]
     return tuple(np.broadcast_to(x, n.shape) for x in (n, group_c, h, w, k, r, s, pad_h, pad_w, stride_h, stride_w))
 
@@ -331,6 +336,7 @@ def _product_terms(row: _Row, kind: str, machine: Machine, library: Library) -> 
 # Passes over the output (forward, backward) of operators that only move data; those not listed read their inputs and
 # write their outputs, and move half as much again in the backward pass. Dropout is one kernel on a GPU: the random
 # numbers and the scaling belong to its product.
+_UNKNOWN_WORK = frozenset({"baddbmm", "mv", "dot", "addmv", "_convolution", "_cudnn_rnn", "_thnn_fused_lstm_cell"})
 _PASSES: Mapping[str, tuple[float, float]] = {
     "relu_": (2, 3),
     "native_batch_norm": (3, 5),

@@ -129,7 +129,10 @@ def _deepest(parents: set[str]) -> str | None:
 
 def _settings(name: str, args: Sequence[Any]) -> dict[str, Any]:
     if name == "convolution":
-        return {"stride": list(args[3]), "padding": list(args[4]), "groups": args[8]}
+        settings = {"stride": list(args[3]), "padding": list(args[4]), "groups": args[8]}
+        if any(spread != 1 for spread in args[5]):
+            settings["dilation"] = list(args[5])
+        return {**settings, "transposed": True} if args[6] else settings
     return {}
 
 

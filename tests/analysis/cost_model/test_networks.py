@@ -112,6 +112,39 @@ def test_a_small_batch_is_limited_by_the_host():
     assert modelled.time_s.tolist() == [modelled.host_s, modelled.device_s[1]]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda nn: nn.Conv2d(4, 8, 3, groups=4),
+        lambda nn: nn.Conv2d(4, 8, 3, dilation=2),
+        lambda nn: nn.ConvTranspose2d(4, 8, 3),
+    ],
+    ids=["grouped", "dilated", "transposed"],
+)
+def test_a_convolution_that_the_model_does_not_know_is_refused(make):
+    torch = pytest.importorskip("torch")
+    from curvescope.profiling.networks import Network
+    from curvescope.profiling.networks.operations import operations
+
+    network = Network("own", "user's own", (4, 16, 16), lambda: torch.nn.Sequential(make(torch.nn)), classes=None)
+    with pytest.raises(CurvescopeError, match="plain 2-d convolutions only, and 0 is"):
+        estimate_step(operations(network), [4], machine_for(GTX1080), LIBRARY)
+
+
+def test_a_network_of_the_users_is_modelled():
+    torch = pytest.importorskip("torch")
+    from curvescope.profiling.networks import Network
+    from curvescope.profiling.networks.operations import operations
+
+    def build():
+        nn = torch.nn
+        return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
+
+    network = Network("own", "user's own", (4, 16, 16), build, classes=None)
+    modelled = estimate_step(operations(network), [4, 8], machine_for(GTX1080), LIBRARY)
+    assert [t.layer for t in modelled.terms if t.flops is not None and t.phase == "forward"] == ["0", "3"]
+
+
 def test_a_curve_over_128_batch_sizes_takes_about_a_second_at_most():
     # A bound far above the figure in docs/cost-model.md: it catches a loop over batch sizes, not a slow machine.
     step("vgg_a", [1])

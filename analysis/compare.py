@@ -8,7 +8,7 @@ or ceilings where both recordings have them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
@@ -18,7 +18,7 @@ import pandas as pd
 
 from ..profiling.errors import CurvescopeError
 from .curve import Curve, cost_curve
-from .hardware import CEILING, PEAK, Hardware
+from .hardware import CEILING, PEAK, Hardware, hardware_of
 from .kernel_names import ALGORITHMS, family
 from .statistics import Floats, estimate, holm
 from .terms import IDLE, Terms, central_steps, estimate_terms, step_parts
@@ -39,12 +39,14 @@ class Side:
         hardware: limits of its device.
         curve: its cost curve; of the profiled steps themselves where no step ran unwatched.
         parts: of `terms.step_parts`.
+        settings: what ran and how, as text: network, precision, versions.
     """
 
     name: str
     hardware: Hardware
     curve: Curve
     parts: pd.DataFrame
+    settings: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,13 @@ class Comparison:
     rows: tuple[Line, ...]
     roof_ratios: tuple[dict[str, tuple[float, str]], ...]
 
+    @property
+    def differences(self) -> dict[str, tuple[str, ...]]:
+        """Settings that are not the same in all recordings: one value per recording."""
+        names = dict.fromkeys(name for one in self.sides for name in one.settings)
+        found = {name: tuple(one.settings.get(name, "unknown") for one in self.sides) for name in names}
+        return {name: values for name, values in found.items() if len(set(values)) > 1}
+
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
         """Step times that grew for certain and by more than a share: name of the recording, batch size, change."""
         return [
@@ -123,12 +132,14 @@ class Comparison:
         ]
 
 
-def side(name: str, hardware: Hardware, steps: pd.DataFrame, kernels: pd.DataFrame, statistic: str = "median") -> Side:
+def side(
+    name: str, meta: Mapping[str, Any], steps: pd.DataFrame, kernels: pd.DataFrame, statistic: str = "median"
+) -> Side:
     """A recording made ready.
 
     Args:
         name: what to call it.
-        hardware: limits of its device.
+        meta: its `recording.json`.
         steps: its `steps` table.
         kernels: its device work.
         statistic: of T(b): median or mean.
@@ -142,7 +153,19 @@ def side(name: str, hardware: Hardware, steps: pd.DataFrame, kernels: pd.DataFra
     parts = step_parts(kernels, steps)
     watched = bool(steps["profiled"].all())
     curve = estimate_terms(parts).curve(steps) if watched else cost_curve(steps, statistic)
-    return Side(name, hardware, curve, parts)
+    return Side(name, hardware_of(meta), curve, parts, _settings(meta))
+
+
+def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
+    """What may explain a difference, as text; what a recording does not tell is left out."""
+    device, versions = meta.get("device") or {}, meta.get("versions") or {}
+    told = {
+        **{key: meta.get(key) for key in ("network", "step", "precision", "compiled", "imported_from")},
+        "protocol": (meta.get("protocol") or {}).get("name"),
+        **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
+        **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},
+    }
+    return {key: str(value) for key, value in told.items() if value is not None}
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:

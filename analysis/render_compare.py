@@ -83,6 +83,9 @@ def _interval(change: Change | None) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """What the numbers are."""
     found = ["A/B above 1 is faster than A; * is more than noise (95 %, Holm over all changes of its table)."]
+    if comparison.differences:
+        differing = "; ".join(f"{name}: {', '.join(values)}" for name, values in comparison.differences.items())
+        found.append(f"Recorded under different settings: {differing}.")
     if any(s.curve.watched for s in comparison.sides):
         watched = ", ".join(s.name for s in comparison.sides if s.curve.watched)
         found.append(f"Every step was profiled in {watched}: its times hold what profiling cost.")

@@ -68,7 +68,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     """Every recording against the first; null where there is one only, or no batch size is common."""
     if len(inputs) < 2:
         return None
-    sides = [side(one.name, one.recorded.hardware, one.recorded.steps, one.kernels, one.statistic) for one in inputs]
+    sides = [side(one.name, one.meta, one.recorded.steps, one.kernels, one.statistic) for one in inputs]
     try:
         found = compare(sides)
     except CurvescopeError:
@@ -76,6 +76,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     rows = found.rows[:MOST_HEAT_ROWS]
     return {
         "names": [one.name for one in sides],
+        "differences": found.differences,
         "by": found.by,
         "batch": found.batch,
         "steps": [comparison_line(line) for line in found.steps],

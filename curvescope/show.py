@@ -33,6 +33,7 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
     Raises:
         CurvescopeError: it has no step.
     """
+    _refuse_table(recording)
     evidence = recorded(recording)
     work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
     if recording.meta.get("kind") == MODELLED:
@@ -112,12 +113,20 @@ def recorded(recording: Recording) -> Recorded:
     )
 
 
+def _refuse_table(recording: Recording) -> None:
+    if recording.meta.get("kind") == "table":
+        raise CurvescopeError(
+            f"{recording.path} is a table of times, of many problems: `curvescope explain {recording.path}` reads it."
+        )
+
+
 def report_input(recording: Recording) -> ReportInput:
     """A recording as the report takes it.
 
     Raises:
         CurvescopeError: it has no step.
     """
+    _refuse_table(recording)
     evidence = recorded(recording)
     if evidence.steps.empty:
         raise CurvescopeError(

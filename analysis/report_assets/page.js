@@ -42,7 +42,8 @@ function compareSection() {
       line.changes.map(cell), html("td", { class: "remark" }, remark(line)))))));
   const made = block("compare", "Comparison", [], table("batch", c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at batch ${batchName(c.batch)}`) : null,
     c.rows.length ? table(c.by, c.rows) : null,
-    note(`Speed-up over ${c.names[0]}: above 1 is faster; * is more than noise.`));
+    note(`Speed-up over ${c.names[0]}: above 1 is faster; * is more than noise.` + Object.entries(c.differences).map(([name, values], i) =>
+      `${i ? "; " : " Recorded under different settings: "}${name}: ${values.join(", ")}`).join("")));
   made.classList.add("long");
   return made;
 }

@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if it was asked to fail and does."""
     from ..analysis.compare import compare, side
-    from ..analysis.hardware import hardware_of
     from ..analysis.terms import WORK_COLUMNS, device_work
     from ..profiling.store import open_recording
 
@@ -40,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.base, *args.others):
         recording = open_recording(path)
         work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
-        hardware = hardware_of(recording.meta)
-        sides.append(side(str(path), hardware, recording.frame("steps"), work, recording.statistic))
+        sides.append(side(str(path), recording.meta, recording.frame("steps"), work, recording.statistic))
     comparison = compare(sides, args.by, args.batch)
     grown = [] if over is None else comparison.regressions(over)
     if args.json:
@@ -71,6 +69,7 @@ def _document(comparison: Comparison) -> dict[str, Any]:
             {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.curve.watched}
             for s in comparison.sides
         ],
+        "differences": comparison.differences,
         "steps": [comparison_line(line) for line in comparison.steps],
         "batch": comparison.batch,
         "by": comparison.by,

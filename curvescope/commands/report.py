@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 
@@ -28,5 +29,9 @@ def run(args: argparse.Namespace) -> int:
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:
         file.write(page)
+    # A temporary file is its owner's alone; a report is there to be passed on, as the user's mask allows.
+    mask = os.umask(0)
+    os.umask(mask)
+    args.output.chmod(0o666 & ~mask)
     print(f"Wrote {args.output} ({len(page) / 1e6:.2f} MB).")
     return 0

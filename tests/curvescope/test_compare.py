@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
     write_planted(folder / "again", "unexplained", seed=2)
     write_planted(folder / "slow", "unexplained", seed=3, change=slower(1.12))
     v100 = {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}
-    write_planted(folder / "v100", "algorithm switch", seed=4, device=v100, change=slower(0.5))
+    write_planted(folder / "v100", "algorithm switch", seed=4, device=v100, precision="tf32", change=slower(0.5))
     return folder
 
 
@@ -61,6 +61,7 @@ def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, capsy
     assert rows["conv1 forward"]["remarks"] == ["", ""]
     assert document["roof_ratios"][1]["compute"]["ratio"] == pytest.approx(1.77, abs=0.01)
     assert document["batch"] == 16
+    assert document["differences"] == {"precision": ["unknown", "unknown", "tf32"]}
     assert main(["compare", *paths]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80

@@ -88,6 +88,13 @@ def test_a_recording_without_steps_is_refused(tmp_path, capsys):
     assert "has no step" in capsys.readouterr().err
 
 
+def test_a_table_of_times_is_refused_with_what_reads_it(tmp_path, capsys):
+    (tmp_path / "times.csv").write_text("problem,batch,time_ms\na,1,2\nb,1,3\n")
+    assert main(["import", "--table", str(tmp_path / "times.csv"), "-o", str(tmp_path / "table")]) == 0
+    assert main(["report", str(tmp_path / "table"), "-o", str(tmp_path / "r.html")]) == 2
+    assert "curvescope explain" in capsys.readouterr().err
+
+
 def test_a_profile_whose_every_step_was_watched_has_a_report(tmp_path, capsys):
     write_planted(tmp_path / "run", "algorithm switch", keep=lambda steps: steps[steps["profiled"]])
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0

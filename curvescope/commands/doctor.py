@@ -121,6 +121,34 @@ def _tool(name: str, use: str) -> Callable[[], Finding]:
     return look
 
 
+def _package(name: str, extra: str, use: str) -> Callable[[], Finding]:
+    def look() -> Finding:
+        from importlib.util import find_spec
+
+        found = find_spec(name) is not None
+        return Finding(name, found, "installed" if found else use, f"pip install 'curvescope[{extra}]'")
+
+    return look
+
+
+def _ceilings() -> Finding:
+    from ..profiling.ceilings import load
+    from ..profiling.errors import BackendMissingError
+    from ..profiling.host import describe_device
+    from ..profiling.workload import pick_device
+
+    remedy = "`curvescope bench ceilings` measures them in a minute or two"
+    try:
+        found = load(describe_device(pick_device(None)))
+    except BackendMissingError as error:
+        return Finding("ceilings", False, "measuring them needs PyTorch", str(error))
+    if found is None:
+        return Finding("ceilings", False, "utilisations have no measured limit of this device", remedy)
+    limits = [f"{name} {ceiling.per_s / 1e9:.4g} GFLOP/s" for name, ceiling in found.compute.items() if name == "fp32"]
+    limits += [f"{name} {ceiling.per_s / 1e9:.4g} GB/s" for name, ceiling in found.bandwidth.items()]
+    return Finding("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")
+
+
 def _store() -> Finding:
     writable = os.access(".", os.W_OK)
     free_gb = shutil.disk_usage(".").free / 1e9
@@ -142,5 +170,9 @@ _CHECKS: tuple[Callable[[], Any], ...] = (
     _tool("nsys", "reads and records Nsight Systems profiles"),
     _tool("ncu", "measures DRAM traffic and FLOPs per kernel"),
     _tool("nvprof", "the profiler of Kepler to Volta"),
+    _package("numba", "numba", "measures memory, load latency and the arithmetic peak of a CPU in `bench`"),
+    _package("cupy", "cuda12", "launches our CUDA kernels in `bench`"),
+    _package("pycuda", "pycuda", "launches our CUDA kernels in `bench`"),
+    _ceilings,
     _store,
 )

@@ -120,6 +120,8 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     assert set(kept["bandwidth"]) == {"L1", "DRAM"}
     assert kept["dram_bytes_per_s"] > 0
     assert kept["flops_per_s"] > 0
+    assert main(["doctor", "--json"]) == 0
+    assert {row["name"]: row["found"] for row in json.loads(capsys.readouterr().out)}["ceilings"]
     axes = [word for name in "mnk" for word in ("--axis", f"{name}=16")]
     assert main(["bench", "gemm", *axes, *options, str(tmp_path / "later")]) == 0
     taken = json.loads((tmp_path / "later/recording.json").read_text())["ceilings"]

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ..profiling.errors import CurvescopeError
+from .cost_model.recording import KIND as MODELLED
 from .curve import Curve, cost_curve
 from .hardware import CEILING, PEAK, Hardware, hardware_of
 from .kernel_names import ALGORITHMS, family
@@ -116,6 +117,16 @@ class Comparison:
     roof_ratios: tuple[dict[str, tuple[float, str]], ...]
 
     @property
+    def modelled(self) -> list[str]:
+        """Names of the recordings in which nothing was measured."""
+        return [one.name for one in self.sides if one.settings["times"] == "modelled"]
+
+    @property
+    def watched(self) -> list[str]:
+        """Names of the recordings whose every step was profiled."""
+        return [one.name for one in self.sides if one.curve.watched and one.name not in self.modelled]
+
+    @property
     def differences(self) -> dict[str, tuple[str, ...]]:
         """Settings that are not the same in all recordings: one value per recording."""
         names = dict.fromkeys(name for one in self.sides for name in one.settings)
@@ -161,6 +172,7 @@ def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     device, versions = meta.get("device") or {}, meta.get("versions") or {}
     told = {
         **{key: meta.get(key) for key in ("network", "step", "precision", "compiled", "imported_from")},
+        "times": "modelled" if meta.get("kind") == MODELLED else "measured",
         "protocol": (meta.get("protocol") or {}).get("name"),
         **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
         **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},

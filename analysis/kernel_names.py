@@ -70,6 +70,7 @@ _NEUSIGHT = "torch 2.1 with cuDNN 8.9.2 on P100 and V100 (sitar-lab/NeuSight)"
 _CUTLASS = "CUTLASS, docs of its profiler: procedural names"
 _TORCH = "PyTorch, names of its own CUDA kernels"
 _INDUCTOR = "torch.compile, names of generated Triton kernels"
+_ALGORITHMS = "cuDNN API reference: cudnnConvolutionFwdAlgo_t and its backward kin, as the cost model names kernels"
 _ONEDNN = "oneDNN verbose mode, recorded here: primitive, kind, implementation"
 _KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
 
@@ -92,6 +93,11 @@ RULES: tuple[Rule, ...] = (
     Rule(r"^mkl [a-z_]*gemv", GEMV, "MKL", "mkl SGEMV(T)", "MKL verbose mode, recorded here"),
     Rule(r"^mkl [a-z_]*gemm", GEMM, "MKL", "mkl SGEMM(N,T)", "MKL verbose mode, recorded here"),
     # Convolutions, most specific first.
+    Rule(r"implicit_precomp_gemm", PRECOMPUTED_GEMM, "cuDNN", "forward_IMPLICIT_PRECOMP_GEMM", _ALGORITHMS),
+    Rule(r"^forward_implicit_gemm|^backward_(data|weights)_algo_[013]", IMPLICIT_GEMM, "cuDNN", "backward_weights_ALGO_1", _ALGORITHMS),
+    Rule(r"^forward_gemm", EXPLICIT_GEMM, "cuDNN", "forward_GEMM", _ALGORITHMS),
+    Rule(r"^forward_direct", DIRECT, "cuDNN", "forward_DIRECT", _ALGORITHMS),
+    Rule(r"^(forward|backward_\w+)_fft", FFT, "cuDNN", "backward_data_FFT_TILING", _ALGORITHMS),
     Rule(r"depthwise|dgrad2d_c1_k1|wgrad2d_c1_k1|conv2d_c1_k1|conv2d_grouped_direct|[dw]grad2d_grouped_direct", DEPTHWISE, None, "at::native::conv_depthwise2d_forward_kernel<3, float, int>", _TORCH),
     Rule(r"winograd_?nonfused|winograd\w*(Forward|Wgrad|Dgrad)(Data|Filter|Output|Delta)\w*", WINOGRAD_NONFUSED, "cuDNN", "cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", _KINETO),
     Rule(r"winograd", WINOGRAD, "cuDNN", "cudnn_infer_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", _NEUSIGHT),

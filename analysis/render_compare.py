@@ -30,7 +30,8 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     blocks += [_lines("batch", comparison.steps, letters, None, remarks=False), Text()]
     if comparison.rows:
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
-        blocks.append(Text(f"By {comparison.by} at {head}, profiled steps", "bold"))
+        of = "modelled and profiled steps" if comparison.modelled else "profiled steps"
+        blocks.append(Text(f"By {comparison.by} at {head}, {of}", "bold"))
         blocks.append(_lines(comparison.by, comparison.rows, letters, limit, remarks=True))
         hidden = 0 if limit is None else len(comparison.rows) - limit
         if hidden > 0:
@@ -86,9 +87,10 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.differences:
         differing = "; ".join(f"{name}: {', '.join(values)}" for name, values in comparison.differences.items())
         found.append(f"Recorded under different settings: {differing}.")
-    if any(s.curve.watched for s in comparison.sides):
-        watched = ", ".join(s.name for s in comparison.sides if s.curve.watched)
-        found.append(f"Every step was profiled in {watched}: its times hold what profiling cost.")
+    if comparison.modelled:
+        found.append(f"Modelled, nothing was measured: {', '.join(comparison.modelled)}.")
+    if comparison.watched:
+        found.append(f"Every step was profiled in {', '.join(comparison.watched)}: times hold what profiling cost.")
     for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):
         if ratios:
             shares = ", ".join(f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items())

@@ -19,6 +19,8 @@ from . import anomalies, roofline
 from .anomalies import Diagnosis, Explanation, Verdict
 from .causes.context import Recorded
 from .compare import compare, comparison_line, side
+from .cost_model.recording import KIND as MODELLED
+from .cost_model.uncertainty import diagnose_modelled
 from .functionals import excess, neighbours
 from .hardware import Hardware
 from .kernel_names import read_name, short_name
@@ -112,6 +114,8 @@ def _run(one: ReportInput) -> dict[str, Any]:
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
     steps = recorded.steps
+    if one.meta.get("kind") == MODELLED:
+        return diagnose_modelled(one.kernels, recorded, one.meta["device"]["key"])
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
         parts = step_parts(one.kernels, steps)
         terms = estimate_terms(parts)
@@ -138,7 +142,8 @@ def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[
 def headline(meta: Mapping[str, Any], found: Diagnosis, watched: bool) -> str:
     """The verdict in a sentence."""
     sentence = _verdict(found, watched)
-    name = meta.get("network")
+    modelled = " (modelled)" if meta.get("kind") == MODELLED else ""
+    name = f"{meta['network']}{modelled}" if meta.get("network") else None
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 
 
@@ -175,6 +180,8 @@ def _last(explanation: Explanation) -> int:
 def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
     caveats = []
+    if meta.get("kind") == MODELLED:
+        caveats.append("Modelled: every time is the cost model's, nothing was measured; intervals are of its error.")
     if watched:
         caveats.append("Every step was profiled: times hold what profiling cost, and the observer effect is unknown.")
     if meta.get("status") != "complete":

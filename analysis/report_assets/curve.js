@@ -14,7 +14,7 @@ function curveSection(run, others) {
   return block("curve", "Cost over batch size", tools, drawn,
     others.length ? html("ul", { class: "key" }, [run, ...others].map((one, place) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
       svg("line", { class: place ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": place ? DASHES[(place - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
-    note(`T(b) is the ${run.curve.statistic} of steps` + (run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
+    note((run.curve.statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${run.curve.statistic} of steps`) + (run.curve.statistic === "modelled" ? "; intervals are of the model's error." : run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
       (unstable.length ? ` Not stable (spread over 2 %): batch ${unstable.join(", ")}.` : "")),
     run.findings.length ? findings(run) : null);
 }

@@ -66,7 +66,7 @@ def _document(comparison: Comparison) -> dict[str, Any]:
 
     return {
         "recordings": [
-            {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.curve.watched}
+            {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.name in comparison.watched}
             for s in comparison.sides
         ],
         "differences": comparison.differences,

@@ -114,3 +114,18 @@ def test_a_profile_without_steps_says_so(tmp_path, capsys):
     assert main(["import", str(PROFILES / "averyclapp_metrics_long.csv"), "-o", name]) == 0
     assert main(["compare", name, name]) == 2
     assert "has no step" in capsys.readouterr().err
+
+
+def test_a_modelled_recording_is_said_to_be_one(tmp_path, capsys):
+    for gpu in ("k40", "gtx1080"):
+        command = ["diagnose", "alexnet", "--device", f"model:{gpu}", "--batch", "8,16"]
+        assert main([*command, "-o", str(tmp_path / gpu)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "k40"), str(tmp_path / "gtx1080")]) == 0
+    out = capsys.readouterr().out
+    assert "Modelled, nothing was measured" in out
+    assert "was profiled in" not in out
+    assert main(["report", str(tmp_path / "k40"), "-o", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "alexnet (modelled):" in page
+    assert "Modelled: every time is the cost model" in page

@@ -72,7 +72,6 @@ def write_constants(values: dict[str, dict[str, float]]) -> None:
     """Write the constants and, from the residuals, how far they are off."""
     table = pd.read_csv(RESIDUALS, keep_default_na=False)
     known, unseen = (table[table.held_out == held_out] for held_out in ("gpu", "architecture"))
-    widths = holdout.intervals(table[table.held_out.isin(["gpu", "k40 odd rows"])])
     off = np.log(unseen.predicted_ms / unseen.measured_ms).groupby(unseen.kind).median().abs()
     kinds: dict[str, list[str]] = {}
     for group in measurements()[0]:
@@ -80,7 +79,6 @@ def write_constants(values: dict[str, dict[str, float]]) -> None:
     document = {
         "about": "Written by benchmarks/cost_model.py; meanings and ranges in constants.py.",
         "values": values,
-        "intervals": {k: [round(low, 4), round(high, 4)] for k, (low, high) in widths.items()},
         "spreads": {k: {n: round(v, 4) for n, v in asdict(s).items()} for k, s in holdout.spreads(known).items()},
         "unseen": {str(kind): round(float(value), 4) for kind, value in off.items()},
         "measured": {architecture: sorted(set(names)) for architecture, names in sorted(kinds.items())},

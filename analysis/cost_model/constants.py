@@ -93,14 +93,12 @@ class Fitted:
 
     Attributes:
         constants: by architecture.
-        intervals: by kind of operator, the factors on a predicted time that hold 90 % of the measured ones.
         spreads: by kind of operator.
         unseen: by kind, how far an architecture that was left out lay off as a whole, in logarithms.
         measured: by architecture, the kinds that were measured on it.
     """
 
     constants: Mapping[str, Constants]
-    intervals: Mapping[str, tuple[float, float]]
     spreads: Mapping[str, Spread]
     unseen: Mapping[str, float]
     measured: Mapping[str, Sequence[str]]
@@ -123,9 +121,8 @@ def load_fitted() -> Fitted:
     """The committed fit."""
     loaded = json.loads(FITTED.read_text())
     spreads = {kind: Spread(**spread) for kind, spread in loaded["spreads"].items()}
-    intervals = {kind: (low, high) for kind, (low, high) in loaded["intervals"].items()}
     constants = {name: Constants(values) for name, values in loaded["values"].items()}
-    return Fitted(constants, intervals, spreads, loaded["unseen"], loaded["measured"])
+    return Fitted(constants, spreads, loaded["unseen"], loaded["measured"])
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:

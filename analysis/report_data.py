@@ -113,6 +113,8 @@ def _run(one: ReportInput) -> dict[str, Any]:
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
+    if one.meta.get("kind") == MODELLED:
+        return diagnose_modelled(one.kernels, recorded, one.meta["device"]["key"])
     steps = recorded.steps
     if one.meta.get("kind") == MODELLED:
         return diagnose_modelled(one.kernels, recorded, one.meta["device"]["key"])

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import pandas as pd
+
 from ..profiling.store import Recording
 from .curve import cost_curve
 
@@ -112,7 +114,7 @@ def cells_of(recording: Recording) -> list[Cell]:
                 spread=point.spread,
                 n=point.n,
                 samples_per_s=point.batch / time.value * 1e3,
-                peak_memory_bytes=None if peak is None or peak != peak else int(peak),
+                peak_memory_bytes=None if pd.isna(peak) else int(peak),
             )
         )
     done = {c.batch for c in cells}

@@ -107,6 +107,7 @@ def record_model(
     step = model_steps(operations, network, batches, device, library, kind, FRAMEWORKS[framework_name])
     meta = {
         "kind": KIND,
+        "recorder": KIND,
         "argv": sys.argv[1:],
         "network": network,
         "step": kind,
@@ -138,13 +139,17 @@ def _tables(step: Step, kind: str) -> tuple[Mapping[str, Any], Mapping[str, Any]
                      "bytes_compulsory", "source")
     }  # fmt: skip
     steps: dict[str, list[Any]] = {
-        name: [] for name in ("step", "batch", "repeat", "index", "phase", "start_ns", "duration_ns", "profiled")
-    }
+        name: []
+        for name in ("step", "batch", "repeat", "index", "phase", "start_ns", "duration_ns", "profiled",
+                     "peak_memory_bytes")
+    }  # fmt: skip
+    peaks = step.memory_bytes + np.max([term.workspace_bytes for term in step.terms], axis=0)
     began = 0
     for place, batch in enumerate(step.batches):
         for profiled in (False, True):
             number = 2 * place + profiled
-            row = (number, int(batch), 0, int(profiled), kind, began, int(wall_ns[place]), profiled)
+            wall = int(wall_ns[place])
+            row = (number, int(batch), 0, int(profiled), kind, began, wall, profiled, int(peaks[place]))
             for name, value in zip(steps, row, strict=True):
                 steps[name].append(value)
             if profiled:

@@ -25,6 +25,12 @@ def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
     assert "Modelled, not measured" in text
     assert main(["breakdown", str(tmp_path / "run"), "--by", "phase"]) == 0
     assert "Modelled, not measured" in capsys.readouterr().out
+    for command in ("runs", "table", "roofline"):
+        path = tmp_path if command == "runs" else tmp_path / "run"
+        assert main([command, str(path)]) == 0
+        assert "modelled" in capsys.readouterr().out, command
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html")]) == 0
+    assert "modelled" in (tmp_path / "page.html").read_text()
 
 
 def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path):

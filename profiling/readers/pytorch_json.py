@@ -8,7 +8,6 @@ do not overlap. Call stacks, file names and process names are not read.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +24,11 @@ from ..visit import count_work
 from . import Options, describe_steps
 from .source import Source
 from .steps import MARKS
+from .trace_events import LOST as REPAIRED
+from .trace_events import Event, TraceEvents, nanoseconds
 
 NAME = "PyTorch profiler JSON"
 
-_MOST_BYTES = 2 << 30  # unpacked; parsed it takes several times as much memory
 _STEP_MARK = "ProfilerStep#"
 _MODULE = "nn.Module: "
 _OPTIMIZER = "Optimizer.step#"
@@ -38,8 +38,7 @@ _COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "devi
 # Operators whose operand of this place has the batch as its first extent.
 _BATCH_OPERAND = {f"aten::{name}": 0 for name in ("conv1d", "conv2d", "conv3d", "convolution", "linear", "matmul")}
 _BATCH_OPERAND |= {"aten::mm": 0, "aten::addmm": 1}
-_LOST = {
-    "events_unreadable": "events without a readable name, time or thread; they are left out",
+_LOST = REPAIRED | {
     "device_work_without_launch": "kernels, copies and sets whose runtime call was not recorded; operator is unknown",
     "device_work_without_operator": "kernels, copies and sets launched outside every operator; layer and phase unknown",
     "device_work_outside_steps": "kernels, copies and sets that belong to no ProfilerStep mark; no step counts them",
@@ -77,29 +76,25 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     Raises:
         CurvescopeError: broken JSON, no trace of this profiler, or several processes in one file.
     """
-    try:
-        document = json.loads(source.read_all(_MOST_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise CurvescopeError(f"broken JSON ({error}); the file was cut off or edited, record it again.") from error
-    listed = document.get("traceEvents")
-    if not isinstance(listed, list):
-        raise CurvescopeError("no list `traceEvents` in it; export it with `export_chrome_trace`.")
     events = _Events()
-    for event in listed:
-        if isinstance(event, dict) and event.get("ph") == "X":
-            try:
-                _take(event, events)
-            except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
-                events.lost["events_unreadable"] += 1
+    trace = TraceEvents(source, options.report)
+    for piece in trace:
+        for event in piece:
+            if event.ph == "X":
+                try:
+                    _take(event, events)
+                except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
+                    events.lost["events_unreadable"] += 1
+    events.lost.update(trace.lost)
     if not (events.host or events.device):
         raise CurvescopeError("no event of the PyTorch profiler in it; other Chrome traces are not read.")
     if len(events.processes) > 1:
         raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
-    _write(events, document.get("deviceProperties"), writer, options)
+    _write(events, trace.document.get("deviceProperties"), writer, options)
 
 
-def _take(event: Mapping[str, Any], events: _Events) -> None:
-    category, name = str(event.get("cat", "")).lower(), event["name"]
+def _take(event: Event, events: _Events) -> None:
+    category, name = str(event.cat or "").lower(), event.name
     if not isinstance(name, str):
         raise TypeError(name)
     if category == "cuda_profiler_range":
@@ -110,24 +105,24 @@ def _take(event: Mapping[str, Any], events: _Events) -> None:
             return
         _take_host(event, category, events)
     elif category in ("runtime", "cuda_runtime", "cuda_driver"):
-        start, duration, thread = _ns(event["ts"]), _ns(event["dur"]), _number(event["tid"])
-        correlation, process = int(event["args"]["correlation"]), event["pid"]
+        start, duration, thread = _ns(event.ts), _ns(event.dur), _number(event.tid)
+        correlation, process = int(event.args["correlation"]), event.pid
         events.host.append(HostEvent(name, start, duration, thread, correlation_id=correlation))
         call = {"name": name, "start_ns": start, "duration_ns": duration, "thread": thread, "source": "torch"}
         events.calls.append({**call, "correlation_id": correlation})
         events.processes.add(process)
     elif category in ("kernel", "memcpy", "memset", "gpu_memcpy", "gpu_memset"):
-        args = event["args"]
+        args = event.args
         columns = _launch(args) if category == "kernel" else _copy(name, category, args)
-        start, duration, correlation = _ns(event["ts"]), _ns(event["dur"]), int(args["correlation"])
+        start, duration, correlation = _ns(event.ts), _ns(event.dur), int(args["correlation"])
         place = int(args["device"]), int(args["stream"])
         events.device.append(DeviceEvent(name, start, duration, *place, correlation, correlation, columns))
 
 
-def _take_host(event: Mapping[str, Any], category: str, events: _Events) -> None:
-    name, args = event["name"], event.get("args", {})
-    start, duration, thread = _ns(event["ts"]), _ns(event["dur"]), _number(event["tid"])
-    events.processes.add(event["pid"])
+def _take_host(event: Event, category: str, events: _Events) -> None:
+    name, args = event.name, event.args if event.args is not None else {}
+    start, duration, thread = _ns(event.ts), _ns(event.dur), _number(event.tid)
+    events.processes.add(event.pid)
     if name.startswith(_MODULE):
         name = LAYER_RANGE + name.removeprefix(_MODULE)
         events.host.append(HostEvent(name, start, duration, thread, is_range=True))
@@ -187,11 +182,11 @@ def _list(args: Mapping[str, Any], key: str) -> list[Any]:
     return found
 
 
-def _ns(microseconds: float) -> int:
-    if microseconds < 0:
+def _ns(microseconds: Any) -> int:
+    time = nanoseconds(microseconds)
+    if time < 0:
         raise ValueError(microseconds)
-    whole = int(microseconds)  # apart from the fraction: the product of a float this large would be rounded
-    return whole * 1000 + round((microseconds - whole) * 1000)
+    return time
 
 
 def _number(thread: int | str) -> int:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +26,9 @@ import pyarrow.compute as pc
 from ..schema import TABLES
 from ..store import RecordingWriter
 from . import Options, describe_steps, timeline
-from .nesting import NONE, HostRanges, Ints
+from .nesting import NONE, Codes, HostRanges, Ints
 from .range_names import RangeName, scrub
-from .timeline import DeviceWork, Launches, Timeline
+from .timeline import DeviceWork, Joiner, Launches, Timeline
 
 _LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
 _PLACING = ("start_ns", "end_ns", "process", "device", "context", "stream", "correlation_id")
@@ -42,16 +43,16 @@ class Profile:
     Attributes:
         source: value of the `source` columns.
         ranges: all at once.
-        launches: all at once.
-        kernels: reads the kernels, batch by batch; called twice.
-        memory: reads copies and sets; called twice.
-        count: rows of kernels, copies and sets, for the progress report.
+        launches: reads host calls, batch by batch; called twice.
+        kernels: likewise the kernels.
+        memory: likewise copies and sets.
+        count: rows of launches, kernels, copies and sets, for the progress report.
         replayed: whether kernels were run again and again for metrics, so that their places in time mean nothing.
     """
 
     source: str
     ranges: pa.Table
-    launches: pa.Table
+    launches: Batches
     kernels: Batches
     memory: Batches
     count: int
@@ -62,14 +63,8 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
     """Join, find the steps, and write every table."""
     lost: Counter[str] = Counter()
     ranges, names, said = _named_ranges(profile.ranges, options, lost)
-    launches = _Timed(profile.launches)
-    work = _device_work(profile, options, lost)
-    hosts = Launches(
-        launches.start_ns,
-        _ints(profile.launches, "thread_key"),
-        _ints(profile.launches, "process"),
-        _ints(profile.launches, "correlation_id"),
-    )
+    hosts = _host_calls(profile, options)
+    work = _device_work(profile, Joiner(hosts), options, lost)
     everything = HostRanges(
         _ints(ranges, "start_ns"),
         _ints(ranges, "end_ns"),
@@ -87,7 +82,14 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
     seen: dict[int, set[str]] = {}
     with _WriteBehind(writer) as behind:
         behind.write("ranges", _range_rows(profile, ranges, everything, built, keep))
-        behind.write("launches", _launch_rows(profile, launches, hosts, built, keep))
+        first = 0
+        for batch in profile.launches(None):
+            rows = slice(first, first + batch.num_rows)
+            first = rows.stop
+            columns = _columns_of("launches", batch, keep) | _Timed(batch).columns()
+            columns["step"] = built.step_of_host(hosts.process[rows], hosts.start_ns[rows])
+            behind.write("launches", pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
+            options.report("writing launches", first, profile.count)
         first = 0
         for table, batches in (("kernels", profile.kernels), ("memory", profile.memory)):
             for batch in batches(None):
@@ -131,7 +133,7 @@ class _WriteBehind:
             self._last.result()
 
 
-def _see_phases(seen: dict[int, set[str]], step: Ints, phase: pa.Array) -> None:
+def _see_phases(seen: dict[int, set[str]], step: Codes, phase: pa.Array) -> None:
     """Note the phases of the work in every step."""
     encoded = _dictionary(phase)
     phases = encoded.dictionary.to_pylist()
@@ -196,7 +198,35 @@ def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tupl
     return table.set_column(table.column_names.index("name"), "name", codes), names, said
 
 
-def _device_work(profile: Profile, options: Options, lost: Counter[str]) -> DeviceWork:
+def _host_calls(profile: Profile, options: Options) -> Launches:
+    """What the joins need of the host calls."""
+    pieces: list[Launches] = []
+    done = 0
+    for batch in profile.launches(("start_ns", "process", "thread_key", "correlation_id")):
+        process = _ints(batch, "process").astype(np.int32)
+        columns = (_ints(batch, name) for name in ("start_ns", "thread_key", "correlation_id"))
+        start, thread, correlation = columns
+        pieces.append(Launches(start, thread, process, correlation))
+        done += batch.num_rows
+        options.report("reading launches", done, profile.count)
+    none = np.zeros(0, np.int64)
+    return _joined(pieces, Launches(none, none, none.astype(np.int32), none))
+
+
+_Rows = TypeVar("_Rows", Launches, DeviceWork)
+
+
+def _joined(pieces: list[_Rows], empty: _Rows) -> _Rows:
+    """The pieces one after the other, freed column by column."""
+    for column in fields(empty):
+        columns = [getattr(piece, column.name) for piece in (empty, *pieces)]
+        setattr(empty, column.name, np.concatenate(columns))
+        for piece in pieces:
+            setattr(piece, column.name, None)
+    return empty
+
+
+def _device_work(profile: Profile, joiner: Joiner, options: Options, lost: Counter[str]) -> DeviceWork:
     pieces: list[DeviceWork] = []
     done = 0
     for batches, named in ((profile.kernels, True), (profile.memory, False)):
@@ -204,27 +234,25 @@ def _device_work(profile: Profile, options: Options, lost: Counter[str]) -> Devi
             times = _Timed(batch)
             lost["negative_durations"] += int(np.count_nonzero(times.backwards))
             lost["without_time"] += int(np.count_nonzero(~times.placed))
-            streams = np.zeros(batch.num_rows, np.int64)
-            for column in ("process", "device", "context", "stream"):
+            process = _ints(batch, "process").astype(np.int32)
+            streams = process.astype(np.int64)
+            for column in ("device", "context", "stream"):
                 streams = streams * 1_000_003 + _ints(batch, column)  # wraps around: only has to tell streams apart
             pieces.append(
                 DeviceWork(
                     np.where(times.placed, times.start_ns, 0),
                     np.where(times.timed, times.end_ns, 0),
                     times.timed & (not profile.replayed),
-                    _ints(batch, "process"),
-                    _ints(batch, "correlation_id"),
-                    _codes(batch["name"]) if named else np.full(batch.num_rows, NONE, np.int64),
-                    streams,
+                    process,
+                    joiner.find(process, _ints(batch, "correlation_id")),
+                    _codes(batch["name"]).astype(np.int32) if named else np.full(batch.num_rows, NONE, np.int32),
+                    (streams ^ streams >> 32).astype(np.int32),
                 )
             )
             done += batch.num_rows
             options.report("reading device work", done, profile.count)
-    if not pieces:
-        nothing = np.zeros(0, np.int64)
-        return DeviceWork(nothing, nothing, np.zeros(0, bool), nothing, nothing, nothing, nothing)
-    fields = pieces[0].__dataclass_fields__
-    return DeviceWork(**{name: np.concatenate([getattr(p, name) for p in pieces]) for name in fields})
+    none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    return _joined(pieces, DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes))
 
 
 def _range_rows(
@@ -235,12 +263,6 @@ def _range_rows(
     columns["duration_ns"] = pa.array(ranges.end_ns - ranges.start_ns)
     columns["step"] = built.step_of_host(ranges.process, ranges.start_ns)
     return pa.table({**columns, "source": _constant(profile.source, table.num_rows)})
-
-
-def _launch_rows(profile: Profile, times: _Timed, hosts: Launches, built: Timeline, keep: frozenset[str]) -> pa.Table:
-    columns = _columns_of("launches", profile.launches, keep) | times.columns()
-    columns["step"] = built.step_of_host(hosts.process, hosts.start_ns)
-    return pa.table({**columns, "source": _constant(profile.source, profile.launches.num_rows)})
 
 
 def _columns_of(table: str, data: pa.Table, keep: frozenset[str]) -> dict[str, pa.ChunkedArray]:

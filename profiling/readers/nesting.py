@@ -21,6 +21,7 @@ import pyarrow as pa
 from .range_names import RangeName
 
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 NONE = -1  # in code columns: no layer, no phase, no range
@@ -82,7 +83,7 @@ class Placement:
                 found[rows] = np.where(at >= 0, states[at], NONE)
         return found
 
-    def take(self, ranges: Ints) -> dict[str, pa.Array]:
+    def take(self, ranges: Ints | Codes) -> dict[str, pa.Array]:
         """Columns layer, phase and op for things that lie in these ranges (`NONE`: in no range)."""
         return {
             "layer": _decode(self.layer, ranges, self.layers),
@@ -275,7 +276,7 @@ def _groups(key: Ints) -> list[tuple[int, Ints]]:
     return [(int(key[rows[0]]), rows) for rows in np.split(order, edges)]
 
 
-def _decode(code: Ints, ranges: Ints, texts: list[str]) -> pa.Array:
+def _decode(code: Ints, ranges: Ints | Codes, texts: list[str]) -> pa.Array:
     """Strings of the ranges' codes, dictionary-encoded; null for none."""
     if not texts:
         return pa.nulls(len(ranges), pa.dictionary(pa.int32(), pa.string()))

@@ -99,8 +99,8 @@ class _Export:
 
     def profile(self) -> Profile:
         """The neutral tables."""
-        count = sum(map(self._tables.count, (_KERNEL, _COPY, _SET)))
-        return Profile("nsys", self._ranges(), self._launches(), self._kernels, self._memory, count)
+        count = sum(map(self._tables.count, (_RUNTIME, _KERNEL, _COPY, _SET)))
+        return Profile("nsys", self._ranges(), self._launches, self._kernels, self._memory, count)
 
     def missing(self) -> dict[str, str]:
         """What was not recorded, by name, with what that means."""
@@ -219,25 +219,19 @@ class _Export:
             }
         )
 
-    def _launches(self) -> pa.Table:
-        wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
-        table = self._tables.read(_RUNTIME, dict.fromkeys(wanted, _I64))
-        thread, process = _thread_and_process(table["globalTid"])
-        # `cudaLaunchKernel_v7000`: the version in which the call got its present form is no part of its name.
-        names = self._names(table["nameId"])
-        texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
-        return pa.table(
-            {
-                "name": pa.DictionaryArray.from_arrays(names.indices, texts),
-                "start_ns": table["start"],
-                "end_ns": table["end"],
-                "process": process,
-                "thread": thread,
-                "thread_key": table["globalTid"],
-                "correlation_id": table["correlationId"],
-                "return_value": table["returnValue"],
-            }
-        )
+    def _launches(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        wanted = ["start", "end", "globalTid", "correlationId", *(["nameId", "returnValue"] if needed is None else [])]
+        for batch in self._tables.scan(_RUNTIME, dict.fromkeys(wanted, _I64)):
+            thread, process = _thread_and_process(batch["globalTid"])
+            found = {"start_ns": batch["start"], "end_ns": batch["end"], "process": process, "thread": thread}
+            found |= {"thread_key": batch["globalTid"], "correlation_id": batch["correlationId"]}
+            if needed is None:
+                # `cudaLaunchKernel_v7000`: the version in which the call got its present form is no part of its name.
+                names = self._names(batch["nameId"])
+                texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
+                found["name"] = pa.DictionaryArray.from_arrays(names.indices, texts)
+                found["return_value"] = batch["returnValue"]
+            yield pa.table(found)
 
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         there = self._tables.columns(_KERNEL)

@@ -125,7 +125,8 @@ class _Trace:
         on_device = _table(kernels, "kernels"), _table(memory, "memory")
         return Profile(
             source,
-            *of_host,
+            of_host[0],
+            lambda _: iter([of_host[1]]),
             lambda _: iter([on_device[0]]),
             lambda _: iter([on_device[1]]),
             len(kernels) + len(memory),

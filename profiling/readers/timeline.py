@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from . import steps
-from .nesting import NONE, HostRanges, Ints, Placement, place
+from .nesting import NONE, Codes, HostRanges, Ints, Placement, place
 
 LOST = {
     "device_work_without_launch": "kernels, copies and sets whose launch was not recorded; layer and phase unknown",
@@ -32,7 +32,7 @@ class Launches:
 
     start_ns: Ints
     thread: Ints
-    process: Ints
+    process: Codes
     correlation: Ints
 
 
@@ -40,16 +40,16 @@ class Launches:
 class DeviceWork:
     """Kernels, copies and sets in the order their rows are written, arrays of shape (rows,).
 
-    Rows without time have start and end 0 and `timed` False.
+    Rows without time have start and end 0 and `timed` False. Codes are 32 bits: ten million rows have to fit.
     """
 
     start_ns: Ints
     end_ns: Ints
     timed: np.typing.NDArray[np.bool_]
-    process: Ints
-    correlation: Ints
-    kernel_name: Ints  # code of a kernel's name; NONE for copies and sets
-    stream: Ints  # unique over devices
+    process: Codes
+    launch: Codes  # index of each row's launch, or NONE
+    kernel_name: Codes  # code of a kernel's name; NONE for copies and sets
+    stream: Codes  # tells streams apart, over devices
 
 
 @dataclass
@@ -58,7 +58,6 @@ class Timeline:
 
     Attributes:
         placement: of the ranges.
-        launch: index of each row's launch, or `NONE`.
         range_: index of the innermost range around that launch, or `NONE`.
         step: number of each row's step, or `NONE`.
         step_rows: rows of the `steps` table.
@@ -68,9 +67,8 @@ class Timeline:
     """
 
     placement: Placement
-    launch: Ints
-    range_: Ints
-    step: Ints
+    range_: Codes
+    step: Codes
     step_rows: list[dict[str, Any]]
     steps_from: str
     marks: list[steps.Marks]
@@ -80,7 +78,7 @@ class Timeline:
         """Columns layer, phase, op and step of a stretch of the device work."""
         return {**self.placement.take(self.range_[rows]), "step": code_array(self.step[rows])}
 
-    def step_of_host(self, process: Ints, moment_ns: Ints) -> pa.Array:
+    def step_of_host(self, process: Ints | Codes, moment_ns: Ints) -> pa.Array:
         """Column step of things on the host."""
         found, first = np.full(len(moment_ns), NONE, np.int64), 0
         for marks in self.marks:
@@ -90,7 +88,7 @@ class Timeline:
         return code_array(found)
 
 
-def code_array(code: Ints) -> pa.Array:
+def code_array(code: Ints | Codes) -> pa.Array:
     """Numbers with null for `NONE`."""
     return pa.array(code, mask=code == NONE)
 
@@ -114,11 +112,11 @@ def build(
         batch: samples per step, if the user gave it.
     """
     placement = place(nested)
-    launch = join(work, launches)
-    joined = launch != NONE
-    range_ = np.full(len(launch), NONE, np.int64)
-    range_[joined] = placement.innermost(launches.thread[launch[joined]], launches.start_ns[launch[joined]])
-    timeline = Timeline(placement, launch, range_, np.full(len(launch), NONE, np.int64), [], steps.NOTHING, [])
+    around = placement.innermost(launches.thread, launches.start_ns).astype(np.int32)
+    joined = work.launch != NONE
+    range_ = np.full(len(joined), NONE, np.int32)
+    range_[joined] = around[work.launch[joined]]
+    timeline = Timeline(placement, range_, np.full(len(joined), NONE, np.int32), [], steps.NOTHING, [])
     lost = timeline.lost
     if len(launches.start_ns):
         lost["device_work_without_launch"] = int(np.count_nonzero(~joined))
@@ -129,30 +127,45 @@ def build(
     return timeline
 
 
-def join(work: DeviceWork, launches: Launches) -> Ints:
-    """Index of the launch of each row, by process and correlation id; `NONE` where there is none."""
-    found = np.full(len(work.correlation), NONE, np.int64)
-    if not len(launches.correlation) or not len(found):
+class Joiner:
+    """Finds the launch of device work by process and correlation id."""
+
+    def __init__(self, launches: Launches) -> None:
+        """Index the launches; of two with one id the first counts."""
+        self._processes, which = np.unique(launches.process, return_inverse=True)
+        self._several = len(self._processes) > 1
+        keys = launches.correlation
+        self._low, high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
+        # Ids in a row, as profilers give them: a table beats a search.
+        self._dense = not self._several and high - self._low < 4 * len(keys) + 1024
+        if self._dense:
+            self._table = np.full(max(high - self._low + 1, 0), NONE, np.int32)
+            self._table[keys[::-1] - self._low] = np.arange(len(keys), dtype=np.int32)[::-1]
+        else:
+            self._order = np.lexsort((keys, which))
+            self._keys, self._edges = (
+                keys[self._order],
+                np.searchsorted(which[self._order], range(len(self._processes) + 1)),
+            )
+
+    def find(self, process: Codes, correlation: Ints) -> Codes:
+        """Index of the launch of each row; `NONE` where there is none."""
+        found = np.full(len(correlation), NONE, np.int32)
+        for index, of_launches in enumerate(self._processes.tolist()):
+            # One process among the launches, or none told of the work: ids alone tell.
+            mine = correlation != NONE
+            if self._several or (of_launches != NONE and (process != NONE).any()):
+                mine &= process == of_launches
+            wanted = correlation[mine]
+            if self._dense:
+                inside = (wanted >= self._low) & (wanted - self._low < len(self._table))
+                at = np.where(inside, wanted - self._low, 0)
+                found[mine] = np.where(inside, self._table[at], NONE)
+            else:
+                first, last = self._edges[index], self._edges[index + 1]
+                at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
+                found[mine] = np.where(self._keys[at] == wanted, self._order[at], NONE)
         return found
-    if (launches.process == launches.process[0]).all() and (work.process == launches.process[0]).all():
-        keys, wanted = launches.correlation, work.correlation
-    else:
-        both = np.stack([np.append(launches.process, work.process), np.append(launches.correlation, work.correlation)])
-        _, which = np.unique(both, axis=1, return_inverse=True)
-        keys, wanted = np.split(which.reshape(-1).astype(np.int64), [len(launches.correlation)])
-    wanted = np.where(work.correlation == NONE, NONE, wanted)
-    low, high = int(keys.min()), int(keys.max())
-    if high - low < 4 * len(keys) + 1024:  # ids in a row, as profilers give them: a table beats a search
-        table = np.full(high - low + 1, NONE, np.int64)
-        table[keys[::-1] - low] = np.arange(len(keys))[::-1]
-        inside = (wanted >= low) & (wanted <= high)
-        found[inside] = table[wanted[inside] - low]
-    else:
-        order = np.argsort(keys, kind="stable")
-        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-        found = np.where(keys[order][at] == wanted, order[at], NONE)
-    found[work.correlation == NONE] = NONE
-    return found
 
 
 def _find_steps(
@@ -170,14 +183,14 @@ def _find_steps(
         timeline.steps_from = steps.MARKS
         # Work is placed by its launch; where that was not recorded, by its own time.
         moment = (
-            np.where(timeline.launch == NONE, work.start_ns, launches.start_ns[timeline.launch])
+            np.where(work.launch == NONE, work.start_ns, launches.start_ns[work.launch])
             if len(launches.start_ns)
             else work.start_ns
         )
         for marks in timeline.marks:
             mine = (work.process == marks.process) & timed
             at = np.where(mine, marks.step_of(moment), NONE)
-            timeline.step = np.where(at == NONE, timeline.step, at + len(windows))
+            timeline.step = np.where(at == NONE, timeline.step, at + len(windows)).astype(np.int32)
             found = steps.mark_windows(marks, at, work.end_ns)
             windows += [(marks.process, int(b), *w) for b, w in zip(marks.batch, found, strict=True)]
     elif (kernels := timed & (work.kernel_name != NONE)).any():
@@ -189,14 +202,14 @@ def _find_steps(
         starts = np.array([start for start, _ in found])
         at = np.searchsorted(starts, work.start_ns, side="right") - 1
         inside = timed & (at >= 0) & (work.start_ns <= found[-1][1])
-        timeline.step = np.where(inside, at, NONE)
+        timeline.step = np.where(inside, at, NONE).astype(np.int32)
         windows = [(NONE, 0, *window) for window in found]
     if windows:
         lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (timeline.step == NONE)))
-        low = np.array([w[2] for w in windows])[timeline.step]
-        high = np.array([w[3] for w in windows])[timeline.step]
-        cut = (timeline.step != NONE) & ((work.start_ns < low) | (work.end_ns > high))
-        lost["device_work_cut_by_steps"] = int(np.count_nonzero(cut))
+        low, high = (np.array([window[place] for window in windows]) for place in (2, 3))
+        cut = work.start_ns < low[timeline.step]
+        cut |= work.end_ns > high[timeline.step]
+        lost["device_work_cut_by_steps"] = int(np.count_nonzero(cut & (timeline.step != NONE)))
     told = _batch_told(timeline, ranges, len(windows))
     several = len(timeline.marks) > 1
     for step, (process, of_mark, start, end) in enumerate(windows):

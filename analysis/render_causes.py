@@ -24,7 +24,7 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
         if len(total.terms) > len(terms):
             labels += f" and {len(total.terms) - len(terms)} more"
         rows.add_row(total.cause, signed(total.amount), share(total.amount, attribution.value), Text(labels))
-    blocks: list[RenderableType] = [rows]
+    blocks: list[RenderableType] = [Text(verdict_sentence(attribution)), rows]
     named = [total for total in attribution.causes if total.cause != UNEXPLAINED]
     for total in named if everything else named[:_SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))

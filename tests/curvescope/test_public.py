@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import curvescope
+from curvescope.cli import main
 
 from .recordings import write_planted
 
@@ -16,3 +17,12 @@ def test_explain_gives_the_diagnosis_that_the_command_prints(tmp_path):
     found = curvescope.explain(curvescope.open_recording(write_planted(tmp_path / "run", "algorithm switch")))
     assert found.explanations[0].attribution.verdict.cause == "algorithm switch"
     assert "algorithm switch" in found._repr_html_()
+
+
+def test_explain_prints_the_verdict_its_evidence_and_what_would_refute_it(tmp_path, capsys):
+    assert main(["explain", str(write_planted(tmp_path / "run", "algorithm switch"))]) == 0
+    out = capsys.readouterr().out
+    assert "Mostly algorithm switch" in out
+    assert "its family: Winograd, not fused → implicit GEMM [kernels.name]" in out
+    assert "Refuted if: with the smaller batch's algorithm" in out
+    assert max(map(len, out.splitlines())) <= 80

@@ -69,7 +69,7 @@ class Quirk:
         library: where it was seen.
         phase: in which phase.
         shape: (c, h, w, k, r, s) of the convolution.
-        batches: batch sizes at which it was seen; the first up to where nothing else was published.
+        from_batch: least batch size it was seen at; larger ones than published are taken to do the same.
         algorithm: what was taken instead.
         source: where that stands.
     """
@@ -83,7 +83,7 @@ class Quirk:
 
 
 # VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex) alone are 0.55 GB.
-# The forward rows publish FFT; the backward rows publish no algorithm, and their time fits FFT and nothing else.
+# The forward rows publish FFT; the backward rows publish no algorithm, but take what FFT costs. Seen at 8 and 16 only.
 QUIRKS = (
     Quirk("cudnn5", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: M40, Titan X"),
     Quirk("cudnn5", "backward_data", (128, 56, 56, 256, 3, 3), 16, "FFT", "DeepBench da81ba7: times only"),

@@ -74,6 +74,8 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
         said,
     )
     nested = _select(everything, pc.equal(ranges["kind"], "push_pop").to_numpy().astype(bool))
+    # What reading left behind is given back before the joins: together they would set the peak.
+    pa.default_memory_pool().release_unused()
     built = timeline.build(nested, everything, names, hosts, work, options.batch)
     several = (
         len(np.unique(np.concatenate([np.unique(c) for c in (hosts.process, work.process, everything.process)]))) > 1
@@ -180,7 +182,8 @@ def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tupl
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
     lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
     lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-    table = table.filter(pa.array(times.timed))
+    if not times.timed.all():
+        table = table.filter(pa.array(times.timed))
     # What a name says depends on its domain too.
     domain = _dictionary(table["domain"] if "domain" in table.column_names else pa.nulls(table.num_rows, pa.string()))
     name = _dictionary(table["name"])

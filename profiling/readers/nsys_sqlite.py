@@ -183,39 +183,51 @@ class _Export:
             writer.write("memory", {**columns, "address": batch["address"], "source": ["nsys"] * batch.num_rows})
 
     def _ranges(self) -> pa.Table:
-        whole = ("start", "end", "eventType", "globalTid", "textId", "domainId", "category", "color")
-        table = self._tables.read(_NVTX, {**dict.fromkeys(whole, _I64), "text": _TEXT})
-        table = table.append_column("name", pc.coalesce(table["text"], self._string(table["textId"])))
-        domains, categories = {}, {}
-        for row in table.filter(pc.field("eventType").isin([_CATEGORY, _DOMAIN])).to_pylist():
-            if row["eventType"] == _DOMAIN:
-                domains[row["domainId"]] = row["name"]
-            else:
-                categories[row["domainId"], row["category"]] = row["name"]
-        table = table.filter(pc.field("eventType").isin(list(_KINDS)))
-        mark = pc.equal(table["eventType"], _MARK)
-        kinds = pa.array(list(_KINDS.values())).take(pc.index_in(table["eventType"], pa.array(list(_KINDS), _I64)))
-        thread, process = _thread_and_process(table["globalTid"])
-        nothing = pa.nulls(table.num_rows, _TEXT)
-        domain, category = nothing, nothing
+        whole = dict.fromkeys(
+            ("start", "end", "eventType", "globalTid", "textId", "domainId", "category", "color"), _I64
+        )
+        domains: dict[int, str] = {}
+        categories: dict[tuple[int, int], str] = {}
+        nothing = pa.schema([*whole.items(), ("text", _TEXT)]).empty_table()
+        pieces = [self._range_rows(nothing)]
+        for batch in self._tables.scan(_NVTX, {**whole, "text": _TEXT}):
+            for row in batch.filter(pc.field("eventType").isin([_CATEGORY, _DOMAIN])).to_pylist():
+                name = row["text"] or self._string(pa.chunked_array([[row["textId"]]], _I64))[0].as_py()
+                if row["eventType"] == _DOMAIN:
+                    domains[row["domainId"]] = name
+                else:
+                    categories[row["domainId"], row["category"]] = name
+            pieces.append(self._range_rows(batch))
+        table = pa.concat_tables(pieces)
+        # A domain or category may be named after the ranges in it.
+        domain = category = pa.nulls(table.num_rows, _TEXT)
         if domains:
             place = pc.index_in(table["domainId"], pa.array(list(domains), _I64))
             domain = pa.array(list(domains.values()), _TEXT).take(place)
         if categories:
-            keys = zip(table["domainId"].to_pylist(), table["category"].to_pylist(), strict=True)
+            keys = zip(table["domainId"].to_pylist(), table["categoryId"].to_pylist(), strict=True)
             category = pa.array([categories.get(key) for key in keys], _TEXT)
+        table = table.drop_columns(["domainId", "categoryId"])
+        return table.append_column("domain", domain).append_column("category", category)
+
+    def _range_rows(self, batch: pa.Table) -> pa.Table:
+        """The ranges and marks of a batch, domain and category still by number."""
+        batch = batch.filter(pc.field("eventType").isin(list(_KINDS)))
+        name = pc.fill_null(pc.coalesce(batch["text"], self._string(batch["textId"])), "")
+        place = pc.index_in(batch["eventType"], pa.array(list(_KINDS), _I64)).combine_chunks()
+        thread, process = _thread_and_process(batch["globalTid"])
         return pa.table(
             {
-                "name": pc.fill_null(table["name"], "").dictionary_encode(),
-                "start_ns": table["start"],
-                "end_ns": pc.if_else(mark, table["start"], table["end"]),
+                "name": name.dictionary_encode(),
+                "start_ns": batch["start"],
+                "end_ns": pc.if_else(pc.equal(batch["eventType"], _MARK), batch["start"], batch["end"]),
                 "process": process,
                 "thread": thread,
-                "thread_key": table["globalTid"],
-                "domain": domain,
-                "category": category,
-                "kind": kinds,
-                "color_argb": table["color"],
+                "thread_key": batch["globalTid"],
+                "kind": pa.DictionaryArray.from_arrays(_whole(place), pa.array(list(_KINDS.values()), _TEXT)),
+                "color_argb": batch["color"],
+                "domainId": batch["domainId"],
+                "categoryId": batch["category"],
             }
         )
 
@@ -283,6 +295,11 @@ class _Export:
 def copy_kinds(numbers: pa.ChunkedArray) -> pa.Array:
     """Names of the driver's numbers of copy kinds; null for others."""
     return pa.array(list(COPY_KINDS.values())).take(pc.index_in(numbers, pa.array(list(COPY_KINDS), _I64)))
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One array of whole numbers, whatever it came as."""
+    return pa.array(column.to_pylist() if not len(column) else column.to_numpy(), pa.int32())
 
 
 def _process(global_id: pa.ChunkedArray) -> pa.Array:

@@ -55,20 +55,22 @@ struct Facts {
   std::mutex mutex;
   std::vector<std::pair<std::string, std::string>> waiting;  // key and value
 };
-Facts* facts = new Facts;  // null in a child without memory
+std::atomic<Facts*> facts{nullptr};  // made with the session; null in a child without memory
 
 void add_fact(const char* key, const std::string& value) {
-  if (facts == nullptr) return;
-  const std::lock_guard<std::mutex> lock(facts->mutex);
-  facts->waiting.emplace_back(key, value);
+  Facts* all = facts;
+  if (all == nullptr) return;
+  const std::lock_guard<std::mutex> lock(all->mutex);
+  all->waiting.emplace_back(key, value);
 }
 
 void write_facts(ChunkWriter* writer) noexcept try {
-  if (facts == nullptr) return;
+  Facts* all = facts;
+  if (all == nullptr) return;
   std::vector<std::pair<std::string, std::string>> taken;
   {
-    const std::lock_guard<std::mutex> lock(facts->mutex);
-    taken.swap(facts->waiting);
+    const std::lock_guard<std::mutex> lock(all->mutex);
+    taken.swap(all->waiting);
   }
   if (taken.empty()) return;
   Columns table("facts", {{"key", true}, {"value", true}});
@@ -235,6 +237,7 @@ void wait_for_device() noexcept {
 }  // namespace
 
 void start(Names* names) noexcept try {
+  if (facts == nullptr) facts = new Facts;
   Session* s = session;
   if (s == nullptr) {
     CuptiFound found = find_cupti();

@@ -51,8 +51,8 @@ class ActivityBuffers {
 
   // In the writer: the buffer completed first; false where there is none.
   bool take(Full* out) noexcept {
-    Slot* first = nullptr;
-    for (Slot& slot : slots_) {
+    const Slot* first = nullptr;
+    for (const Slot& slot : slots_) {
       if (slot.state.load(std::memory_order_acquire) == State::kFull && (first == nullptr || slot.order < first->order))
         first = &slot;
     }

@@ -49,7 +49,7 @@ void add_of_folder(const std::string& folder, int driver_major, std::vector<std:
     if (name.rfind(kLibrary, 0) != 0) continue;
     std::vector<int> version;
     for (std::size_t at = name.find('.', sizeof(kLibrary) - 1); at != std::string::npos; at = name.find('.', at + 1))
-      version.push_back(std::atoi(name.c_str() + at + 1));
+      version.push_back(static_cast<int>(std::strtol(name.c_str() + at + 1, nullptr, 10)));
     // A name by year, libcupti.so.2024.3.2, has a link by toolkit beside it.
     const int major = version.empty() ? 0 : version[0];
     if (major < 1000 && (driver_major == 0 || major <= driver_major)) found.emplace_back(version, folder + "/" + name);

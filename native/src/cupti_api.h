@@ -28,7 +28,7 @@ namespace curvescope {
   X(ActivityEnableDriverApi)
 
 struct CuptiApi {
-#define CURVESCOPE_CUPTI_MEMBER(name) decltype(&cupti##name) name;
+#define CURVESCOPE_CUPTI_MEMBER(name) decltype(&cupti##name) name;  // NOLINT(bugprone-macro-parentheses): a declaration
   CURVESCOPE_CUPTI_REQUIRED(CURVESCOPE_CUPTI_MEMBER)
   CURVESCOPE_CUPTI_OPTIONAL(CURVESCOPE_CUPTI_MEMBER)
 #undef CURVESCOPE_CUPTI_MEMBER

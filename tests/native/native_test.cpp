@@ -204,7 +204,7 @@ void every_range_is_recorded_or_counted_as_lost() {
 constexpr std::uint32_t kKernelKind = 10;
 constexpr std::size_t kKernelBytes = 208;  // of CUDA 12.9
 constexpr std::uint32_t kEmitting = 3;
-constexpr std::uint64_t kKernels = 60'000;
+std::uint64_t kernels_per_thread = 60'000;  // or as the command line says
 
 void prepare_fake(const char* folder) {
   setenv("CURVESCOPE_CUPTI", FAKE_CUPTI, 1);
@@ -222,7 +222,7 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
   if (child == 0) {
     prepare_fake(folder);
     if (cuInit(0) != 0) std::exit(1);
-    std::thread emitting([] { fake_emit_many(kEmitting, kKernels, 50, nullptr); });
+    std::thread emitting([] { fake_emit_many(kEmitting, kernels_per_thread, 50, nullptr); });
     std::thread pushing([] {
       nvtxNameOsThreadA(1234, "a worker");
       for (int i = 0; i < 1000; ++i) {
@@ -247,7 +247,8 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
   check(status == 0, "process with GPU records and its forks end well");
   Counts counts = take_folder(folder);
   check(counts.files == (kForkedRecord ? 6 : 1), "one file for each process");
-  check(counts.rows["kernels"] + counts.dropped == kEmitting * kKernels, "every kernel is recorded or counted");
+  check(counts.rows["kernels"] + counts.dropped == kEmitting * kernels_per_thread,
+        "every kernel is recorded or counted");
   check(counts.rows["kernels"] > 0, "kernels are recorded");
   check(counts.thread_named, "the name of a thread is recorded");
 }
@@ -291,7 +292,8 @@ void recordings_begin_and_end_under_load() {
 
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
+  if (count > 1) kernels_per_thread = std::strtoull(arguments[1], nullptr, 10);
   every_kernel_is_recorded_or_counted_as_dropped();
   recordings_begin_and_end_under_load();
   every_range_is_recorded_or_counted_as_lost();

@@ -50,6 +50,8 @@ struct Session {
 
 // Never freed: CUPTI may call back until the process is gone.
 std::atomic<Session*> session{nullptr};
+std::atomic<bool> exiting{false};
+std::atomic<bool> gone{false};
 
 struct Facts {
   std::mutex mutex;
@@ -180,15 +182,15 @@ std::string start_session(Session* s) {
   return status;
 }
 
-void read_buffers(Session* s, ChunkWriter* writer) noexcept {
+void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
   ActivityBuffers::Full full{};
   bool any = false;
-  while (s->buffers.take(&full)) {
-    s->reader.read(full.data, full.bytes, writer);
+  while ((in_exit || !exiting) && !gone && s->buffers.take(&full)) {
+    s->reader.read(full.data, full.bytes, gone, writer);
     s->buffers.release(full.slot);
     any = true;
   }
-  if (any) {
+  if (any && !gone) {
     std::size_t dropped = 0;
     if (s->found.api.ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped != 0)
       writer->lose("cupti_dropped", dropped);
@@ -218,9 +220,9 @@ void sample_clock(Session* s, ChunkWriter* writer) noexcept {
 
 void flush(Session* s, ChunkWriter* writer) noexcept {
   sample_clock(s, writer);
-  read_buffers(s, writer);  // makes room for those to come
+  read_buffers(s, writer, true);  // makes room for those to come
   s->found.api.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  read_buffers(s, writer);
+  read_buffers(s, writer, true);
   s->reader.write(writer);
 }
 
@@ -261,19 +263,23 @@ void start(Names* names) noexcept try {
 
 void drain(ChunkWriter* writer) noexcept {
   Session* s = session;
-  if (s != nullptr && s->active) {
+  if (s != nullptr && s->active && !exiting) {
     const std::int64_t now_ns = curvescope_clock_ns();
     if (now_ns >= s->next_flush_ns) {
       s->next_flush_ns = now_ns + kFlushNs;
       s->found.api.ActivityFlushAll(0);
       sample_clock(s, writer);
     }
-    read_buffers(s, writer);
+    read_buffers(s, writer, false);
     s->reader.write(writer);
     s->buffers.prepare();
   }
   write_facts(writer);
 }
+
+void yield_to_exit() noexcept { exiting = true; }
+
+void give_up() noexcept { gone = true; }
 
 void finish(ChunkWriter* writer) noexcept {
   Session* s = session;

@@ -11,6 +11,12 @@ void start(Names* names) noexcept;
 // In the writer: everything that CUPTI has handed over goes to disk, and now and then the rest is asked for.
 void drain(ChunkWriter* writer) noexcept;
 
+// At exit, before anything else: the writer leaves CUPTI to the exiting thread, after the buffer it is in.
+void yield_to_exit() noexcept;
+
+// At exit, where the writer did not come to an end: nothing of CUPTI is called again, for its library goes next.
+void give_up() noexcept;
+
 // At exit: asks for everything, finished or not, writes it, and calls nothing of CUPTI again.
 void finish(ChunkWriter* writer) noexcept;
 

@@ -116,17 +116,20 @@ RecordReader::RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Nam
       environment_("environment", {{"device"}, {"time_ns"}, {"kind"}, {"first"}, {"second"}, {"throttle_reasons"}}),
       clock_("clock", {{"host_ns"}, {"cupti_ns"}, {"error_ns"}}) {}
 
-void RecordReader::read(std::uint8_t* buffer, std::size_t bytes, ChunkWriter* writer) noexcept {
+void RecordReader::read(std::uint8_t* buffer, std::size_t bytes, const std::atomic<bool>& gone,
+                        ChunkWriter* writer) noexcept {
   CUpti_Activity* record = nullptr;
-  CUptiResult result = CUPTI_SUCCESS;
-  while (bytes != 0 && (result = api_.ActivityGetNextRecord(buffer, bytes, &record)) == CUPTI_SUCCESS) {
+  CUptiResult result = CUPTI_ERROR_MAX_LIMIT_REACHED;
+  while (bytes != 0 && !gone.load(std::memory_order_relaxed)) {
+    result = api_.ActivityGetNextRecord(buffer, bytes, &record);
+    if (result != CUPTI_SUCCESS) break;
     try {
       add(record, writer);
     } catch (...) {
       writer->lose("records_without_memory", 1);
     }
   }
-  if (bytes != 0 && result != CUPTI_ERROR_MAX_LIMIT_REACHED) writer->lose("cupti_buffers_cut", 1);
+  if (result != CUPTI_ERROR_MAX_LIMIT_REACHED) writer->lose("cupti_buffers_cut", 1);
 }
 
 void RecordReader::add(const CUpti_Activity* record, ChunkWriter* writer) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,8 +17,9 @@ class RecordReader {
  public:
   RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Names* names);
 
-  // Reads every record of a buffer; full tables are written on the way. What cannot be read is counted as lost.
-  void read(std::uint8_t* buffer, std::size_t bytes, ChunkWriter* writer) noexcept;
+  // Reads every record of a buffer, or stops where libcupti is gone; full tables are written on the way. What cannot be
+  // read is counted as lost.
+  void read(std::uint8_t* buffer, std::size_t bytes, const std::atomic<bool>& gone, ChunkWriter* writer) noexcept;
 
   // Writes the rows that are left.
   void write(ChunkWriter* writer) noexcept;

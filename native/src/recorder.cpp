@@ -203,9 +203,11 @@ void after_fork_in_child() {
 void at_exit() {
   Process* p = process;
   if (p == nullptr || p->recording == 0) return;
+  activity::yield_to_exit();
   // The writer may be waiting for the disk, and no one waits longer than this for it.
   std::unique_lock<std::timed_mutex> lock(p->flush_mutex, std::defer_lock);
-  if (!lock.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2)) || p->writer == nullptr) return;
+  if (!lock.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2))) return activity::give_up();
+  if (p->writer == nullptr) return;
   flush_events(*p);
   activity::finish(p->writer.get());
   write_numbers(*p);

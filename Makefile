@@ -34,6 +34,12 @@ bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peer
 	$(BIN)/python benchmarks/annotate_cost.py
 	$(BIN)/python benchmarks/published_pairs.py
 	$(BIN)/python benchmarks/causes_matrix.py
+	$(BIN)/python benchmarks/compile_cubins.py
+	$(BIN)/python benchmarks/sample_overhead.py
+	$(BIN)/python benchmarks/bare_gemm.py
+	$(BIN)/python benchmarks/stream.py
+	$(BIN)/python benchmarks/collector.py
+	$(BIN)/python benchmarks/analyse_million.py
 
 .PHONY: gpu
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with a CUDA torch and curvescope installed)

@@ -74,13 +74,13 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
         raise CurvescopeError("--against needs --from NETWORK at full size: it is the layers that are held against it.")
     if args.network is not None:
         network, batches = get_network(args.network), parse_batches(args.batch)
-        for precision in args.precision.split(","):
+        for precision in dict.fromkeys(args.precision.split(",")):
             found += problem_sets.layer_sweeps(network, batches, type(base), precision)
         if not found:
             raise CurvescopeError(f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back.")
     elif args.set is not None:
         of_set = problem_sets.deepbench_gemm if isinstance(base, Gemm) else problem_sets.deepbench_conv
-        for precision in args.precision.split(","):
+        for precision in dict.fromkeys(args.precision.split(",")):
             found += sweeps.group(of_set(precision), "n")
     else:
         found = sweeps.span(base, args.axis, args.precision)

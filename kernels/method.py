@@ -229,9 +229,9 @@ class Measurement:
         if interval is None:
             notes.append(Note("visits", 0, "fewer than six visits: no interval; give it more with --time-limit"))
         elif (share := (interval[1] - interval[0]) / 2 / median) > method.until:
+            reached = f"within {share:.1%}" if share < 1 else "not within 100%"
             sentence = (
-                f"within {share:.1%} when the time was up, {method.until:.1%} was asked for: give it more with "
-                "--time-limit"
+                f"{reached} when the time was up, {method.until:.1%} was asked for: give it more with --time-limit"
             )
             notes.append(Note("precision", share, sentence))
         sample_ns = median * self.calls * self.inner

@@ -1,7 +1,7 @@
 """Reading large profiles, beside what people use: sqlite3 with pandas, and HolisticTraceAnalysis.
 
-Each side runs in a process of its own; wall time, CPU time and peak memory are its own, and the totals must agree to
-the nanosecond. HolisticTraceAnalysis wants a venv of its own (package HolisticTraceAnalysis): give its Python.
+Each side runs in a process of its own; wall time, CPU time and peak memory are its own. The totals of kernels must be
+those of pandas to the nanosecond. HolisticTraceAnalysis (package of that name) wants a venv: give its Python.
 
     python benchmarks/read_profiles.py nsys --kernels 10000000
     python benchmarks/read_profiles.py pytorch --repeat 12 --hta-python /tmp/hta/bin/python

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -47,18 +47,20 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         CurvescopeError: the disk is full, or the folder cannot be written.
     """
-    temporary: str | None = None
+    # A name that nobody else takes, made with the user's own permissions: others may read a shared store.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
+    made = False
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("xb") as file:
+            made = True
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
-        if temporary is not None:
+        if made:
             with suppress(OSError):
-                os.unlink(temporary)
+                temporary.unlink()
         if isinstance(error, OSError):
             raise storage_error(path, error) from error
         raise

@@ -201,3 +201,14 @@ def test_lost_data_is_counted_by_name(tmp_path):
         writer.count_lost("dropped", 4, "records dropped")
         writer.count_lost("never", 0, "nothing")
     assert open_recording(Path(tmp_path / "r")).meta["lost"] == {"dropped": {"count": 7, "sentence": "records dropped"}}
+
+
+def test_files_have_the_permissions_that_the_user_gives_new_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        record(tmp_path / "r")
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "r").rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}

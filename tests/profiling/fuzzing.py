@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import warnings
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -207,9 +208,9 @@ def _damage_events(data, random):
         event = random.choice(events)
         place = event.get("args") if isinstance(event.get("args"), dict) and random.random() < 0.5 else event
         if place and random.random() < 0.9:
-            place[random.choice(list(place))] = random.choice(junk)
+            place[random.choice(list(place))] = deepcopy(random.choice(junk))  # else it may be put into itself
         else:
-            document[random.choice(list(document))] = random.choice(junk)
+            document[random.choice(list(document))] = deepcopy(random.choice(junk))
             break
     return json.dumps(document).encode()
 

@@ -77,7 +77,9 @@ def cells_of(recording: Recording) -> list[Cell]:
     """Every batch size of a sweep, the empty ones too, in increasing order."""
     meta, steps = recording.meta, recording.frame("steps")
     precision, compiled = meta.get("precision", "fp32"), bool(meta.get("compiled", False))
-    framework = f"torch {(meta.get('versions') or {}).get('torch') or '?'}"
+    torch_version = (meta.get("versions") or {}).get("torch")
+    modelled = [str(meta[key]) for key in ("framework", "library") if meta.get(key)]
+    framework = ", ".join(modelled) or f"torch {torch_version or '?'}"
     device = str((meta.get("device") or {}).get("name"))
     network, phase = str(meta.get("network")), str(meta.get("step"))
     origin = "modelled" if meta.get("recorder") == "model" else "measured"

@@ -81,7 +81,7 @@ class _Marks:
             pending = [t.grad_fn for t in _tensors(output)]
             while pending:
                 node = pending.pop()
-                if node is None or node in seen or node.name() == "torch::autograd::AccumulateGrad":
+                if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
                     continue  # nothing to go back to, another module's, or a weight's, shared by whoever uses it
                 seen.add(node)
                 pending += [following for following, _ in node.next_functions]

@@ -142,6 +142,12 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
             "our timings against triton.testing.do_bench on ten problems",
             (Command(f"python {here}/against_do_bench.py do_bench.md", cuda=True),),
         ),
+        Stage(
+            "datasheet",
+            3,
+            "FMA peaks and copies against the datasheet, backends against each other",
+            (Command(f"python {here}/datasheet.py", "datasheet.txt", cuda=True),),
+        ),
         *(
             Stage(
                 name,

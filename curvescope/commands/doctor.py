@@ -87,6 +87,10 @@ def _native() -> Finding:
 
     try:
         native.clock_ns()
+    except AttributeError:
+        return Finding(
+            "native library", False, "an older build than this Python code", "reinstall with `pip install .`"
+        )
     except (BackendMissingError, OSError) as error:
         return Finding("native library", False, "the collector needs it", str(error))
     return Finding("native library", True, native.LIBRARY_NAME)

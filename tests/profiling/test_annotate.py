@@ -174,3 +174,25 @@ def test_a_compiled_part_is_marked_as_a_whole(domain):
 def test_without_a_tool_it_does_nothing_visible(model):
     with curvescope.annotate(model):
         model(torch.zeros(1, 2, 4, 4)).sum().backward()
+
+
+def test_a_function_that_hides_its_nodes_name_does_not_disturb(domain):
+    class Doubling(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.name = "mine"
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 2 * gradient
+
+    class Layer(nn.Module):
+        def forward(self, x):
+            return Doubling.apply(x)
+
+    model = nn.Sequential(nn.Linear(2, 2), Layer())
+    with curvescope.annotate(model):
+        model(torch.ones(1, 2)).sum().backward()
+    assert domain.log[:3] == ["0", "1", "1 backward"]
+    assert set(domain.log[3:]) == {"0 backward"}

@@ -40,6 +40,7 @@ bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peer
 	$(BIN)/python benchmarks/stream.py
 	$(BIN)/python benchmarks/collector.py
 	$(BIN)/python benchmarks/analyse_million.py
+	$(BIN)/python benchmarks/read_profiles.py nsys --kernels 1000000
 
 .PHONY: gpu
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with a CUDA torch and curvescope installed)

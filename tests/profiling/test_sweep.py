@@ -217,11 +217,11 @@ def test_bad_batch_sizes_are_refused(text):
 
 
 def test_a_users_factory_is_measured_by_its_path(tmp_path, monkeypatch):
-    (tmp_path / "my_model.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(5, 3)\n")
+    (tmp_path / "factory_of_a_user.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(5, 3)\n")
     monkeypatch.chdir(tmp_path)
-    network = from_factory("my_model:build", (5,))
+    network = from_factory("factory_of_a_user:build", (5,))
     run_sweep(Workload(network), (1, 2), SHORT, tmp_path / "r")
-    assert open_recording(tmp_path / "r").meta["network"] == "my_model:build"
+    assert open_recording(tmp_path / "r").meta["network"] == "factory_of_a_user:build"
 
 
 @pytest.mark.parametrize(

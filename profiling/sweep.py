@@ -30,6 +30,7 @@ SEED = 0
 StepRow = dict[str, Any]  # a row of the `steps` table
 Measure = Callable[[int, bool], Visit | Empty]  # batch size, whether to profile
 LOST_SENTENCES = {
+    "profiles_out_of_memory": "profiled steps that did not fit the memory with the profiler; the timed ones did",
     "primitives_outside_operators": "oneDNN calls that ran in no operator the profiler saw; their time is in idle",
     "primitives_without_time": "oneDNN calls without a timestamp; their time stays with their operator",
     "mkl_calls_not_placed": "MKL calls whose operator was not found; their time stays with the operator that made them",
@@ -202,6 +203,8 @@ class Rounds:
             self._writer.write("kernels", _columns(profiled.kernels), part)
             for name, count in profiled.lost.items():
                 self._writer.count_lost(name, count, LOST_SENTENCES[name])
+        lost = "profiles_out_of_memory"
+        self._writer.count_lost(lost, int(not found.profile_fits), LOST_SENTENCES[lost])
         self._writer.write("clocks", _columns(self._clocks.take()), part)
         self._writer.write("steps", _columns(steps), part)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .memory_use import read_peak, reset_peak
@@ -35,10 +35,12 @@ class Visit:
     Attributes:
         timed: columns of the `steps` table for each timed step, the recording's own numbering left out.
         profiled: rows of the profiled step; null where none was asked for.
+        profile_fits: false where it was asked for and did not fit the memory beside the step.
     """
 
     timed: list[dict[str, Any]]
-    profiled: StepRows | None = field(default=None)
+    profiled: StepRows | None = None
+    profile_fits: bool = True
 
 
 def visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> Visit | Empty:
@@ -53,18 +55,24 @@ def visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> 
     Returns:
         What was measured, or that the batch does not fit the memory.
     """
+    timed = []
     try:
-        return _visit(workload, batch, protocol, profile)
+        timed = _time_steps(workload, batch, protocol)
+        if not profile:
+            return Visit(timed)
+        workload.warm_up_profiler()
+        return Visit(timed, workload.record_step(count_work))
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in _OUT_OF_MEMORY_WORDS):
             raise
         empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
     # After the handler, where the traceback no longer holds the step's tensors.
     workload.release()
-    return empty
+    # The profiler takes memory of its own: a step that fits without it was measured.
+    return Visit(timed, profile_fits=False) if timed else empty
 
 
-def _visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> Visit:
+def _time_steps(workload: Workload, batch: int, protocol: Protocol) -> list[dict[str, Any]]:
     workload.load(batch)
     for _ in range(protocol.discarded_steps):
         _, discarded_ns = workload.time_step()
@@ -73,13 +81,10 @@ def _visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) ->
     for _ in range(protocol.steps_of_visit(batch, discarded_ns)):
         start_ns, duration_ns = workload.time_step()
         timed.append({"start_ns": start_ns, "duration_ns": duration_ns})
-    if fresh_peak:
-        peak = read_peak(workload.device)
-        timed = [{**row, **peak} for row in timed]
-    if not profile:
-        return Visit(timed)
-    workload.warm_up_profiler()
-    return Visit(timed, workload.record_step(count_work))
+    if not fresh_peak:
+        return timed
+    peak = read_peak(workload.device)
+    return [{**row, **peak} for row in timed]
 
 
 def count_work(operation: Operation) -> tuple[int | None, int | None]:

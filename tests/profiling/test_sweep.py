@@ -166,6 +166,26 @@ def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
         run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
 
 
+def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(tmp_path):
+    workload = workload_of()
+    record_step = workload.record_step
+
+    def refuse(*arguments):
+        if workload._batch[0] == 16:
+            raise MemoryError
+        return record_step(*arguments)
+
+    workload.record_step = refuse
+    run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    steps = recording.frame("steps")
+    assert set(steps[~steps["profiled"]]["batch"]) == set(BATCHES)
+    assert set(steps[steps["profiled"]]["batch"]) == {2, 4, 8}
+    assert recording.meta["empty"] == []
+    assert recording.meta["lost"]["profiles_out_of_memory"]["count"] == SHORT.profiled_rounds
+    assert diagnose(steps, recording.frame("kernels")).curve.batches == BATCHES
+
+
 def test_an_error_of_the_model_is_no_empty_cell(tmp_path):
     workload = workload_of()
     load = workload.load

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 
-def parse_share(option: str, text: str) -> float:
+def parse_share(option: str, text: str, form: str = "a share, as in 5% or 0.05") -> float:
     """A share as `5%` or `0.05`, more than 0 and less than 1.
+
+    Args:
+        option: that takes it.
+        text: its value.
+        form: what a refusal says it should be.
 
     Raises:
         CurvescopeError: it is neither.
@@ -16,5 +21,5 @@ def parse_share(option: str, text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
-        raise CurvescopeError(f"{option} {text}: a share, as in 5% or 0.05.")
+        raise CurvescopeError(f"{option} {text}: {form}.")
     return share

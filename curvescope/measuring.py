@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .arguments import parse_share
+from .profiling.workload import PRECISIONS, STEP_KINDS
+
 if TYPE_CHECKING:
     from .profiling.networks import Network
     from .profiling.protocol import Protocol
-
-KINDS = ("training", "forward", "forward+backward")
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
     parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for --model")
     parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
-    parser.add_argument("--phase", choices=KINDS, default="training", help="what a step runs")
+    parser.add_argument("--phase", choices=STEP_KINDS, default="training", help="what a step runs")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
@@ -88,12 +88,7 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
             raise CurvescopeError("--images and --epochs start at 1.")
         protocol = replace(protocol, images=images)
     if args.until is not None:
-        try:
-            until = float(args.until.removesuffix("%")) / (100 if args.until.endswith("%") else 1)
-        except ValueError:
-            until = 0.0
-        if not 0 < until < 1:
-            raise CurvescopeError(f"--until {args.until}: a share of the step time, as in 1% or 0.01.")
+        until = parse_share("--until", args.until, "a share of the step time, as in 1% or 0.01")
         # The time limit ends it; the most rounds of the protocol would end it sooner.
         protocol = replace(protocol, until=until, rounds=(protocol.rounds[0], 10_000))
     return protocol

@@ -10,14 +10,14 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..profiling import ceilings
 from ..profiling.host import describe_host, describe_versions
-from ..profiling.store import RecordingWriter
+from ..profiling.store import RecordingWriter, columns_of
 from .backends import Backend
 from .conditions import Conditions, Note
 from .method import Measurement, Method
@@ -186,9 +186,9 @@ class _Run:
         if samples and repeat < self._method.profiled_visits and samples[0].duration_ns < self._longest_profiled_ns():
             steps.extend(self._profile(value, repeat, len(steps)))
         if steps:
-            self._writer.write("steps", _columns(steps))
+            self._writer.write("steps", columns_of(steps))
         if new := measurement.conditions[conditions_before:]:
-            self._writer.write("clocks", _columns([_clock_row(c) for c in new]))
+            self._writer.write("clocks", columns_of([_clock_row(c) for c in new]))
         self._report(self._result(value, measurement))
 
     def _profile(self, value: int, repeat: int, index: int) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ class _Run:
             work = measurement.problem.work
             longest = max(kernels, key=lambda row: row["duration_ns"])
             longest |= {"flops": work.flops, "bytes_compulsory": work.bytes_compulsory}
-            self._writer.write("kernels", _columns([{**row, "step": step["step"]} for row in kernels]))
+            self._writer.write("kernels", columns_of([{**row, "step": step["step"]} for row in kernels]))
         return [step]
 
     def _longest_profiled_ns(self) -> float:
@@ -284,9 +284,3 @@ def _clock_row(conditions: Conditions) -> dict[str, Any]:
         "sm_clock_hz": conditions.clock_hz,
         "throttle_reasons": None if reasons is None else "|".join(reasons),
     }
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns; a key that some rows lack is null there."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}

@@ -195,6 +195,12 @@ class RecordingWriter:
                 self.finish(Status.INTERRUPTED)
 
 
+def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns; a key that some rows lack is null there."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
 @dataclass(frozen=True)
 class Recording:
     """A recording, read. Tables load on first use.

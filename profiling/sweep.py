@@ -22,7 +22,7 @@ from .clocks import ClockSampler
 from .errors import CurvescopeError
 from .host import describe_device, describe_host, describe_versions
 from .protocol import Protocol
-from .store import Recording, RecordingWriter
+from .store import Recording, RecordingWriter, columns_of
 from .visit import Empty, Visit, visit
 from .workload import Workload
 
@@ -200,13 +200,13 @@ class Rounds:
             steps.append(self._step_row(batch, repeat, len(steps), window, True))
             for row in profiled.kernels:
                 row["step"] = steps[-1]["step"]
-            self._writer.write("kernels", _columns(profiled.kernels), part)
+            self._writer.write("kernels", columns_of(profiled.kernels), part)
             for name, count in profiled.lost.items():
                 self._writer.count_lost(name, count, LOST_SENTENCES[name])
         lost = "profiles_out_of_memory"
         self._writer.count_lost(lost, int(not found.profile_fits), LOST_SENTENCES[lost])
-        self._writer.write("clocks", _columns(self._clocks.take()), part)
-        self._writer.write("steps", _columns(steps), part)
+        self._writer.write("clocks", columns_of(self._clocks.take()), part)
+        self._writer.write("steps", columns_of(steps), part)
 
     def _step_row(self, batch: int, repeat: int, index: int, timed: StepRow, profiled: bool) -> StepRow:
         row = {
@@ -225,9 +225,3 @@ class Rounds:
 
 def _part(batch: int, repeat: int) -> str:
     return f"b{batch:07d}_r{repeat:05d}"
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns; a key that some rows lack is null there."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}

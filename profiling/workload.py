@@ -64,6 +64,16 @@ def pick_device(name: str | None) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
 
 
+def check_precision(precision: str, device: str) -> None:
+    """Refuse what the device has not.
+
+    Raises:
+        CurvescopeError: TF32 on a CPU.
+    """
+    if precision == "tf32" and device == "cpu":
+        raise CurvescopeError("--precision tf32 is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU.")
+
+
 def describe_cuda() -> tuple[bool, str]:
     """Whether torch can use a CUDA device, and which, or why not.
 
@@ -106,8 +116,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         torch = import_torch()
-        if self.precision == "tf32" and not self.cuda:
-            raise CurvescopeError("--precision tf32 is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU.")
+        check_precision(self.precision, self.device)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         torch.manual_seed(_SEED)
         self.model = self.network.build().to(self.device)

@@ -107,7 +107,7 @@ class Machine:
             launch = self._with_tile(
                 name, share, (tile_rows, tile_columns), rows, columns, count, depth, dram_bytes, slowdown
             )
-            best = launch if best is None else _faster(best, launch)
+            best = launch if best is None else choose(launch.time_s < best.time_s, launch, best)
         assert best is not None
         return best
 
@@ -171,11 +171,11 @@ class Machine:
         return np.asarray(dram_bytes / (self.device.memory_bytes_per_s * self.constants["dram"]))
 
 
-def _faster(left: Launch, right: Launch) -> Launch:
-    take = right.time_s < left.time_s
+def choose(take: np.typing.NDArray[np.bool_], left: Launch, right: Launch) -> Launch:
+    """`left` where `take` says so, else `right`; the names are alike."""
 
     def pick(a: Floats, b: Floats) -> Floats:
-        return np.asarray(np.where(take[..., None] if a.ndim > take.ndim else take, b, a))
+        return np.asarray(np.where(take[..., None] if a.ndim > take.ndim else take, a, b))
 
     return Launch(
         left.name,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .launches import TILES, Launch, Machine
+from .launches import TILES, Launch, Machine, choose
 from .problems import ITEM_BYTES, Floats, Products
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -97,21 +97,3 @@ def split_depth(
         best = (choose(better, main, best[0]), choose(better, added, best[1]), np.where(better, sums, best[2]))
     assert best is not None
     return best
-
-
-def choose(take: np.typing.NDArray[np.bool_], left: Launch, right: Launch) -> Launch:
-    """`left` where `take` says so, else `right`; the names are alike."""
-
-    def pick(a: Floats, b: Floats) -> Floats:
-        return np.asarray(np.where(take[:, None] if a.ndim > 1 else take, a, b))
-
-    return Launch(
-        left.name,
-        pick(left.time_s, right.time_s),
-        pick(left.blocks, right.blocks),
-        pick(left.threads, right.threads),
-        pick(left.tile, right.tile),
-        pick(left.flops_executed, right.flops_executed),
-        pick(left.l2_bytes, right.l2_bytes),
-        pick(left.dram_bytes, right.dram_bytes),
-    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import measuring
+from ..profiling.workload import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
     from ..profiling.cells import Plan
@@ -28,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1..32",
         help="1,2,4 or 1..32 (doubling) or 32..160:8; max for the largest that fits, 8..max for the doubles up to it",
     )
-    parser.add_argument("--phase", default="training", help=f"one or more of {','.join(measuring.KINDS)}")
-    parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(measuring.PRECISIONS)}")
+    parser.add_argument("--phase", default="training", help=f"one or more of {','.join(STEP_KINDS)}")
+    parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(PRECISIONS)}")
     parser.add_argument(
         "--compile", choices=("no", "yes", "both"), default="no", help="run the networks through torch.compile"
     )
@@ -99,7 +100,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     from ..profiling.errors import CurvescopeError
     from ..profiling.networks import get_network, names
     from ..profiling.protocol import parse_batches, parse_bytes
-    from ..profiling.workload import pick_device
+    from ..profiling.workload import check_precision, pick_device
 
     if not args.network:
         raise CurvescopeError(f"Name the networks to sweep: {', '.join(names())}; or `--resume DIR`.")
@@ -121,16 +122,15 @@ def _plan(args: argparse.Namespace) -> Plan:
             parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None,
         )
         for network in dict.fromkeys(args.network)
-        for kind in _chosen(args.phase, measuring.KINDS, "--phase")
-        for precision in _chosen(args.precision, measuring.PRECISIONS, "--precision")
+        for kind in _chosen(args.phase, STEP_KINDS, "--phase")
+        for precision in _chosen(args.precision, PRECISIONS, "--precision")
         for compile_it in compiled
     ]
     if args.sequence_length is not None and all(setting.sequence_length is None for setting in settings):
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks reads text.")
     for setting in settings:
         setting.find_network()
-        if setting.precision == "tf32" and device == "cpu":
-            raise CurvescopeError("--precision tf32 is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU.")
+        check_precision(setting.precision, device)
     return Plan(tuple(settings), batches, searched is not None, protocol)
 
 

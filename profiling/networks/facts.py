@@ -35,7 +35,7 @@ def facts(network: Network) -> Facts:
 
     with torch.device("meta"):
         model = network.build().train()
-    inputs, targets = _meta(network.sample(2, "cpu", torch.Generator().manual_seed(0)))
+    inputs, targets = on_meta(network.sample(2, "cpu", torch.Generator().manual_seed(0)))
     own = {id(parameter) for parameter in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
 
@@ -59,11 +59,12 @@ def facts(network: Network) -> Facts:
     )
 
 
-def _meta(value: Any) -> Any:
+def on_meta(value: Any) -> Any:
+    """Tensors, alone or in tuples, without their data; everything else as it is."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return value.to("meta")
     if isinstance(value, tuple):
-        return tuple(_meta(item) for item in value)
+        return tuple(on_meta(item) for item in value)
     return value

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import CurvescopeError
 from . import Network
-from .facts import facts
+from .facts import facts, on_meta
 
 # Operators that only look at a tensor another way: they launch nothing.
 _VIEWS = frozenset(
@@ -92,7 +92,7 @@ def _trace(network: Network, batch: int) -> list[Row]:
 
     with torch.device("meta"):
         model = network.build().train()
-    inputs, targets = _meta(network.sample(batch, "cpu", torch.Generator().manual_seed(0)))
+    inputs, targets = on_meta(network.sample(batch, "cpu", torch.Generator().manual_seed(0)))
 
     class Recorder(TorchDispatchMode):
         def __init__(self, tracker: Any) -> None:
@@ -146,13 +146,3 @@ def _shapes(values: Sequence[Any]) -> list[list[int]]:
         elif isinstance(value, (list, tuple)):
             shapes += _shapes(value)
     return shapes
-
-
-def _meta(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.to("meta")
-    if isinstance(value, tuple):
-        return tuple(_meta(item) for item in value)
-    return value

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..cupti_facts import COPY_KINDS, LAUNCH_SHAPE
 from ..store import RecordingWriter
 from . import Options
 from .assemble import Profile, assemble
@@ -34,14 +35,8 @@ _KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH = (
 # ENUM_NSYS_EVENT_TYPE of every export that has it.
 _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
-# ENUM_CUDA_MEMCPY_OPER, the same numbers as CUpti_ActivityMemcpyKind; 11 to 13 are migrations of unified memory.
-COPY_KINDS = {
-    **dict.fromkeys((1, 3, 11), "host_to_device"),
-    **dict.fromkeys((2, 4, 12), "device_to_host"),
-    **dict.fromkeys((5, 6, 7, 8, 13), "device_to_device"),
-    9: "host_to_host",
-    10: "peer",
-}
+# ENUM_CUDA_MEMCPY_OPER has CUPTI's numbers; 11 to 13 are migrations of unified memory.
+_COPY_KINDS = {**COPY_KINDS, 11: "host_to_device", 12: "device_to_host", 13: "device_to_device"}
 _PLACE = {
     "start_ns": "start",
     "end_ns": "end",
@@ -51,16 +46,7 @@ _PLACE = {
     "stream": "streamId",
     "correlation_id": "correlationId",
 }
-_SHAPE = {
-    "grid_x": "gridX",
-    "grid_y": "gridY",
-    "grid_z": "gridZ",
-    "block_x": "blockX",
-    "block_y": "blockY",
-    "block_z": "blockZ",
-    "registers_per_thread": "registersPerThread",
-    "graph_id": "graphId",
-}
+_SHAPE = {**LAUNCH_SHAPE, "graph_id": "graphId"}
 _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")  # the first that is there
 _I64, _TEXT = pa.int64(), pa.string()
 
@@ -294,7 +280,7 @@ class _Export:
 
 def copy_kinds(numbers: pa.ChunkedArray) -> pa.Array:
     """Names of the driver's numbers of copy kinds; null for others."""
-    return pa.array(list(COPY_KINDS.values())).take(pc.index_in(numbers, pa.array(list(COPY_KINDS), _I64)))
+    return pa.array(list(_COPY_KINDS.values())).take(pc.index_in(numbers, pa.array(list(_COPY_KINDS), _I64)))
 
 
 def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..cupti_facts import LAUNCH_SHAPE
 from ..native import demangle
 from ..store import RecordingWriter
 from . import Options
@@ -41,15 +42,6 @@ _PLACE = {
     "context": "contextId",
     "stream": "streamId",
     "correlation_id": "correlationId",
-}
-_SHAPE = {
-    "grid_x": "gridX",
-    "grid_y": "gridY",
-    "grid_z": "gridZ",
-    "block_x": "blockX",
-    "block_y": "blockY",
-    "block_z": "blockZ",
-    "registers_per_thread": "registersPerThread",
 }
 _I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
 
@@ -86,6 +78,8 @@ class _File:
         self._strings: dict[int, str] = dict(
             zip(strings["_id_"].to_pylist(), (text or "" for text in strings["value"].to_pylist()), strict=True)
         )
+        self._place = {key: place for place, key in enumerate(sorted(self._strings))}
+        self._kept: dict[tuple[int, bool], str] = {}
         self._replayed = bool(tables.count(_METRIC) or tables.count(_EVENT))
 
     def profile(self) -> Profile:
@@ -205,7 +199,7 @@ class _File:
         )
 
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        columns = _PLACE if needed is not None else {**_PLACE, **_SHAPE}
+        columns = _PLACE if needed is not None else {**_PLACE, **LAUNCH_SHAPE}
         extra = [] if needed is not None else ["staticSharedMemory", "dynamicSharedMemory", "graphId"]
         wanted = dict.fromkeys([*columns.values(), *extra, "name"], _I64)
         for table in _KERNELS:
@@ -231,9 +225,6 @@ class _File:
 
     def _names(self, ids: pa.ChunkedArray, absent: str, *, demangled: bool = False) -> pa.DictionaryArray:
         """Texts of string ids, scrubbed; one code for one id throughout the file: its place in the string table."""
-        if not hasattr(self, "_place"):
-            self._place = {key: place for place, key in enumerate(sorted(self._strings))}
-            self._kept: dict[tuple[int, bool], str] = {}
         used = ids.to_pylist()
         for key in set(used):
             if key in self._strings and (key, demangled) not in self._kept:

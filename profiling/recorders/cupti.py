@@ -15,22 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..cupti_facts import COPY_KINDS, LAUNCH_SHAPE
 from .chunks import Integers, ProcessChunks, TablePart
 from .nvtx import LayerRanges, split_layer
 
 _PART_ROWS = 1 << 20  # of one Parquet part
-_COPY_KINDS = {
-    1: "host_to_device",
-    2: "device_to_host",
-    3: "host_to_device",  # to an array
-    4: "device_to_host",
-    5: "device_to_device",
-    6: "device_to_device",
-    7: "device_to_device",
-    8: "device_to_device",
-    9: "host_to_host",
-    10: "peer",
-}
 _WAITS = {1: "event", 2: "stream_event", 3: "stream", 4: "context"}
 _OVERHEADS = {
     0: "unknown",
@@ -147,7 +136,7 @@ class ProcessTables:
         for part in p.parts("kernels", _PART_ROWS):
             yield "kernels", self._kernels(part)
         for part in p.parts("copies", _PART_ROWS):
-            kinds = _words(part["copy_kind"], _COPY_KINDS)
+            kinds = _words(part["copy_kind"], COPY_KINDS)
             yield "memory", self._transfers(part, "copy", kinds)
         for part in p.parts("sets", _PART_ROWS):
             yield "memory", self._transfers(part, "set", None)
@@ -241,12 +230,11 @@ class ProcessTables:
 
     def _kernels(self, part: TablePart) -> pa.Table:
         graph = part["graph_id"]
-        same = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread")
         return pa.table(
             {
                 "name": self._process.text(part["name"]),
                 **self._placed(part),
-                **{name: part[name] for name in (*same, "shared_memory_bytes")},
+                **{name: part[name] for name in (*LAUNCH_SHAPE, "shared_memory_bytes")},
                 "graph_id": pa.array(graph, mask=graph == 0),
             }
         )

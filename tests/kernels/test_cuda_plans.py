@@ -15,7 +15,7 @@ from curvescope.kernels.latency import Latency
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import PeakRounds
 
-from .emulation import Emulated, Guarded
+from .emulation import Guarded
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++: apt-get install g++")
 SOURCE_OF = {kernel.name: kernel.source for kernel in KERNELS}
@@ -27,18 +27,6 @@ PROBLEMS = [
     Latency(64 * 100, loads=16 * 20),
     *(PeakRounds(name, 512, FLOPS_OF[name], name.removeprefix("peak_")) for name in ("peak_fp32", "peak_fp64")),
 ]
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory):
-    built = {}
-
-    def get(source):
-        if source not in built:
-            built[source] = Emulated(source, tmp_path_factory.mktemp(source))
-        return built[source]
-
-    return get
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)

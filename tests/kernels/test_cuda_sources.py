@@ -17,18 +17,6 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++: 
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory):
-    built = {}
-
-    def get(source):
-        if source not in built:
-            built[source] = Emulated(source, tmp_path_factory.mktemp(source))
-        return built[source]
-
-    return get
-
-
 def integers(*shape, seed=0):
     """Small enough that every product and sum below is an exact fp32 number."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)

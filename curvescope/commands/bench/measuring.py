@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...arguments import parse_share
 from ...profiling.errors import CurvescopeError
 from .against import hold_against, render
 
@@ -121,12 +122,7 @@ def method_of(args: argparse.Namespace) -> Method:
     """
     from ...kernels.method import Method
 
-    try:
-        until = float(args.until.removesuffix("%")) / (100 if args.until.endswith("%") else 1)
-    except ValueError:
-        until = 0.0
-    if not 0 < until < 1:
-        raise CurvescopeError(f"--until {args.until}: a share of the median, as in 1% or 0.01.")
+    until = parse_share("--until", args.until, "a share of the median, as in 1% or 0.01")
     if not args.time_limit > 0:
         raise CurvescopeError(f"--time-limit {args.time_limit}: seconds, more than 0.")
     # A third of the limit goes to the least visits: the rest is for those that precision asks for.

@@ -8,7 +8,8 @@ from typing import Any
 
 from .host import cpu_frequency_hz
 
-# Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit.
+# Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit. Of CUPTI's (cupti_activity.h,
+# CUpti_EnvironmentClocksThrottleReason) four are the same and the last its own.
 _THROTTLE_REASONS = {
     0x1: "idle",
     0x2: "application_clocks",
@@ -19,6 +20,7 @@ _THROTTLE_REASONS = {
     0x40: "hw_thermal",
     0x80: "hw_power_brake",
     0x100: "display_clocks",
+    0x8000_0000: "unspecified",
 }
 
 

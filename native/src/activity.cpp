@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
@@ -12,6 +13,7 @@
 #include "activity_buffers.h"
 #include "cupti_api.h"
 #include "curvescope/collector.h"
+#include "raw_buffers.h"
 #include "record_reader.h"
 #include "recorder.h"
 
@@ -43,6 +45,7 @@ struct Session {
   const std::uint32_t version;
   RecordReader reader;
   ActivityBuffers buffers;
+  const std::unique_ptr<RawBuffers> raw = RawBuffers::from_environment();
   CUpti_SubscriberHandle subscriber = nullptr;
   std::int64_t next_flush_ns = 0;
   std::atomic<bool> active{false};
@@ -186,6 +189,8 @@ void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
   ActivityBuffers::Full full{};
   bool any = false;
   while ((in_exit || !exiting) && !gone && s->buffers.take(&full)) {
+    if (s->raw != nullptr && !s->raw->save(s->found.api, s->version, full.data, full.bytes))
+      writer->lose("raw_buffers", 1);
     s->reader.read(full.data, full.bytes, gone, writer);
     s->buffers.release(full.slot);
     any = true;

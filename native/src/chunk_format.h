@@ -12,13 +12,15 @@ namespace curvescope {
 constexpr std::uint32_t kChunkMagic = 0x4b435643;  // "CVCK" in the file's little-endian bytes
 //   1  NVTX push/pop and marks
 //   2  tables by column, start/end ranges, categories and payloads
-constexpr std::uint16_t kChunkVersion = 2;
+//   3  CUPTI's buffers as they came
+constexpr std::uint16_t kChunkVersion = 3;
 
 enum class ChunkKind : std::uint16_t {
   kStrings = 1,  // repeated: uint32 bytes, then that many of UTF-8; ids count on from 0 over the file's chunks
   kEvents = 2,   // repeated: Event, all of one thread, in order
   kLost = 3,     // one LostCounts, counted since the recording began: the last chunk holds
   kTable = 4,    // TableHeader, its ColumnHeaders, then the values of each column, each column padded to 8 bytes
+  kRaw = 5,      // RawHeader, uint32 offset of each record, padded to 8 bytes, then the buffer
 };
 
 struct ChunkHeader {
@@ -78,6 +80,14 @@ struct ColumnHeader {
   std::uint64_t base;
 };
 static_assert(sizeof(ColumnHeader) == 16);
+
+// Texts that the records point to are in the table `raw_names` by address, names of calls in `raw_calls` by number.
+struct RawHeader {
+  std::uint32_t cupti_version;
+  std::uint32_t records;
+  std::uint64_t bytes;
+};
+static_assert(sizeof(RawHeader) == 16);
 
 // Eight tables, so that eight bytes go in one step: a writer of ten million records a second cannot wait for one.
 constexpr std::array<std::array<std::uint32_t, 256>, 8> make_crc_tables() {

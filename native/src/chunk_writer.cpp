@@ -20,6 +20,10 @@ bool ChunkWriter::write_lost(const LostCounts& lost) noexcept {
   return file_.append(ChunkKind::kLost, 0, &lost, sizeof(lost));
 }
 
+bool ChunkWriter::write_raw(const void* payload, std::size_t bytes) noexcept {
+  return file_.append(ChunkKind::kRaw, 0, payload, bytes);
+}
+
 void ChunkWriter::write_table(Columns* table) noexcept {
   if (table->rows() == 0) return;
   bool written = false;

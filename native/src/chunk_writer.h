@@ -17,6 +17,7 @@ class ChunkWriter {
   // All return false where the disk did not take it, or no memory was left.
   bool write_events(std::int64_t thread, const Event* events, std::size_t count) noexcept;
   bool write_lost(const LostCounts& lost) noexcept;
+  bool write_raw(const void* payload, std::size_t bytes) noexcept;
 
   // Writes the rows and clears them; rows that could not be written are counted as lost by the table's name.
   void write_table(Columns* table) noexcept;

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 MAGIC = 0x4B435643
-VERSION = 2
-STRINGS, EVENTS, LOST, TABLE = 1, 2, 3, 4
+VERSION = 3
+STRINGS, EVENTS, LOST, TABLE, RAW = 1, 2, 3, 4, 5
 PUSH, POP, MARK, POP_UNMATCHED, START, END = 1, 2, 3, 4, 5, 6
 
 HEADER = np.dtype(
@@ -48,6 +48,7 @@ EVENT = np.dtype(
 )
 _TABLE_HEADER = np.dtype([("name", "<u4"), ("rows", "<u4"), ("columns", "<u4"), ("reserved", "<u4")])
 _COLUMN_HEADER = np.dtype([("name", "<u4"), ("is_text", "<u2"), ("width", "<u2"), ("base", "<u8")])
+_RAW_HEADER = np.dtype([("cupti_version", "<u4"), ("records", "<u4"), ("bytes", "<u8")])
 _LOST_COUNTS = 3
 _Array = npt.NDArray[np.void]
 Integers = npt.NDArray[np.int64]
@@ -67,6 +68,14 @@ class Piece(NamedTuple):
         else:
             out[:] = self.stored.astype(np.int64)  # before the sum: NumPy adds unsigned 64 bits in floating point
             out += self.base  # modulo 2**64, as the base was taken off
+
+
+class RawBuffer(NamedTuple):
+    """One of CUPTI's buffers as it came: the version that wrote it, where its records begin, its bytes."""
+
+    cupti_version: int
+    offsets: npt.NDArray[np.uint32]
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,8 @@ class ProcessChunks:
         names: texts by id.
         threads: NVTX events of each thread, in order; dtype `EVENT`.
         tables: chunks of each table, by name.
+        raw: CUPTI's buffers as they came; the texts their records point to are in the tables `raw_names` and
+            `raw_calls`.
         lost: events without room, names without room, events that the disk did not take.
         torn_bytes: bytes after the last whole chunk, as a kill inside a write leaves them.
     """
@@ -108,6 +119,7 @@ class ProcessChunks:
     names: list[str] = field(default_factory=list)
     threads: dict[int, _Array] = field(default_factory=dict)
     tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)
+    raw: list[RawBuffer] = field(default_factory=list)
     lost: tuple[int, int, int] = (0, 0, 0)
     torn_bytes: int = 0
 
@@ -170,10 +182,18 @@ def read_chunks(path: Path) -> ProcessChunks:
                 found.lost = (without_room, without_name, unwritten)
             elif header["kind"] == TABLE:
                 _read_table(payload, found)
+            elif header["kind"] == RAW:
+                found.raw.append(_raw_buffer(payload))
             at = begin + len(payload)
     found.torn_bytes = size - at
     found.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
     return found
+
+
+def _raw_buffer(payload: bytes) -> RawBuffer:
+    header = np.frombuffer(payload, _RAW_HEADER, 1)[0]
+    offsets = np.frombuffer(payload, "<u4", int(header["records"]), _RAW_HEADER.itemsize)
+    return RawBuffer(int(header["cupti_version"]), offsets, payload[len(payload) - int(header["bytes"]) :])
 
 
 def _read_table(payload: bytes, found: ProcessChunks) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..clocks import throttle_names
 from ..cupti_facts import COPY_KINDS, LAUNCH_SHAPE
 from .chunks import Integers, ProcessChunks, TablePart
 from .nvtx import LayerRanges, split_layer
@@ -33,8 +34,7 @@ _OVERHEADS = {
     7 << 16: "activity_buffer_request",
     8 << 16: "uvm_activity_init",
 }
-_THROTTLE_REASONS = {1: "gpu_idle", 2: "user_defined_clocks", 4: "sw_power_cap", 8: "hw_slowdown"}
-_THROTTLE_UNREADABLE = 0x4000_0000 | 0x8000_0000  # unsupported, unknown
+_THROTTLE_UNSUPPORTED = 0x4000_0000
 _SPEED, _TEMPERATURE, _POWER = 1, 2, 3
 _ALLOCATION = 1
 _NO_STREAM = 0xFFFF_FFFF
@@ -293,11 +293,7 @@ class ProcessTables:
     def _environment(self, part: TablePart) -> pa.Table:
         kind, first, second = part["kind"], part["first"], part["second"]
         reasons = part["throttle_reasons"]
-        names = {
-            bits: "|".join(name for bit, name in _THROTTLE_REASONS.items() if bits & bit)
-            for bits in np.unique(reasons).tolist()
-            if not bits & _THROTTLE_UNREADABLE
-        }
+        names = {bits: throttle_names(bits) for bits in np.unique(reasons).tolist() if not bits & _THROTTLE_UNSUPPORTED}
         speed = kind == _SPEED
         return pa.table(
             {

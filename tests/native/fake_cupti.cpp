@@ -10,6 +10,7 @@
 #include <cupti_callbacks.h>
 #include <cupti_version.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -85,6 +86,9 @@ std::atomic<std::uint64_t> flush_epoch{0};
 std::atomic<std::size_t> dropped{0};
 std::atomic<bool> wait_for_room{false};  // CUPTI drops; a measure of the reader's speed waits
 thread_local Emitter* mine = nullptr;
+std::atomic<bool> any_replayed{false};
+std::map<const std::uint8_t*, std::vector<std::uint32_t>> replayed;  // offsets of the records of a buffer
+std::map<std::pair<bool, std::uint32_t>, const char*> named_calls;
 
 void hand_over(Emitter* e) {
   if (e->buffer != nullptr && complete != nullptr) complete.load()(nullptr, 0, e->buffer, e->bytes, e->used);
@@ -114,6 +118,10 @@ void* room(Emitter* e, std::size_t bytes) {
       return nullptr;
     }
     e->used = 0;
+    if (any_replayed) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      replayed.erase(e->buffer);
+    }
   }
   void* at = e->buffer + e->used;
   e->used += bytes;
@@ -196,6 +204,14 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, 
                                          "cudaGraphLaunch_v10000"};
   static const char* const kDriver[] = {nullptr, "cuCtxGetCurrent", "cuLaunchKernel", "cuMemcpyHtoD_v2"};
   const bool driver = domain == CUPTI_CB_DOMAIN_DRIVER_API;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto replaying = named_calls.find({driver, id});
+    if (replaying != named_calls.end()) {
+      *name = replaying->second;
+      return CUPTI_SUCCESS;
+    }
+  }
   if (id == 0 || id >= (driver ? std::size(kDriver) : std::size(kRuntime))) return CUPTI_ERROR_INVALID_PARAMETER;
   *name = driver ? kDriver[id] : kRuntime[id];
   return CUPTI_SUCCESS;
@@ -236,6 +252,19 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t) {
 
 CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid_bytes, CUpti_Activity** record) {
   FAKE_FAILS("cuptiActivityGetNextRecord");
+  if (any_replayed) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = replayed.find(buffer);
+    if (found != replayed.end()) {
+      const auto& offsets = found->second;
+      const auto at = *record == nullptr ? offsets.begin()
+                                         : std::upper_bound(offsets.begin(), offsets.end(),
+                                                            reinterpret_cast<std::uint8_t*>(*record) - buffer);
+      if (at == offsets.end()) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+      *record = reinterpret_cast<CUpti_Activity*>(buffer + *at);
+      return CUPTI_SUCCESS;
+    }
+  }
   std::uint8_t* next = buffer;
   if (*record != nullptr) next = reinterpret_cast<std::uint8_t*>(*record) + record_bytes[(*record)->kind];
   if (next >= buffer + valid_bytes) return CUPTI_ERROR_MAX_LIMIT_REACHED;
@@ -476,6 +505,40 @@ void fake_environment(std::uint32_t device, std::uint32_t kind, std::uint64_t ti
     record.data.temperature.gpuTemperature = first;
   }
   emit(record);
+}
+
+void fake_name_call(int is_driver, std::uint32_t id, const char* name) {
+  const char* kept = keep(name);
+  const std::lock_guard<std::mutex> lock(mutex);
+  named_calls[{is_driver != 0, id}] = kept;
+}
+
+void fake_replay(const std::uint8_t* data, std::size_t bytes, const std::uint32_t* offsets, std::uint32_t records,
+                 const std::uint64_t* addresses, const char* const* texts, std::uint32_t named) {
+  std::uint8_t* buffer = nullptr;
+  std::size_t room = 0;
+  std::size_t most = 0;
+  request.load()(&buffer, &room, &most);
+  if (buffer == nullptr || room < bytes) std::abort();
+  std::memcpy(buffer, data, bytes);
+  std::map<const char*, const char*> text_at;
+  for (std::uint32_t i = 0; i < named; ++i) text_at[reinterpret_cast<const char*>(addresses[i])] = keep(texts[i]);
+  for (std::uint32_t i = 0; i < records; ++i) {
+    auto* record = reinterpret_cast<CUpti_Activity*>(buffer + offsets[i]);
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || record->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
+      auto* kernel = reinterpret_cast<CUpti_ActivityKernel5*>(record);
+      kernel->name = text_at[kernel->name];
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_DEVICE) {
+      auto* device = reinterpret_cast<CUpti_ActivityDevice2*>(record);
+      device->name = text_at[device->name];
+    }
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    replayed[buffer].assign(offsets, offsets + records);
+    any_replayed = true;
+  }
+  complete.load()(nullptr, 0, buffer, room, bytes);
 }
 
 void fake_emit_many(std::uint32_t threads, std::uint64_t per_thread, std::uint32_t names, std::uint32_t* cost_ticks) {

@@ -33,6 +33,13 @@ FAKE_API void fake_use_idle_client();
 FAKE_API int fake_is_collecting(int kind);
 FAKE_API void fake_kernel(const FakeKernel* k);
 
+// Hands over a buffer that some libcupti filled elsewhere: the offsets of its records, and by their addresses there the
+// texts that they point to. fake_name_call first gives the names of the calls in it.
+FAKE_API void fake_replay(const std::uint8_t* data, std::size_t bytes, const std::uint32_t* offsets,
+                          std::uint32_t records, const std::uint64_t* addresses, const char* const* texts,
+                          std::uint32_t named);
+FAKE_API void fake_name_call(int is_driver, std::uint32_t id, const char* name);
+
 // Kernels from several threads, as fast as they can. cost_ticks, where given, takes each record's cost in cycles of the
 // time stamp counter, per_thread for each thread.
 FAKE_API void fake_emit_many(std::uint32_t threads, std::uint64_t per_thread, std::uint32_t names,

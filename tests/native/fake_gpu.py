@@ -140,6 +140,30 @@ class FakeGpu:
             ctypes.c_uint32(threads), ctypes.c_uint64(per_thread), ctypes.c_uint32(names), ctypes.c_void_p(None)
         )
 
+    def replay(self, path: str) -> int:
+        """Hands over the buffers of a file that CURVESCOPE_RAW_BUFFERS kept; how many records they hold."""
+        from curvescope.profiling.recorders.chunks import read_chunks
+
+        kept = read_chunks(Path(path))
+        calls, texts = kept.table("raw_calls"), kept.table("raw_names")
+        if calls.rows:
+            for driver, number, name in zip(*(calls[c].tolist() for c in ("is_driver", "id", "name")), strict=True):
+                self.cupti.fake_name_call(driver, number, kept.names[name].encode())
+        addresses = texts["address"].tolist() if texts.rows else []
+        names = [kept.names[name].encode() for name in texts["name"].tolist()] if texts.rows else []
+        count = len(names)
+        for buffer in kept.raw:
+            self.cupti.fake_replay(
+                buffer.data,
+                ctypes.c_size_t(len(buffer.data)),
+                buffer.offsets.tobytes(),
+                ctypes.c_uint32(len(buffer.offsets)),
+                (ctypes.c_uint64 * count)(*addresses),
+                (ctypes.c_char_p * count)(*names),
+                ctypes.c_uint32(count),
+            )
+        return sum(len(buffer.offsets) for buffer in kept.raw)
+
     def flush(self) -> None:
         self.cupti.cuptiActivityFlushAll(ctypes.c_uint32(0))
 

@@ -217,10 +217,12 @@ void prepare_fake(const char* folder) {
 // Kernels from three threads and ranges from a fourth, while the process forks and its children exit.
 void every_kernel_is_recorded_or_counted_as_dropped() {
   char folder[] = "/tmp/curvescope-test-XXXXXX";
-  check(mkdtemp(folder) != nullptr, "a folder for the chunks");
+  char raw_folder[] = "/tmp/curvescope-test-raw-XXXXXX";
+  check(mkdtemp(folder) != nullptr && mkdtemp(raw_folder) != nullptr, "folders for chunks and raw buffers");
   const pid_t child = fork();
   if (child == 0) {
     prepare_fake(folder);
+    setenv("CURVESCOPE_RAW_BUFFERS", raw_folder, 1);
     if (cuInit(0) != 0) std::exit(1);
     std::thread emitting([] { fake_emit_many(kEmitting, kernels_per_thread, 50, nullptr); });
     std::thread pushing([] {
@@ -251,6 +253,8 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
         "every kernel is recorded or counted");
   check(counts.rows["kernels"] > 0, "kernels are recorded");
   check(counts.thread_named, "the name of a thread is recorded");
+  Counts raw = take_folder(raw_folder);
+  check(raw.files == 1 && raw.rows["raw_names"] == 50, "the first buffers are kept with the names in them");
 }
 
 // Recordings begun and ended in a process that goes on emitting and pushing, and that ends in one.

@@ -14,6 +14,7 @@ import sysconfig
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from curvescope.profiling.native import library_path
@@ -148,6 +149,47 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
     assert recording.meta["device"]["memory_bandwidth_bytes_per_s"] == 3_352_320_000_000
     # Two transfers and two memory events were emitted without a call.
     assert {name: entry["count"] for name, entry in recording.meta["lost"].items()} == {"cupti_unjoined": 2}
+
+
+def columns(recording):
+    """All rows, without what differs from run to run."""
+    own = ("start_ns", "process", "thread")
+    return {
+        table: [{key: value for key, value in row.items() if key not in own} for row in rows(recording, table)]
+        for table in ("kernels", "memory", "launches", "clocks")
+    }
+
+
+@pytest.mark.parametrize("toolkit", ["11.0", "12.9", "13.5"])
+def test_buffers_kept_as_they_came_replay_into_the_same_rows(record_fake, tmp_path, toolkit):
+    kept = tmp_path / "kept"
+    _, first = record_fake(ONE_OF_EACH.format(toolkit=toolkit), CURVESCOPE_RAW_BUFFERS=str(kept))
+    (file,) = kept.iterdir()
+    _, again = record_fake(
+        f"""
+        gpu = FakeGpu({toolkit!r})
+        gpu.cupti.fake_set_record_bytes(10, 1)  # the double's own walk would not find the records
+        gpu.start()
+        assert gpu.replay({str(file)!r}) == 19
+        """,
+        CURVESCOPE_RAW_BUFFERS="",
+    )
+    assert columns(again) == columns(first)
+    starts = [[row["start_ns"] for row in rows(recording, "kernels")] for recording in (first, again)]
+    assert np.ptp(np.subtract(*starts)) == 0
+    assert again.meta["device"] == first.meta["device"]
+    assert file.stat().st_size < 100_000
+
+
+def test_of_many_buffers_the_first_are_kept(record_fake, tmp_path):
+    kept = tmp_path / "kept"
+    code, recording = record_fake(
+        "gpu = FakeGpu()\ngpu.start()\ngpu.emit_many(1, 200_000)", CURVESCOPE_RAW_BUFFERS=str(kept)
+    )
+    (file,) = kept.iterdir()
+    assert code == 0
+    assert 8 << 20 < file.stat().st_size < 17 << 20
+    assert recording.arrow("kernels").num_rows == 200_000
 
 
 def test_times_are_moved_to_the_monotonic_clock_and_the_error_is_said(record_fake):

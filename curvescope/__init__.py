@@ -16,6 +16,8 @@ _PUBLIC = {
     "record": "curvescope.profiling.recorders.inject",
     "open_recording": "curvescope.profiling.store",
     "explain": "curvescope.show",
+    "trace_handler": "curvescope.profiling.trace_handler",
+    "TrainerCallback": "curvescope.profiling.trainer_callback",
     "CurvescopeError": "curvescope.profiling.errors",
     "BackendMissingError": "curvescope.profiling.errors",
 }

@@ -25,7 +25,7 @@ from .errors import CurvescopeError
 from .memory_use import limit_memory
 from .networks import Network, from_factory, get_network
 from .protocol import Protocol, doubled
-from .store import META_FILE, RecordingWriter, atomic_file, open_recording
+from .store import META_FILE, RecordingWriter, atomic_file, claimed_folder, open_recording
 from .sweep import Progress, Rounds, StepRow, describe_sweep
 from .visit import OUT_OF_MEMORY, Empty, Visit, visit
 from .workload import Workload
@@ -102,14 +102,9 @@ def write_plan(folder: Path, plan: Plan) -> None:
     Raises:
         CurvescopeError: something is already there, or it cannot be written.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise CurvescopeError(
-            f"{folder} already holds something; nothing is overwritten. Choose another -o DIR, or go on with the "
-            f"sweep that is there: `curvescope sweep --resume {folder}`."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
     document = {"format": PLAN_FORMAT, "version": _PLAN_VERSION, "argv": sys.argv[1:], **asdict(plan)}
-    with atomic_file(folder / PLAN_FILE) as file:
+    resume = f"Or go on with the sweep that is there: `curvescope sweep --resume {folder}`."
+    with claimed_folder(folder, resume), atomic_file(folder / PLAN_FILE) as file:
         file.write(json.dumps(document, indent=1).encode())
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from . import plugins
 from .errors import CurvescopeError
 
 if sys.version_info >= (3, 11):
@@ -126,8 +127,23 @@ def get_device(name: str) -> Device:
 
 @cache
 def _load() -> dict[str, Device]:
-    tables = tomllib.loads(FACTS.read_text())
-    sources, capabilities = tables["sources"], tables["capabilities"]
+    ours = tomllib.loads(FACTS.read_text())
+    loaded = _parse(ours, ours)
+    for plugin in plugins.plugins(plugins.DEVICES):
+        try:
+            more = _parse(tomllib.loads(Path(plugin.module.DEVICES).read_text()), ours)
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            plugins.report_broken(plugin.name, plugin.package, f"its DEVICES cannot be read ({error!r})")
+            continue
+        for key, device in more.items():
+            loaded.setdefault(key, device)  # what is listed here, with its source, is not replaced
+    return loaded
+
+
+def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Device]:
+    """Devices of a file; sources and compute capabilities that it does not have are ours."""
+    sources = {**ours["sources"], **tables.get("sources", {})}
+    capabilities = {**ours["capabilities"], **tables.get("capabilities", {})}
     loaded = {}
     for key, row in tables["devices"].items():
         capability = capabilities[row["compute_capability"]]

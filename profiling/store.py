@@ -7,6 +7,7 @@ an existing recording is never written into. Any Parquet reader opens the tables
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
@@ -30,6 +31,7 @@ from .schema import SCHEMA_VERSION, TABLES, conform
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
+_LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 
 
 class Status:
@@ -76,6 +78,37 @@ def storage_error(path: Path, error: OSError) -> CurvescopeError:
     return CurvescopeError(f"{path} could not be written ({error.strerror}); choose another place with -o DIR.")
 
 
+@contextmanager
+def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
+    """Make a folder, or take an empty one, for one of several processes that may try at once; the block fills it.
+
+    Args:
+        path: the folder.
+        hint: what else the user may do where it is taken, as a sentence.
+
+    Raises:
+        CurvescopeError: something is there already, or it cannot be made.
+    """
+    occupied = CurvescopeError(
+        f"{path} already holds something; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
+    )
+    claim = path / ".claim"  # making a folder succeeds for one only
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        claim.mkdir()
+    except FileExistsError:
+        raise occupied from None
+    except OSError as error:
+        raise storage_error(path, error) from error
+    try:
+        if any(entry != claim for entry in path.iterdir()):
+            raise occupied
+        yield
+    finally:
+        with suppress(OSError):
+            claim.rmdir()
+
+
 class RecordingWriter:
     """Writes one recording, part by part. Use as a context manager: leaving it by an exception marks it interrupted."""
 
@@ -91,12 +124,6 @@ class RecordingWriter:
         """
         self.path = path
         self._numbered = dict.fromkeys(TABLES, 0)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise CurvescopeError(f"{path} already holds something; nothing is overwritten. Choose another -o DIR.")
-        except OSError as error:
-            raise storage_error(path, error) from error
         self._meta: dict[str, Any] = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -105,7 +132,8 @@ class RecordingWriter:
             "lost": {},
             **meta,
         }
-        self._write_meta()
+        with claimed_folder(path):
+            self._write_meta()
 
     @classmethod
     def resume(cls, path: Path, last_table: str) -> RecordingWriter:
@@ -385,10 +413,28 @@ def list_recordings(root: Path) -> list[Recording]:
 
 
 def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
-    """A dated folder under `root` that does not exist yet, as in `runs/2026-03-01_143055_alexnet`."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)
+    """A dated folder under `root`, as in `runs/2026-03-01_143055_alexnet`; made, so that nobody else takes its name.
+
+    Where nothing is written into it, it is gone when the process exits.
+
+    Raises:
+        CurvescopeError: the folder cannot be made.
+    """
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)[:_LONGEST_LABEL]
     stem = f"{datetime.now().astimezone():%Y-%m-%d_%H%M%S}_{safe}"
     for suffix in ("", *(f"_{n}" for n in range(2, 1000))):
-        if not (path := root / f"{stem}{suffix}").exists():
-            return path
+        path = root / f"{stem}{suffix}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise storage_error(path, error) from error
+        atexit.register(_remove_empty, path)
+        return path
     raise CurvescopeError(f"{root} already holds a thousand recordings named {stem}; choose a place with -o DIR.")
+
+
+def _remove_empty(path: Path) -> None:
+    with suppress(OSError):  # also raised, and meant, where something is in it
+        path.rmdir()

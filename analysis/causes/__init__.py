@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
+from ...profiling import plugins
 from ..functionals import Functional
 from ..statistics import Estimate
 from . import (
@@ -40,7 +42,6 @@ _MODULES = (
     fixed_cost,
     observer,
 )
-_WEIGH: tuple[Callable[[Case], Claim | None], ...] = tuple(module.weigh for module in _MODULES)
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
 # A claim under this share of its term is not worth a line; what it would take stays unexplained.
 _LEAST_SHARE = 0.01
@@ -121,10 +122,36 @@ def attribute(functional: Functional, value: Estimate, cases: Iterable[tuple[str
     return Attribution(functional, value.value, noise, tuple(sorted(totals, key=lambda t: -abs(t.amount))))
 
 
+@cache
+def _weigh() -> tuple[Callable[[Case], Claim | None], ...]:
+    """How each cause weighs a case: ours, then those of plugins."""
+    return (
+        *(module.weigh for module in _MODULES),
+        *(_guarded(plugin) for plugin in plugins.plugins(plugins.CAUSES)),
+    )
+
+
+def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
+    """A plugin's way to weigh; where it fails it claims nothing, and is named."""
+
+    def weigh(case: Case) -> Claim | None:
+        try:
+            claim = plugin.module.weigh(case)
+            if claim is None or (isinstance(claim, Claim) and claim.evidence and math.isfinite(claim.amount)):
+                return claim
+            why = "weigh() gave no Claim with evidence and a finite amount"
+        except Exception as error:  # a stranger's code: whatever it raises, the other causes are weighed
+            why = f"weigh() failed ({type(error).__name__}: {error})"
+        plugins.report_broken(plugin.name, plugin.package, why)
+        return None
+
+    return weigh
+
+
 def share_out(label: str, case: Case) -> list[tuple[str, TermCause]]:
     """The causes of one term, the best-scored first; their amounts add up to the term."""
     value = case.part.value.value
-    claims = sorted(filter(None, (weigh(case) for weigh in _WEIGH)), key=lambda c: (-c.score, c.cause))
+    claims = sorted(filter(None, (weigh(case) for weigh in _weigh())), key=lambda c: (-c.score, c.cause))
     left, shares = value, []
     for claim in claims:
         amount = min(abs(left), abs(claim.amount)) if claim.amount * value > 0 and left * value > 0 else 0.0

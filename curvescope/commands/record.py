@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with",
         dest="tool",
-        choices=("cupti", "nsys", "ncu", "nvprof"),
+        metavar="RECORDER",
         default="cupti",
-        help="what records (default: cupti)",
+        help="cupti (default), nsys, ncu, nvprof, or a recorder of a plugin",
     )
     parser.add_argument("--metrics", action="store_true", help="with nvprof: metrics of every kernel, no timeline")
     parser.add_argument("--batch", type=int, help="samples per step, for the steps that a tool's profile shows")
@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..profiling.errors import CurvescopeError
     from ..profiling.recorders.inject import record_command
+    from ..profiling.recorders.nvidia_tools import TOOLS
     from ..profiling.store import new_recording_path, open_recording
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError("--metrics is for `--with nvprof`; `--with ncu` always measures them.")
     if args.batch is not None and args.batch < 1:
         raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
+    if args.tool not in ("cupti", *TOOLS):
+        return _record_by_plugin(args, command, path)
     if args.tool != "cupti":
         return _record_with(args, command, path)
     code = record_command(command, path)
@@ -79,4 +82,15 @@ def _record_with(args: argparse.Namespace, command: list[str], path: Path) -> in
     counted = ", ".join(f"{count} {table}" for table, count in done.rows.items() if count)
     for line in (f"{counted or 'nothing'} in {done.path}", *notes(done)):
         print(f"curvescope: {line}", file=sys.stderr)
+    return code
+
+
+def _record_by_plugin(args: argparse.Namespace, command: list[str], path: Path) -> int:
+    import sys
+
+    from ..profiling.recorders.by_plugin import record_by_plugin
+
+    code, rows = record_by_plugin(args.tool, command, path)
+    counted = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
+    print(f"curvescope: {counted or 'nothing'} in {path}", file=sys.stderr)
     return code

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .. import plugins
 from ..errors import CurvescopeError
 from ..schema import TABLES
 from ..store import RecordingWriter, new_recording_path, open_recording
@@ -155,6 +156,13 @@ def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
 
 
 def _reader(source: Source) -> ModuleType | None:
+    # Plugins first: what is installed on purpose may look like something that is read here, as most JSON does.
+    for plugin in plugins.plugins(plugins.READERS):
+        try:
+            if plugin.module.recognises(source):
+                return plugin.module  # type: ignore[no-any-return]
+        except Exception as error:  # a stranger's code: whatever it raises, the other readers are asked
+            plugins.report_broken(plugin.name, plugin.package, f"recognises() failed ({type(error).__name__}: {error})")
     for name in READERS:
         reader = importlib.import_module(f".{name}", __package__)
         if reader.recognises(source):

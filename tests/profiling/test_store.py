@@ -5,6 +5,9 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -191,8 +194,23 @@ def test_listing_passes_over_what_it_cannot_read(tmp_path):
 def test_dated_folders_never_collide(tmp_path):
     first = new_recording_path("my.module:net", tmp_path)
     assert first.name.endswith("_my.module-net")
-    first.mkdir()
     assert new_recording_path("my.module:net", tmp_path) != first
+
+
+def test_of_several_writers_of_one_folder_one_gets_it(tmp_path):
+    """Sixteen threads between the look into the folder and the first file: all but one used to write on together."""
+    together = threading.Barrier(16)
+
+    def make(number):
+        together.wait()
+        with suppress(CurvescopeError), RecordingWriter(tmp_path / "r", {"number": number}) as writer:
+            return writer.meta["number"]
+
+    with ThreadPoolExecutor(16) as pool:
+        made = [number for number in pool.map(make, range(16)) if number is not None]
+    assert len(made) == 1
+    assert open_recording(tmp_path / "r").meta["number"] == made[0]
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["recording.json"]
 
 
 def test_lost_data_is_counted_by_name(tmp_path):

@@ -1,0 +1,8 @@
+"""GPUs of our own laboratory, in the form of Curvescope's own `devices.toml`; sources and all.
+
+curvescope devices lab_gpu
+"""
+
+from pathlib import Path
+
+DEVICES = Path(__file__).with_name("lab_devices.toml")

@@ -1,0 +1,190 @@
+"""Plugins as another package brings them: the examples, found through their entry points, and broken ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from curvescope.analysis import causes
+from curvescope.cli import main
+from curvescope.profiling import devices, plugins
+from curvescope.profiling.store import open_recording
+
+from .recordings import write_planted
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CACHES = (plugins.plugins, plugins.report_broken, devices._load, causes._weigh)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts a package on the path as pip would: its modules, and entry points as its pyproject.toml has them."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    before = set(sys.modules)
+
+    def put(name, entry_points, modules):
+        info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        groups = [f"[{group}]\n{entry} = {value}" for group, es in entry_points.items() for entry, value in es.items()]
+        (info / "entry_points.txt").write_text("\n".join(groups))
+        for path in modules:
+            shutil.copy(path, site)
+        for cached in CACHES:
+            cached.cache_clear()
+
+    yield put
+    for cached in CACHES:
+        cached.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(site)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def example(install):
+    def put(kind):
+        folder = EXAMPLES / kind
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        modules = [path for path in folder.iterdir() if path.name != "pyproject.toml" and path.is_file()]
+        install(project["name"], project["entry-points"], modules)
+
+    return put
+
+
+def broken(install, tmp_path, group, source):
+    module = tmp_path / "broken_plugin.py"
+    module.write_text(source)
+    install("broken-package", {group: {"bad": "broken_plugin"}}, [module])
+
+
+def test_recorder(example, tmp_path, capfd):
+    example("recorder")
+    path = tmp_path / "r"
+    assert main(["record", "--with", "wall-time", "-o", str(path), "--", sys.executable, "-c", "print(7)"]) == 0
+    out, err = capfd.readouterr()
+    assert out == "7\n" * 5
+    assert "5 steps" in err
+    steps = open_recording(path).frame("steps")
+    assert list(steps["index"]) == [0, 1, 2, 3, 4]
+    assert (steps["duration_ns"] > 0).all()
+
+
+def test_unknown_recorder_is_refused_by_name(example, tmp_path, capsys):
+    example("recorder")
+    assert main(["record", "--with", "wall", "-o", str(tmp_path / "r"), "--", "true"]) == 2
+    assert "choose one of cupti, nsys, ncu, nvprof, wall-time" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_reader(example, tmp_path, capsys):
+    example("reader")
+    file = tmp_path / "times.txt"
+    file.write_text("layer times in ms\nconv1 winograd 1.5\nfc1 gemm 0.5\n")
+    assert main(["import", str(file), "-o", str(tmp_path / "r"), "--batch", "4"]) == 0
+    assert main(["breakdown", str(tmp_path / "r"), "--json"]) == 0
+    broken_down = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {row["label"]: row["time_ms"] for row in broken_down["rows"] if row["time_ms"]} == {
+        "conv1 -": 1.5,
+        "fc1 -": 0.5,
+    }
+
+
+def test_reader_says_what_is_wrong_with_a_file(example, tmp_path, capsys):
+    example("reader")
+    file = tmp_path / "times.txt"
+    file.write_text("layer times in ms\nconv1 winograd\n")
+    assert main(["import", str(file), "-o", str(tmp_path / "r")]) == 2
+    assert "line 2 is not LAYER KERNEL MILLISECONDS" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_device(example, capsys):
+    example("device")
+    assert main(["devices", "lab", "--json"]) == 0
+    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert device["facts"]["memory_bytes_per_s"]["source"].startswith("measured in our laboratory")
+    assert device["peak_flops_per_s_base"] == 2 * 15 * 128 * 1506e6  # lanes of compute capability 6.1
+
+
+def test_a_plugin_does_not_replace_a_device_that_is_listed(install, tmp_path):
+    known = devices.get_device("gtx1080")
+    lab = (EXAMPLES / "device" / "lab_devices.toml").read_text()
+    (tmp_path / "lab_devices.toml").write_text(lab.replace("devices.lab_gpu", "devices.gtx1080"))
+    entry = {"curvescope.devices": {"lab": "lab_devices"}}
+    install("other", entry, [EXAMPLES / "device" / "lab_devices.py", tmp_path / "lab_devices.toml"])
+    assert devices.get_device("gtx1080") == known
+
+
+@pytest.mark.parametrize(("blocks_per_sample", "claimed"), [(4, True), (1, False)])
+def test_cause(example, tmp_path, capsys, blocks_per_sample, claimed):
+    """A kernel that takes as long at batch 4 as at 8, with 16 and 32 blocks on 20 SMs; and with 4 and 8."""
+    example("cause")
+
+    def grid(steps, kernels):
+        batches = kernels["step"].map(dict(zip(steps["step"], steps["batch"], strict=True)))
+        kernels["grid_x"], kernels["grid_y"], kernels["grid_z"] = blocks_per_sample * batches, 1, 1
+
+    path = write_planted(tmp_path / "r", "fixed cost shared", change=grid)
+    assert main(["explain", str(path), "--pair", "4,8", "--json"]) == 0
+    assert ('"small grid"' in capsys.readouterr().out) == claimed
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("raise RuntimeError('no licence')", "it cannot be imported (RuntimeError: no licence)"),
+        ("NAME = 'x'", "broken_plugin has no recognises and no read"),
+        ("NAME = 'x'\nread = None\ndef recognises(source): return 1 / 0", "recognises() failed (ZeroDivisionError"),
+    ],
+)
+def test_a_broken_reader_is_named_and_the_others_go_on(install, tmp_path, capsys, source, says):
+    broken(install, tmp_path, plugins.READERS, source)
+    file = tmp_path / "times.txt"
+    file.write_text("nothing known")
+    assert main(["import", str(file), "-o", str(tmp_path / "r")]) == 2
+    error = capsys.readouterr().err
+    assert f"plugin bad of broken-package is left out: {says}" in error
+    assert "pip uninstall broken-package" in error
+    assert "no profile that Curvescope reads" in error
+
+
+@pytest.mark.parametrize("body", ["return 1 / 0", "return 'because'"])
+def test_a_broken_cause_claims_nothing(install, tmp_path, capsys, body):
+    path = write_planted(tmp_path / "r")
+    assert main(["explain", str(path), "--json"]) == 0
+    without = capsys.readouterr().out
+    broken(install, tmp_path, plugins.CAUSES, f"CAUSE = 'x'\ndef weigh(case): {body}")
+    assert main(["explain", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert out == without
+    assert err.count("plugin bad of broken-package is left out: weigh()") == 1
+
+
+def test_broken_devices_are_named(install, tmp_path, capsys):
+    broken(install, tmp_path, plugins.DEVICES, "DEVICES = '/nowhere.toml'")
+    assert main(["devices"]) == 0
+    out, err = capsys.readouterr()
+    assert "gtx1080" in out
+    assert "its DEVICES cannot be read" in err
+
+
+def test_a_recorder_that_fails_keeps_what_it_wrote(install, tmp_path, capsys):
+    steps = "{'step': [0], 'repeat': [0], 'index': [0], 'duration_ns': [5], 'profiled': [False]}"
+    source = f"NAME = 'x'\ndef record(command, writer):\n    writer.write('steps', {steps})\n    raise OSError('gone')"
+    broken(install, tmp_path, plugins.RECORDERS, source)
+    assert main(["record", "--with", "x", "-o", str(tmp_path / "r"), "--", "true"]) == 2
+    assert "Recorder x of broken-package failed (OSError: gone)" in capsys.readouterr().err
+    kept = open_recording(tmp_path / "r")
+    assert (kept.meta["status"], len(kept.frame("steps"))) == ("interrupted", 1)

@@ -1,0 +1,72 @@
+"""The pytest fixture, in pytest runs of its own; the steps are timed by a clock that the test turns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest_plugins = "pytester"
+
+# A step costs 1 ms per sample and 5 ms, plus `EXTRA(batch)`; every step is a little different, as on a machine.
+STEPS = """
+import random
+import curvescope.profiling.callable_sweep as callable_sweep
+from curvescope.profiling.protocol import Protocol
+
+PROTOCOL = Protocol("test", (4, 4), 1, (2, 2), 0.0, 0, None)
+noise = random.Random(7)
+now_ns = 0
+calls = []
+
+
+def make_step(batch):
+    calls.append(batch)
+
+    def step():
+        global now_ns
+        now_ns += round((5 + batch + EXTRA(batch)) * 1e6 * (1 + 0.002 * noise.gauss(0, 1)))
+
+    return step
+
+
+def test_step(no_new_anomaly, monkeypatch):
+    measure = callable_sweep.sweep_callable
+    monkeypatch.setattr(callable_sweep, "sweep_callable", lambda *a: measure(*a, clock_ns=lambda: now_ns))
+    no_new_anomaly(make_step, (4, 8, 16), PROTOCOL)
+"""
+STRAIGHT, JUMP = "EXTRA = lambda batch: 0\n", "EXTRA = lambda batch: 20 if batch >= 8 else 0\n"
+
+
+@pytest.fixture
+def run(pytester):
+    def run_pytest(extra, *options):
+        pytester.makepyfile(test_it=extra + STEPS)
+        return pytester.runpytest(*options)
+
+    return run_pytest
+
+
+def test_a_straight_curve_passes(run):
+    run(STRAIGHT).assert_outcomes(passed=1)
+
+
+def test_an_accepted_anomaly_passes_and_another_one_fails(run, pytester):
+    run(JUMP, "--curvescope-accept").assert_outcomes(passed=1)
+    accepted = json.loads((pytester.path / "curvescope_accepted" / "test_it.test_step.json").read_text())
+    assert any("excess" in label and abs(entry["ms"] - (20 + 13 - 2 * 9)) < 6 for label, entry in accepted.items())
+    run(JUMP).assert_outcomes(passed=1)
+    failed = run("EXTRA = lambda batch: 40 if batch >= 16 else 0\n")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*new anomal* in test_step:", "*excess*8*16*", "*curvescope explain *curvescope-2"])
+
+
+def test_what_only_one_measurement_sees_is_no_anomaly(run, pytester):
+    """The jump is there while the first 4 rounds over 3 batch sizes are measured, and gone in the second."""
+    run("EXTRA = lambda batch: 20 if batch >= 8 and len(calls) <= 12 else 0\n").assert_outcomes(passed=1)
+
+
+def test_an_exception_of_the_step_is_the_tests_own(run):
+    result = run("def EXTRA(batch): raise ZeroDivisionError('mine')\n")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ZeroDivisionError: mine*"])

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .profiling.readers import Imported, Options, import_profile
+from .profiling.remote import AnyPath, RemotePath
 from .profiling.store import Recording, open_recording
 
 
 @contextmanager
-def open_any(path: Path) -> Iterator[Recording]:
-    """The recording in a folder, or that of a profile file; gone with the block.
+def open_any(path: AnyPath) -> Iterator[Recording]:
+    """The recording in a folder or under a URL, or that of a profile file; gone with the block.
 
     Raises:
         CurvescopeError: there is neither.
@@ -23,6 +24,8 @@ def open_any(path: Path) -> Iterator[Recording]:
         yield open_recording(path)
         return
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        if isinstance(path, RemotePath):
+            path = path.fetch(Path(folder))
         with progress() as report:
             done = import_profile(path, Path(folder) / "recording", Options(report=report))
         for line in notes(done):

@@ -2,17 +2,20 @@
 
 Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows cell by cell and whatever is
 written stays readable when the run is cut off. Every file is written under a temporary name, synced, then renamed;
-an existing recording is never written into. Any Parquet reader opens the tables unaided.
+an object of a remote store is one put. An existing recording is never written into. Nothing is shared between
+recordings, so that any number of writers may fill one store. Any Parquet reader opens the tables unaided.
 """
 
 from __future__ import annotations
 
 import atexit
 import errno
+import io
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -27,11 +30,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .errors import CurvescopeError
+from .remote import AnyPath, RemotePath, as_path
 from .schema import SCHEMA_VERSION, TABLES, conform
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
 _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
+_REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
 
 
 class Status:
@@ -43,12 +48,22 @@ class Status:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
     """Open a temporary neighbour of `path` for writing; on success it is synced and takes the name.
+
+    A remote store gets it in one put.
 
     Raises:
         CurvescopeError: the disk is full, or the folder cannot be written.
     """
+    if isinstance(path, RemotePath):
+        buffer = io.BytesIO()
+        yield buffer
+        try:
+            path.write_bytes(buffer.getvalue())
+        except OSError as error:
+            raise storage_error(path, error) from error
+        return
     # A name that nobody else takes, made with the user's own permissions: others may read a shared store.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
     made = False
@@ -68,14 +83,15 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def storage_error(path: Path, error: OSError) -> CurvescopeError:
+def storage_error(path: AnyPath, error: OSError) -> CurvescopeError:
     """The user's words for a failed write to `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CurvescopeError(
             f"The disk is full: {path} could not be written. Everything recorded before is intact; "
             "free some space or record elsewhere with -o DIR."
         )
-    return CurvescopeError(f"{path} could not be written ({error.strerror}); choose another place with -o DIR.")
+    why = error.strerror or error
+    return CurvescopeError(f"{path} could not be written ({why}); choose another place with -o DIR.")
 
 
 @contextmanager
@@ -89,9 +105,7 @@ def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
     Raises:
         CurvescopeError: something is there already, or it cannot be made.
     """
-    occupied = CurvescopeError(
-        f"{path} already holds something; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
-    )
+    occupied = _occupied(path, hint)
     claim = path / ".claim"  # making a folder succeeds for one only
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -109,10 +123,16 @@ def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
             claim.rmdir()
 
 
+def _occupied(path: AnyPath, hint: str = "") -> CurvescopeError:
+    return CurvescopeError(
+        f"{path} already holds something; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
+    )
+
+
 class RecordingWriter:
     """Writes one recording, part by part. Use as a context manager: leaving it by an exception marks it interrupted."""
 
-    def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
+    def __init__(self, path: AnyPath, meta: Mapping[str, Any]) -> None:
         """Create the folder.
 
         Args:
@@ -132,11 +152,14 @@ class RecordingWriter:
             "lost": {},
             **meta,
         }
-        with claimed_folder(path):
-            self._write_meta()
+        if isinstance(path, RemotePath):
+            self._claim_remote(path)
+        else:
+            with claimed_folder(path):
+                self._write_meta()
 
     @classmethod
-    def resume(cls, path: Path, last_table: str) -> RecordingWriter:
+    def resume(cls, path: AnyPath, last_table: str) -> RecordingWriter:
         """Go on writing a recording that was cut off.
 
         Args:
@@ -150,9 +173,10 @@ class RecordingWriter:
         writer = cls.__new__(cls)
         writer.path, writer._meta = path, open_recording(path).meta
         whole = {part.name for part in (path / last_table).glob("*.parquet")}
-        for part in path.glob("*/*.parquet"):
-            if part.name not in whole:
-                part.unlink()
+        for table in TABLES:
+            for part in (path / table).glob("*.parquet"):
+                if part.name not in whole:
+                    part.unlink()
         writer._numbered = {table: len(list((path / table).glob("*.parquet"))) for table in TABLES}
         writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
         return writer
@@ -182,10 +206,11 @@ class RecordingWriter:
         if not conformed.num_rows:
             return
         folder = self.path / table
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise storage_error(folder, error) from error
+        if isinstance(folder, Path):
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise storage_error(folder, error) from error
         if part is None:
             part = f"{self._numbered[table]:05d}"
             self._numbered[table] += 1
@@ -209,7 +234,23 @@ class RecordingWriter:
 
     def _write_meta(self) -> None:
         with atomic_file(self.path / META_FILE) as file:
-            file.write(json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode())
+            file.write(self._document())
+
+    def _document(self) -> bytes:
+        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode()
+
+    def _claim_remote(self, path: RemotePath) -> None:
+        """Make the first recording.json: of several writers that find the place empty, the store lets one."""
+        try:
+            taken = any(path.iterdir())
+            if not taken:
+                (path / META_FILE).write_bytes(self._document(), exclusive=True)
+        except FileExistsError:
+            taken = True
+        except OSError as error:
+            raise storage_error(path, error) from error
+        if taken:
+            raise _occupied(path)
 
     def __enter__(self) -> RecordingWriter:
         return self
@@ -234,11 +275,11 @@ class Recording:
     """A recording, read. Tables load on first use.
 
     Attributes:
-        path: its folder.
+        path: its folder, or its place on a remote store.
         meta: `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `versions`, `lost`, `status`, …
     """
 
-    path: Path
+    path: AnyPath
     meta: dict[str, Any]
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
@@ -252,7 +293,7 @@ class Recording:
         """What stands for T(b) by the protocol: median or mean."""
         return str((self.meta.get("protocol") or {}).get("statistic", "median"))
 
-    def parts(self, table: str) -> list[Path]:
+    def parts(self, table: str) -> Sequence[AnyPath]:
         """The Parquet files of a table, in the order they were written; empty where nothing was recorded."""
         return sorted((self.path / table).glob("*.parquet"))
 
@@ -289,8 +330,8 @@ class Recording:
         text = [name for name in names if schema.field(name).type == pa.string()]
         for part in self.parts(table):
             try:
-                there = set(pq.read_schema(part).names)
-                read = pq.read_table(part, columns=[n for n in names if n in there], read_dictionary=text)
+                there = set(_names(part))
+                read = _read(part, columns=[n for n in names if n in there], read_dictionary=text)
             except (pa.ArrowException, ValueError, OSError) as error:
                 raise _damaged(part, error) from error
             absent = {n: pa.nulls(read.num_rows, schema.field(n).type) for n in names if n not in there}
@@ -320,7 +361,7 @@ class Recording:
             "batch sizes": ", ".join(map(str, self.meta.get("batches") or ())) or None,
             "status": self.meta["status"],
             "recorded": self.meta.get("created_utc"),
-            **{name: f"{count} rows" for name in TABLES if (count := self._count_rows(name))},
+            **{name: f"{count} rows" for name in TABLES if (count := self.count_rows(name))},
             **{f"lost: {name}": entry["count"] for name, entry in (self.meta.get("lost") or {}).items()},
         }
         left = 'style="text-align:left"'
@@ -331,13 +372,17 @@ class Recording:
         )
         return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
 
-    def _count_rows(self, table: str) -> int:
-        return sum(int(pq.read_metadata(part).num_rows) for part in self.parts(table))
+    def count_rows(self, table: str) -> int:
+        """Rows of a table; only the ends of its files are read."""
+        placed = map(_where, self.parts(table))
+        return sum(int(pq.read_metadata(source, filesystem=filesystem).num_rows) for source, filesystem in placed)
 
     @cached_property
     def sql(self) -> duckdb.DuckDBPyConnection:
         """An in-memory DuckDB with one view per table, over the Parquet files."""
         connection = duckdb.connect()
+        if isinstance(self.path, RemotePath):
+            connection.register_filesystem(self.path.filesystem)
         for name, table in TABLES.items():
             if parts := self.parts(name):
                 connection.read_parquet([str(p) for p in parts]).create_view(name)
@@ -350,9 +395,24 @@ def _now_utc() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _read_part(part: Path, wanted: set[str] | None) -> pa.Table:
-    names = None if wanted is None else [name for name in pq.read_schema(part).names if name in wanted]
-    return pq.read_table(part, columns=names)
+def _read_part(part: AnyPath, wanted: set[str] | None) -> pa.Table:
+    return _read(part, columns=None if wanted is None else [name for name in _names(part) if name in wanted])
+
+
+def _where(part: AnyPath) -> tuple[Path | str, Any]:
+    """What pyarrow's functions take for a path, and for a file system."""
+    return (part.key, part.filesystem) if isinstance(part, RemotePath) else (part, None)
+
+
+def _names(part: AnyPath) -> list[str]:
+    source, filesystem = _where(part)
+    return list(pq.read_schema(source, filesystem=filesystem).names)
+
+
+def _read(part: AnyPath, **options: Any) -> pa.Table:
+    source, filesystem = _where(part)
+    # A folder above it may be named `job=3`: that is no column of the table.
+    return pq.read_table(source, filesystem=filesystem, partitioning=None, **options)
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
@@ -362,7 +422,7 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     return {"use_dictionary": text, "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED")}
 
 
-def _damaged(part: Path, error: Exception) -> CurvescopeError:
+def _damaged(part: AnyPath, error: Exception) -> CurvescopeError:
     return CurvescopeError(
         f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
     )
@@ -375,13 +435,13 @@ _PANDAS_TYPES: dict[pa.DataType, Any] = {
 }
 
 
-def open_recording(path: str | os.PathLike[str]) -> Recording:
-    """Read a recording.
+def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
+    """Read a recording: a folder, or a URL as in `s3://bucket/job/rank3`.
 
     Raises:
         CurvescopeError: there is none at `path`, it cannot be read, or a newer Curvescope wrote it.
     """
-    folder = Path(path)
+    folder = path if isinstance(path, RemotePath) else as_path(path)
     try:
         meta = json.loads((folder / META_FILE).read_bytes())
     except FileNotFoundError:
@@ -403,12 +463,38 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
     return Recording(folder, meta)
 
 
-def list_recordings(root: Path) -> list[Recording]:
-    """Every readable recording directly under `root`, oldest first; unreadable folders are passed over."""
-    found = []
-    for meta in sorted(root.glob(f"*/{META_FILE}")):
-        with suppress(CurvescopeError):
-            found.append(open_recording(meta.parent))
+def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeError]:
+    """Each recording, or why it cannot be read, in order; those of remote stores are asked for at the same time."""
+
+    def attempt(folder: AnyPath) -> Recording | CurvescopeError:
+        try:
+            return open_recording(folder)
+        except CurvescopeError as error:
+            return error
+
+    listed = list(folders)
+    if not any(isinstance(folder, RemotePath) for folder in listed):
+        return [attempt(folder) for folder in listed]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        return list(pool.map(attempt, listed))
+
+
+def list_recordings(root: AnyPath) -> list[Recording]:
+    """Every readable recording directly under `root`, oldest first; unreadable folders are passed over.
+
+    Raises:
+        CurvescopeError: a remote store does not answer.
+    """
+    try:
+        # A remote store is asked for each recording at once, not listed folder by folder.
+        folders: list[AnyPath] = (
+            list(root.iterdir())
+            if isinstance(root, RemotePath)
+            else [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
+        )
+    except OSError as error:
+        raise CurvescopeError(f"{root} cannot be listed ({error}). Check the URL and your credentials.") from error
+    found = [recording for recording in open_recordings(folders) if isinstance(recording, Recording)]
     return sorted(found, key=lambda r: str(r.meta.get("created_utc", "")))
 
 

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from . import ceilings
@@ -22,6 +21,7 @@ from .clocks import ClockSampler
 from .errors import CurvescopeError
 from .host import describe_device, describe_host, describe_versions
 from .protocol import Protocol
+from .remote import AnyPath
 from .store import Recording, RecordingWriter, columns_of
 from .visit import Empty, Visit, visit
 from .workload import Workload
@@ -51,7 +51,7 @@ def run_sweep(
     workload: Workload,
     batches: Sequence[int],
     protocol: Protocol,
-    path: Path,
+    path: AnyPath,
     report: Callable[[Progress], None] = lambda _: None,
     precise: Callable[[Sequence[StepRow]], bool] = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,

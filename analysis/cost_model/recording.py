@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...profiling.devices import Device, get_device
 from ...profiling.errors import CurvescopeError
+from ...profiling.remote import AnyPath
 from ...profiling.store import RecordingWriter
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
@@ -71,7 +71,7 @@ def model_steps(
 
 
 def record_model(
-    path: Path,
+    path: AnyPath,
     network: str,
     operations: Operations,
     batches: Sequence[int],

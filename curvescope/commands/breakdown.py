@@ -6,14 +6,15 @@ import argparse
 import dataclasses
 import json
 from itertools import chain
-from pathlib import Path
+
+from ..profiling.remote import as_path
 
 BY = ("layer", "kernel", "phase", "op")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, help="folder of a recording, or a profile")
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
     parser.add_argument("--all", action="store_true", help="every row, not the 25 largest")

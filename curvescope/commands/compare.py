@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import parse_share
+from ..profiling.remote import as_path
 
 if TYPE_CHECKING:
     from ..analysis.compare import Comparison
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("base", type=Path, help="folder of the recording that the others are held against")
-    parser.add_argument("others", type=Path, nargs="+", metavar="other", help="folders of the others")
+    parser.add_argument("base", type=as_path, help="folder or URL of the recording that the others are held against")
+    parser.add_argument("others", type=as_path, nargs="+", metavar="other", help="folders of the others")
     parser.add_argument("--by", choices=("layer", "family", "kernel"), help="rows (default: layer if all have layers)")
     parser.add_argument("--batch", type=int, help="batch size of the rows (default: the largest that all profiled)")
     parser.add_argument("--fail-over", metavar="SHARE", help="exit code 1 if a step time grew for real and by more")

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
+from ..profiling.remote import AnyPath, as_path
 
 if TYPE_CHECKING:
     from ..profiling.networks import Network
@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--framework", metavar="NAME", help="of a modelled GPU: torch, tensorflow or mxnet")
     measuring.add_protocol_arguments(parser)
     parser.add_argument("--axis", choices=("log2", "linear"), default="log2", help="axis of curvatures")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_NETWORK)")
+    parser.add_argument(
+        "-o", "--output", type=as_path, metavar="DIR", help="where to record (default: runs/DATE_NETWORK)"
+    )
     parser.add_argument("--all", action="store_true", help="every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], path: Path) -> int:
+def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], path: AnyPath) -> int:
     """Model the steps on a GPU that is not here; nothing runs, and for the networks by name torch is not needed."""
     from ..analysis.cost_model.networks import load_operations
     from ..analysis.cost_model.recording import DEVICE_PREFIX, record_model

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..arguments import parse_share
+from ..profiling.remote import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, help="folder of a recording")
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
     parser.add_argument("--pair", metavar="B,KB", help="split the excess between these two batch sizes")
     parser.add_argument("--at", type=int, metavar="B", help="split the curvature at this batch size")
     parser.add_argument(

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..profiling.remote import as_path
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, help="folder of a recording, or a profile")
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--perfetto", action="store_true", help="one Chrome trace, which `curvescope import` reads back")
     kind.add_argument("--csv", action="store_true", help="a folder with one CSV per table")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import parse_share
+from ..profiling.remote import as_path
 
 if TYPE_CHECKING:
     from ..profiling.readers import Imported
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("file", type=Path, nargs="+", help="the profile; several with --as sweep")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: under runs)")
+    parser.add_argument("-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: under runs)")
     parser.add_argument(
         "--as", dest="kind", choices=("profile", "sweep"), default="profile", help="sweep: one profile per batch size"
     )

@@ -16,12 +16,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..profiling.remote import AnyPath, as_path
+
 _NOUNS = {"kernels": "kernels", "memory": "memory operations", "launches": "CUDA calls", "ranges": "ranges"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_PROGRAM)")
+    parser.add_argument(
+        "-o", "--output", type=as_path, metavar="DIR", help="where to record (default: runs/DATE_PROGRAM)"
+    )
     parser.add_argument(
         "--with",
         dest="tool",
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _record_with(args: argparse.Namespace, command: list[str], path: Path) -> int:
+def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath) -> int:
     import sys
 
     from ..profile_files import notes

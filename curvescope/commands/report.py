@@ -6,10 +6,14 @@ import argparse
 import os
 from pathlib import Path
 
+from ..profiling.remote import as_path
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recordings", type=Path, nargs="+", metavar="recording", help="folders of recordings")
+    parser.add_argument(
+        "recordings", type=as_path, nargs="+", metavar="recording", help="folders or URLs of recordings"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)")
     parser.add_argument("--force", action="store_true", help="replace the file if it is there")
 

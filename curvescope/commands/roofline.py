@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
+
+from ..profiling.remote import as_path
 
 BY = ("kernel", "layer", "phase")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, help="folder of a recording")
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
     parser.add_argument("--by", choices=BY, default="kernel", help="what a point is (default: kernel)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
     parser.add_argument("--all", action="store_true", help="every point, not the 25 longest")

@@ -1,16 +1,19 @@
-"""List the recordings under a folder, oldest first."""
+"""List the recordings under a folder or on a shared store, oldest first."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
+
+from ..profiling.remote import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="folder to look in (default: runs)")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
+    place.add_argument("--store", type=as_path, metavar="URL", help="a shared store, as in s3://bucket/team")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -18,6 +21,7 @@ def run(args: argparse.Namespace) -> int:
     """Print one line per recording."""
     from ..profiling.store import list_recordings
 
+    root = args.store or args.root or as_path("runs")
     rows: list[dict[str, Any]] = [
         {
             "path": str(recording.path),
@@ -27,13 +31,13 @@ def run(args: argparse.Namespace) -> int:
             "device": (recording.meta.get("device") or {}).get("name"),
             "batches": recording.meta.get("batches"),
         }
-        for recording in list_recordings(args.root)
+        for recording in list_recordings(root)
     ]
     if args.json:
         print(json.dumps(rows))
         return 0
     if not rows:
-        print(f"No recordings under {args.root}. `curvescope diagnose alexnet` makes one.")
+        print(f"No recordings under {root}. `curvescope diagnose alexnet` makes one.")
         return 0
 
     from rich import box

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..profiling.remote import AnyPath, as_path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +24,7 @@ FORMATS = ("text", "csv", "markdown", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("run", nargs="+", type=Path, help="a recording, or the folder of a sweep")
+    parser.add_argument("run", nargs="+", type=as_path, help="a recording, or the folder of a sweep")
     parser.add_argument("--published", action="store_true", help="published figures of the same networks beside them")
     parser.add_argument(
         "--batch", type=int, help="batch size to compare devices at (default: the largest that all have)"
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.cells import PLAN_FILE, list_cells
     from ..profiling.store import open_recording
 
-    paths: list[Path] = []
+    paths: list[AnyPath] = []
     for path in args.run:
         paths += list_cells(path) if (path / PLAN_FILE).is_file() else [path]
     show_table([open_recording(path) for path in paths], args.format, published=args.published, batch=args.batch)

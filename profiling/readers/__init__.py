@@ -7,7 +7,6 @@ through the `RecordingWriter`, some rows at a time, and raises `CurvescopeError`
 from __future__ import annotations
 
 import importlib
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,10 +16,10 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .. import plugins
 from ..errors import CurvescopeError
+from ..remote import AnyPath, remove_tree
 from ..schema import TABLES
 from ..store import RecordingWriter, new_recording_path, open_recording
 from .range_names import RangeNames
@@ -72,7 +71,7 @@ class Imported:
         steps_from: how steps were found; null where the format has none.
     """
 
-    path: Path
+    path: AnyPath
     format: str
     rows: dict[str, int]
     lost: dict[str, tuple[int, str]]
@@ -82,7 +81,7 @@ class Imported:
 
 def import_profile(
     source: Path,
-    target: Path | None = None,
+    target: AnyPath | None = None,
     options: Options | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> Imported:
@@ -117,14 +116,14 @@ def import_profile(
     return describe_import(writer.path)
 
 
-def describe_import(path: Path) -> Imported:
+def describe_import(path: AnyPath) -> Imported:
     """What a finished import holds."""
     recording = open_recording(path)
     meta = recording.meta
     return Imported(
         path,
         str(meta["imported_from"]),
-        {table: sum(pq.read_metadata(part).num_rows for part in recording.parts(table)) for table in TABLES},
+        {table: recording.count_rows(table) for table in TABLES},
         {name: (lost["count"], lost["sentence"]) for name, lost in meta["lost"].items()},
         meta.get("missing", {}),
         meta.get("steps_from"),
@@ -196,4 +195,4 @@ def _unknown(source: Source) -> str:
 def _remove(writer: RecordingWriter | None) -> None:
     """Take away the folder of an import that was refused."""
     if writer is not None:
-        shutil.rmtree(writer.path, ignore_errors=True)
+        remove_tree(writer.path)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import CurvescopeError
+from ..remote import AnyPath
 from ..schema import TABLES, conform
 from ..store import Recording, RecordingWriter, new_recording_path, open_recording
 from . import Imported, Options, describe_import, import_profile
@@ -24,7 +25,7 @@ NAME = "sweep of profiles"
 
 
 def import_sweep(
-    sources: Sequence[Path], target: Path | None = None, batches: Sequence[int] = (), options: Options | None = None
+    sources: Sequence[Path], target: AnyPath | None = None, batches: Sequence[int] = (), options: Options | None = None
 ) -> Imported:
     """Turn profiles into one sweep; files of the same batch size are its rounds.
 

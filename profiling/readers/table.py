@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CurvescopeError
+from ..remote import AnyPath
 from ..schema import TABLES
 from ..store import RecordingWriter, new_recording_path
 from . import Imported
@@ -24,7 +25,7 @@ _NS_PER = {"time_ns": 1.0, "time_us": 1e3, "time_ms": 1e6, "time_s": 1e9}
 _COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
 
 
-def import_table(source: Path, target: Path | None = None, noise: float = 0.05) -> Imported:
+def import_table(source: Path, target: AnyPath | None = None, noise: float = 0.05) -> Imported:
     """Turn a CSV of times into a recording.
 
     Args:

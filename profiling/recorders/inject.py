@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import CurvescopeError
 from ..host import describe_host, describe_versions
 from ..native import library_path, record_start, record_stop
+from ..remote import AnyPath, RemotePath, as_path
 from ..store import Recording, RecordingWriter, new_recording_path, open_recording
 from .chunks import ProcessChunks, read_chunks
 from .cupti import ProcessTables
@@ -40,7 +41,7 @@ _LOST_SENTENCES = {
 }
 
 
-def record_command(command: Sequence[str], path: Path) -> int:
+def record_command(command: Sequence[str], path: AnyPath) -> int:
     """Run the command with the collector in it and record it; what is whole is kept on Ctrl-C.
 
     Args:
@@ -79,7 +80,7 @@ def record_command(command: Sequence[str], path: Path) -> int:
 
 
 @contextmanager
-def record(path: str | os.PathLike[str] | None = None) -> Iterator[Recording]:
+def record(path: str | os.PathLike[str] | RemotePath | None = None) -> Iterator[Recording]:
     """Record this process while the block runs: NVTX ranges of all its threads, and all GPU work.
 
     The recording can be read when the block has ended; `recording.meta["collectors"]` says what was recorded and what
@@ -87,14 +88,16 @@ def record(path: str | os.PathLike[str] | None = None) -> Iterator[Recording]:
     has turned its ranges off for good: then run the program under `curvescope record` instead.
 
     Args:
-        path: folder of the recording to create; dated, in `runs/`, by default.
+        path: folder or URL of the recording to create; dated, in `runs/`, by default.
 
     Raises:
         CurvescopeError: this process is being recorded already, or the recording cannot be made.
     """
     import nvtx
 
-    folder = Path(path) if path is not None else new_recording_path("record")
+    if path is None:
+        path = new_recording_path("record")
+    folder = path if isinstance(path, RemotePath) else as_path(path)
     with RecordingWriter(folder, _meta()) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as chunks:
         recording = Recording(folder, {})
         before = os.environ.get(NVTX_VARIABLE)

@@ -15,6 +15,7 @@ from ..errors import BackendMissingError, CurvescopeError
 from ..host import describe_host, describe_versions
 from ..readers import Imported, Options, import_profile
 from ..readers.reports import printed_by
+from ..remote import AnyPath
 
 # What the tools print where reading counters is left to the administrator.
 _NO_PERMISSION = ("ERR_NVGPUCTRPERM", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "does not have permission")
@@ -79,7 +80,7 @@ TOOLS = {
 
 
 def record_with(
-    name: str, command: Sequence[str], path: Path, options: Options | None = None, *, with_metrics: bool = False
+    name: str, command: Sequence[str], path: AnyPath, options: Options | None = None, *, with_metrics: bool = False
 ) -> tuple[int, Imported]:
     """Run the command under the tool and import what the tool wrote; on Ctrl-C, what it could still write.
 

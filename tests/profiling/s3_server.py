@@ -1,0 +1,34 @@
+"""An S3 server on loopback for tests, and the environment in which its clients find it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def s3_server(bucket: str) -> Iterator[None]:
+    import fsspec
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():
+            environment.setenv(name, value)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        fsspec.filesystem("s3").mkdir(bucket)
+        try:
+            yield
+        finally:
+            fsspec.get_filesystem_class("s3").clear_instance_cache()
+            server.stop()

@@ -15,6 +15,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..profiling.readers import Options
 
 from ..profiling.remote import AnyPath, as_path
 
@@ -34,7 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cupti (default), nsys, ncu, nvprof, or a recorder of a plugin",
     )
     parser.add_argument("--metrics", action="store_true", help="with nvprof: metrics of every kernel, no timeline")
-    parser.add_argument("--batch", type=int, help="samples per step, for the steps that a tool's profile shows")
+    parser.add_argument("--batch", type=int, help="samples per step; default: as the names of ranges tell")
+    parser.add_argument(
+        "--range-pattern",
+        metavar="REGEX",
+        help="what range names say: groups named layer, phase, step, op or batch (default: known habits)",
+    )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
@@ -43,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from ..profiling.errors import CurvescopeError
+    from ..profiling.readers import Options
     from ..profiling.recorders.inject import record_command
     from ..profiling.recorders.nvidia_tools import TOOLS
     from ..profiling.store import new_recording_path, open_recording
@@ -55,15 +65,19 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError("--metrics is for `--with nvprof`; `--with ncu` always measures them.")
     if args.batch is not None and args.batch < 1:
         raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
+    options = Options(batch=args.batch, range_pattern=args.range_pattern)
+    options.names  # noqa: B018 - a wrong pattern is refused before anything runs
     if args.tool not in ("cupti", *TOOLS):
         return _record_by_plugin(args, command, path)
     if args.tool != "cupti":
-        return _record_with(args, command, path)
-    code = record_command(command, path)
+        return _record_with(args, command, path, options)
+    code = record_command(command, path, options)
     recording = open_recording(path)
     counts = {name: recording.arrow(name).num_rows for name in ("kernels", "memory", "launches", "ranges")}
     told = ", ".join(f"{count} {_NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
     print(f"curvescope: {told} in {path}", file=sys.stderr)
+    if steps := recording.arrow("steps").num_rows:
+        print(f"curvescope: {steps} steps, from {recording.meta['steps_from']}", file=sys.stderr)
     collectors = recording.meta["collectors"]
     statuses = {c["cupti_status"]: None for c in collectors if c.get("cupti_status", "recording") != "recording"}
     if not any("cupti_status" in c for c in collectors):
@@ -75,14 +89,13 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath) -> int:
+def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
     import sys
 
     from ..profile_files import notes
-    from ..profiling.readers import Options
     from ..profiling.recorders.nvidia_tools import record_with
 
-    code, done = record_with(args.tool, command, path, Options(batch=args.batch), with_metrics=args.metrics)
+    code, done = record_with(args.tool, command, path, options, with_metrics=args.metrics)
     counted = ", ".join(f"{count} {table}" for table, count in done.rows.items() if count)
     for line in (f"{counted or 'nothing'} in {done.path}", *notes(done)):
         print(f"curvescope: {line}", file=sys.stderr)

@@ -3,10 +3,12 @@
 Neutral tables, columns by name; a column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
 
 - ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
-  color_argb, payload.
+  color_argb, payload; `shown`, false for what only places the work in it, such as a framework's operators.
 - launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
 - device: for kernels name and columns of the `kernels` table; for copies and sets columns of the `memory` table; for
-  both start_ns, end_ns, process, device, context, stream, correlation_id.
+  both start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has
+  thread_key instead of a launch: it lies where it runs.
+- each may have `source`, where that is not the profile's.
 
 Names are dictionary-encoded, all batches of one table with one dictionary.
 """
@@ -31,7 +33,7 @@ from .range_names import RangeName, scrub
 from .timeline import DeviceWork, Joiner, Launches, Timeline
 
 _LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
-_PLACING = ("start_ns", "end_ns", "process", "device", "context", "stream", "correlation_id")
+_PLACING = ("start_ns", "end_ns", "process", "device", "context", "stream", "correlation_id", "thread_key")
 
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # given the columns that are needed; null for all
 
@@ -64,7 +66,7 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
     lost: Counter[str] = Counter()
     ranges, names, said = _named_ranges(profile.ranges, options, lost)
     hosts = _host_calls(profile, options)
-    work = _device_work(profile, Joiner(hosts), options, lost)
+    work = _device_work(profile, hosts, options, lost)
     everything = HostRanges(
         _ints(ranges, "start_ns"),
         _ints(ranges, "end_ns"),
@@ -90,7 +92,7 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
             first = rows.stop
             columns = _columns_of("launches", batch, keep) | _Timed(batch).columns()
             columns["step"] = built.step_of_host(hosts.process[rows], hosts.start_ns[rows])
-            behind.write("launches", pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
+            behind.write("launches", pa.table({"source": _constant(profile.source, batch.num_rows), **columns}))
             options.report("writing launches", first, profile.count)
         first = 0
         for table, batches in (("kernels", profile.kernels), ("memory", profile.memory)):
@@ -103,7 +105,7 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
                 _see_phases(seen, built.step[rows], columns["phase"])
                 if table == "memory":
                     columns.pop("op")
-                behind.write(table, pa.table({**columns, "source": _constant(profile.source, batch.num_rows)}))
+                behind.write(table, pa.table({"source": _constant(profile.source, batch.num_rows), **columns}))
                 options.report(f"writing {table}", first, profile.count)
     for name, count in (lost + built.lost).items():
         writer.count_lost(name, count, timeline.LOST[name])
@@ -160,12 +162,12 @@ class _Timed:
 
     def __init__(self, table: pa.Table) -> None:
         start, end = table["start_ns"], table["end_ns"]
-        known = pc.and_(start.is_valid(), end.is_valid()).to_numpy().astype(bool)
+        begun, ended = (column.is_valid().to_numpy().astype(bool) for column in (start, end))
         self.start_ns, self.end_ns = _ints(table, "start_ns"), _ints(table, "end_ns")
         far = (np.abs(self.start_ns) > _LATEST_NS) | (np.abs(self.end_ns) > _LATEST_NS)
-        self.placed = known & ~far & ((self.start_ns != 0) | (self.end_ns != 0))
-        self.backwards = self.placed & (self.end_ns < self.start_ns)
-        self.timed = self.placed & ~self.backwards
+        self.placed = begun & ~far & ((self.start_ns != 0) | (ended & (self.end_ns != 0)))
+        self.backwards = self.placed & ended & (self.end_ns < self.start_ns)
+        self.timed = self.placed & ended & ~self.backwards
 
     def columns(self, replayed: bool = False) -> dict[str, pa.Array]:
         """Columns start_ns and duration_ns; without starts where kernels were replayed."""
@@ -229,15 +231,25 @@ def _joined(pieces: list[_Rows], empty: _Rows) -> _Rows:
     return empty
 
 
-def _device_work(profile: Profile, joiner: Joiner, options: Options, lost: Counter[str]) -> DeviceWork:
+def _device_work(profile: Profile, hosts: Launches, options: Options, lost: Counter[str]) -> DeviceWork:
+    """Work with its launches; that of the host is its own launch, which is added to `hosts`."""
+    joiner = Joiner(hosts)
     pieces: list[DeviceWork] = []
+    own: list[Launches] = [hosts]
     done = 0
     for batches, named in ((profile.kernels, True), (profile.memory, False)):
         for batch in batches((*_PLACING, "name") if named else _PLACING):
             times = _Timed(batch)
             lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-            lost["without_time"] += int(np.count_nonzero(~times.placed))
+            lost["without_time"] += int(np.count_nonzero(~times.timed & ~times.backwards))
             process = _ints(batch, "process").astype(np.int32)
+            launch = joiner.find(process, _ints(batch, "correlation_id"))
+            thread = _ints(batch, "thread_key")
+            if (here := thread != NONE).any():
+                first = sum(len(piece.start_ns) for piece in own)
+                launch[here] = first + np.arange(np.count_nonzero(here))
+                none = np.full(np.count_nonzero(here), NONE, np.int64)
+                own.append(Launches(times.start_ns[here], thread[here], process[here], none))
             streams = process.astype(np.int64)
             for column in ("device", "context", "stream"):
                 streams = streams * 1_000_003 + _ints(batch, column)  # wraps around: only has to tell streams apart
@@ -247,13 +259,16 @@ def _device_work(profile: Profile, joiner: Joiner, options: Options, lost: Count
                     np.where(times.timed, times.end_ns, 0),
                     times.timed & (not profile.replayed),
                     process,
-                    joiner.find(process, _ints(batch, "correlation_id")),
+                    launch,
                     _codes(batch["name"]).astype(np.int32) if named else np.full(batch.num_rows, NONE, np.int32),
                     (streams ^ streams >> 32).astype(np.int32),
                 )
             )
             done += batch.num_rows
             options.report("reading device work", done, profile.count)
+    if len(own) > 1:
+        for each in fields(hosts):
+            setattr(hosts, each.name, np.concatenate([getattr(piece, each.name) for piece in own]))
     none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
     return _joined(pieces, DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes))
 
@@ -265,7 +280,8 @@ def _range_rows(
     columns["start_ns"] = pa.array(ranges.start_ns)
     columns["duration_ns"] = pa.array(ranges.end_ns - ranges.start_ns)
     columns["step"] = built.step_of_host(ranges.process, ranges.start_ns)
-    return pa.table({**columns, "source": _constant(profile.source, table.num_rows)})
+    rows = pa.table({"source": _constant(profile.source, table.num_rows), **columns})
+    return rows.filter(table["shown"]) if "shown" in table.column_names else rows
 
 
 def _columns_of(table: str, data: pa.Table, keep: frozenset[str]) -> dict[str, pa.ChunkedArray]:

@@ -63,6 +63,8 @@ class Timeline:
         step_rows: rows of the `steps` table.
         steps_from: how the steps were found.
         marks: the step marks, if that is how.
+        before_launch: how many kernels, copies and sets seem to begin before their launch, and the most nanoseconds:
+            what the two clocks are apart at least.
         lost: named counts.
     """
 
@@ -72,6 +74,7 @@ class Timeline:
     step_rows: list[dict[str, Any]]
     steps_from: str
     marks: list[steps.Marks]
+    before_launch: tuple[int, int] = (0, 0)
     lost: Counter[str] = field(default_factory=Counter)
 
     def columns(self, rows: slice) -> dict[str, pa.Array]:
@@ -118,6 +121,9 @@ def build(
     range_[joined] = around[work.launch[joined]]
     timeline = Timeline(placement, range_, np.full(len(joined), NONE, np.int32), [], steps.NOTHING, [])
     lost = timeline.lost
+    timed = joined & work.timed
+    ahead_ns = launches.start_ns[work.launch[timed]] - work.start_ns[timed]
+    timeline.before_launch = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
     if len(launches.start_ns):
         lost["device_work_without_launch"] = int(np.count_nonzero(~joined))
     if len(nested.start_ns):

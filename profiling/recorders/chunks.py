@@ -150,6 +150,15 @@ class ProcessChunks:
         """The texts of ids; null where `missing`."""
         return self.texts.take(pa.array(ids.astype(np.int64), mask=missing))
 
+    def thread_key(self, threads: Integers) -> Integers:
+        """Numbers of this process's threads that no other process has."""
+        return (self.process << 32) + threads
+
+    def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of a small table, its columns in the order they were written."""
+        table = self.table(name)
+        return zip(*(table[c].tolist() for c in table.chunks[0]), strict=True) if table.rows else iter(())
+
 
 def read_chunks(path: Path) -> ProcessChunks:
     """Every whole chunk of one file, up to the first that is not."""
@@ -158,45 +167,47 @@ def read_chunks(path: Path) -> ProcessChunks:
     if not size:
         return found
     events: dict[int, list[_Array]] = {}
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = 0
-        while at + HEADER.itemsize <= size:
-            header = np.frombuffer(data[at : at + HEADER.itemsize], HEADER)[0]
-            if (
-                header["magic"] != MAGIC
-                or header["version"] != VERSION
-                or zlib.crc32(header.tobytes()[:-4]) != header["header_crc"]
-            ):
-                break
-            begin = at + HEADER.itemsize
-            payload = data[begin : begin + int(header["payload_bytes"])]
-            if len(payload) != header["payload_bytes"] or zlib.crc32(payload) != header["payload_crc"]:
-                break
-            found.process = int(header["process"])
-            if header["kind"] == STRINGS:
-                found.names += _texts(payload)
-            elif header["kind"] == EVENTS:
-                events.setdefault(int(header["thread"]), []).append(np.frombuffer(payload, EVENT))
-            elif header["kind"] == LOST:
-                without_room, without_name, unwritten = np.frombuffer(payload, "<u8", _LOST_COUNTS).tolist()
-                found.lost = (without_room, without_name, unwritten)
-            elif header["kind"] == TABLE:
-                _read_table(payload, found)
-            elif header["kind"] == RAW:
-                found.raw.append(_raw_buffer(payload))
-            at = begin + len(payload)
+    with path.open("rb") as file:
+        # Columns are views into the mapped file, which lives as long as they do.
+        data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    at = 0
+    while at + HEADER.itemsize <= size:
+        header = np.frombuffer(data, HEADER, 1, at)[0]
+        if (
+            header["magic"] != MAGIC
+            or header["version"] != VERSION
+            or zlib.crc32(header.tobytes()[:-4]) != header["header_crc"]
+        ):
+            break
+        begin = at + HEADER.itemsize
+        payload = data[begin : begin + int(header["payload_bytes"])]
+        if len(payload) != header["payload_bytes"] or zlib.crc32(payload) != header["payload_crc"]:
+            break
+        found.process = int(header["process"])
+        if header["kind"] == STRINGS:
+            found.names += _texts(payload)
+        elif header["kind"] == EVENTS:
+            events.setdefault(int(header["thread"]), []).append(np.frombuffer(payload, EVENT))
+        elif header["kind"] == LOST:
+            without_room, without_name, unwritten = np.frombuffer(payload, "<u8", _LOST_COUNTS).tolist()
+            found.lost = (without_room, without_name, unwritten)
+        elif header["kind"] == TABLE:
+            _read_table(payload, found)
+        elif header["kind"] == RAW:
+            found.raw.append(_raw_buffer(payload))
+        at = begin + len(payload)
     found.torn_bytes = size - at
     found.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
     return found
 
 
-def _raw_buffer(payload: bytes) -> RawBuffer:
+def _raw_buffer(payload: memoryview) -> RawBuffer:
     header = np.frombuffer(payload, _RAW_HEADER, 1)[0]
     offsets = np.frombuffer(payload, "<u4", int(header["records"]), _RAW_HEADER.itemsize)
-    return RawBuffer(int(header["cupti_version"]), offsets, payload[len(payload) - int(header["bytes"]) :])
+    return RawBuffer(int(header["cupti_version"]), offsets, bytes(payload[len(payload) - int(header["bytes"]) :]))
 
 
-def _read_table(payload: bytes, found: ProcessChunks) -> None:
+def _read_table(payload: memoryview, found: ProcessChunks) -> None:
     """Add a table's chunk; the strings that name it and its columns stand before it in the file."""
     header = np.frombuffer(payload, _TABLE_HEADER, 1)[0]
     rows, count = int(header["rows"]), int(header["columns"])
@@ -210,10 +221,10 @@ def _read_table(payload: bytes, found: ProcessChunks) -> None:
     found.tables.setdefault(found.names[header["name"]], []).append(chunk)
 
 
-def _texts(payload: bytes) -> list[str]:
+def _texts(payload: memoryview) -> list[str]:
     texts, at = [], 0
     while at < len(payload):
         end = at + 4 + int.from_bytes(payload[at : at + 4], "little")
-        texts.append(payload[at + 4 : end].decode("utf-8", "replace"))
+        texts.append(str(payload[at + 4 : end], "utf-8", "replace"))
         at = end
     return texts

@@ -1,26 +1,23 @@
-"""CUPTI's activity records of one process as rows of `kernels`, `launches`, `memory` and `clocks`.
+"""CUPTI's activity records of one process as the columns that `readers.assemble` joins, and as rows of `clocks`.
 
-GPU work joins the host by correlation id alone: to the call that launched it, and through that call's thread and time
-to the layer that `curvescope.annotate` had open. Times are CUPTI's, moved to the host's monotonic clock by readings of
-both clocks taken while the process ran.
+Times are CUPTI's, moved to the host's monotonic clock by readings of both clocks taken while the process ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..clocks import throttle_names
 from ..cupti_facts import COPY_KINDS, LAUNCH_SHAPE
+from ..readers.range_names import scrub
 from .chunks import Integers, ProcessChunks, TablePart
-from .nvtx import LayerRanges, split_layer
 
-_PART_ROWS = 1 << 20  # of one Parquet part
+_PART_ROWS = 1 << 20  # of one batch, and so of one Parquet part
 _WAITS = {1: "event", 2: "stream_event", 3: "stream", 4: "context"}
 _OVERHEADS = {
     0: "unknown",
@@ -77,84 +74,99 @@ class Clock:
         return np.where(times_ns == 0, 0, times_ns + base + np.rint(moved).astype(np.int64))
 
 
-class Launches:
-    """The host calls of a process by correlation id, with the layer that each was made in."""
+class Texts:
+    """The texts of several processes as one dictionary, so that columns of all of them have one."""
 
-    def __init__(self, process: ProcessChunks, clock: Clock, layers: dict[int, LayerRanges]) -> None:
-        table = process.table("calls")
-        correlation, is_driver = table["correlation_id"], table["is_driver"]
-        # A driver call inside a runtime call carries the same id: the outer one comes first.
-        order = np.lexsort((is_driver, correlation))
-        order = order[np.r_[True, np.diff(correlation[order]) != 0]] if len(order) else order
-        self._correlation = correlation[order]
-        self.starts_ns = clock.to_host(table["start_ns"])[order]
-        threads = table["thread"][order]
-        self._layers = np.full(len(order), -1)
-        for thread, ranges in layers.items():
-            here = threads == thread
-            self._layers[here] = ranges.innermost(self.starts_ns[here])
+    def __init__(self, processes: Sequence[ProcessChunks]) -> None:
+        code: dict[str, int] = {}
+        self._codes = {
+            id(process): np.array([code.setdefault(name, len(code)) for name in process.names], np.int32)
+            for process in processes
+        }
+        self._texts = pa.array([scrub(text) for text in code] or [""], pa.string())
 
-    def find(self, correlation: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """The place of each id's call, and whether there is one."""
-        if not len(self._correlation):
-            return np.zeros(len(correlation), np.int64), np.zeros(len(correlation), bool)
-        place = np.minimum(np.searchsorted(self._correlation, correlation), len(self._correlation) - 1)
-        return place, self._correlation[place] == correlation
-
-    def layers(self, place: Integers, found: npt.NDArray[np.bool_]) -> Integers:
-        """Ids of the names of the layers' ranges, -1 where there was none."""
-        if not len(self._layers):
-            return np.full(len(place), -1)
-        return np.where(found, self._layers[place], -1)
+    def column(self, process: ProcessChunks, ids: Integers) -> pa.DictionaryArray:
+        """The texts of a process's ids."""
+        return pa.DictionaryArray.from_arrays(pa.array(self._codes[id(process)][ids]), self._texts)
 
 
-class ProcessTables:
-    """The rows of one process, part by part, and what was found on the way.
+class ProcessColumns:
+    """The columns of one process, batch by batch."""
 
-    Attributes:
-        lost: named counts of what could not be timed or joined.
-    """
-
-    def __init__(self, process: ProcessChunks, layers: dict[int, LayerRanges]) -> None:
+    def __init__(self, process: ProcessChunks, texts: Texts) -> None:
         self._process = process
+        self._texts = texts
         self._clock = Clock.of(process)
-        self._launches = Launches(process, self._clock, layers)
-        self._layer_texts, self._phase_texts = self._name_layers(layers)
-        self._early = 0
-        self._earliest_ns = 0
-        self.lost: dict[str, int] = {"cupti_untimed": 0, "cupti_unjoined": 0}
 
-    def _name_layers(self, layers: dict[int, LayerRanges]) -> tuple[pa.Array, pa.Array]:
-        """Layer and phase by the id of a range's name."""
-        used = set(np.concatenate([np.zeros(0, np.int64), *(np.unique(r.names) for r in layers.values())]).tolist())
-        split = [split_layer(name) if i in used else (None, None) for i, name in enumerate(self._process.names)]
-        return pa.array([s[0] for s in split], pa.string()), pa.array([s[1] for s in split], pa.string())
+    @property
+    def count(self) -> int:
+        """Rows of calls, kernels, copies and sets."""
+        return sum(self._process.table(name).rows for name in ("calls", "kernels", "copies", "sets"))
 
-    def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """(name of a table of the schema, rows), as often as there are parts."""
-        p = self._process
-        for part in p.parts("kernels", _PART_ROWS):
-            yield "kernels", self._kernels(part)
-        for part in p.parts("copies", _PART_ROWS):
-            kinds = _words(part["copy_kind"], COPY_KINDS)
-            yield "memory", self._transfers(part, "copy", kinds)
-        for part in p.parts("sets", _PART_ROWS):
-            yield "memory", self._transfers(part, "set", None)
-        for part in p.parts("allocations", _PART_ROWS):
-            yield "memory", self._allocations(part)
+    def launches(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        """Calls on the host.
+
+        A driver call inside a runtime call has the same correlation id: of two with one id the first counts, so the
+        runtime's come first.
+        """
         waits = self._waits()
-        for part in p.parts("calls", _PART_ROWS):
-            yield "launches", self._calls(part, *waits)
-        for part in p.parts("environment", _PART_ROWS):
-            yield "clocks", self._environment(part)
+        for is_driver in (0, 1):
+            for part in self._process.parts("calls", _PART_ROWS):
+                chosen = np.flatnonzero(part["is_driver"] == is_driver)
+                if len(chosen):
+                    yield self._calls(part, needed, chosen, waits)
+
+    def kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        """Kernels."""
+        for part in self._process.parts("kernels", _PART_ROWS):
+            columns = {"name": self._texts.column(self._process, part["name"]), **self._placed(part)}
+            if needed is None:
+                graph = part["graph_id"]
+                columns |= {name: part[name] for name in (*LAUNCH_SHAPE, "shared_memory_bytes")}
+                columns["graph_id"] = pa.array(graph, mask=graph == 0)
+            yield pa.table(columns)
+
+    def memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        """Copies and sets."""
+        for table, kind in (("copies", "copy"), ("sets", "set")):
+            for part in self._process.parts(table, _PART_ROWS):
+                columns = self._placed(part)
+                if needed is None:
+                    columns |= {"kind": pa.repeat(kind, part.rows), "bytes": part["bytes"]}
+                    columns["copy_kind"] = (
+                        _words(part["copy_kind"], COPY_KINDS) if kind == "copy" else pa.nulls(part.rows, pa.string())
+                    )
+                yield pa.table(columns)
+
+    def allocations(self) -> Iterator[pa.Table]:
+        """Rows of `memory` that have a moment and no duration: allocations, and what frees them."""
+        for part in self._process.parts("allocations", _PART_ROWS):
+            is_allocation = part["operation"] == _ALLOCATION
+            time, stream = self._clock.to_host(part["time_ns"]), part["stream"]
+            yield pa.table(
+                {
+                    "kind": pa.array(["free", "allocate"]).take(pa.array(is_allocation.astype(np.int8))),
+                    "start_ns": pa.array(time, mask=time == 0),
+                    "bytes": part["bytes"],
+                    "process": np.full(part.rows, self._process.process),
+                    "device": part["device"],
+                    "stream": pa.array(stream, mask=stream == _NO_STREAM),
+                    "correlation_id": part["correlation_id"],
+                    "address": part["address"],
+                    "source": pa.repeat("cupti", part.rows),
+                }
+            )
+
+    def clocks(self) -> Iterator[pa.Table]:
+        """Rows of `clocks`."""
+        for part in self._process.parts("environment", _PART_ROWS):
+            yield self._environment(part)
 
     def facts(self) -> dict[str, Any]:
-        """What `recording.json` says of the collector in this process; call it after `tables`."""
+        """What `recording.json` says of the collector in this process."""
         p = self._process
-        table = p.table("facts")
         found: dict[str, Any] = {"process": p.process}
-        rows = zip(table["key"].tolist(), table["value"].tolist(), strict=True) if table.rows else ()
-        for key, value in rows:
+        for key, value in p.rows("facts"):
             name, text = p.names[key].replace(".", "_"), p.names[value]
             if name == "cupti_refused":
                 found.setdefault(name, []).append(text)
@@ -163,10 +175,6 @@ class ProcessTables:
         if self._clock.samples:
             found["clock_samples"] = self._clock.samples
             found["clock_error_ns"] = self._clock.error_ns
-        if self._early:
-            # No kernel can start before the call that launches it: what CUPTI's own conversion is off at least.
-            found["kernels_before_launch"] = self._early
-            found["kernel_before_launch_ns"] = self._earliest_ns
         overheads = p.table("overheads")
         if overheads.rows:
             kinds, durations = overheads["kind"], overheads["duration_ns"]
@@ -202,65 +210,20 @@ class ProcessTables:
             for i, device in enumerate(columns["device"])
         ]
 
-    def _placed(self, part: TablePart) -> dict[str, Any]:
-        """Columns that all device work shares."""
+    def _times(self, part: TablePart) -> dict[str, pa.Array]:
         start = self._clock.to_host(part["start_ns"])
-        untimed = part["timed"] == 0
-        correlation = part["correlation_id"]
-        place, found = self._launches.find(correlation)
-        layers = self._launches.layers(place, found)
-        self.lost["cupti_untimed"] += int(untimed.sum())
-        self.lost["cupti_unjoined"] += int((~found).sum())
-        if found.any():
-            early = np.where(found & ~untimed, self._launches.starts_ns[place] - start, 0)
-            self._early += int((early > 0).sum())
-            self._earliest_ns = max(self._earliest_ns, int(early.max()))
-        at = pa.array(layers, mask=layers < 0)
         return {
             "start_ns": pa.array(start, mask=start == 0),
-            "duration_ns": pa.array(part["duration_ns"], mask=untimed),
-            "process": np.full(part.rows, self._process.process),
-            "device": part["device"],
-            "stream": part["stream"],
-            "correlation_id": correlation,
-            "layer": self._layer_texts.take(at),
-            "phase": self._phase_texts.take(at),
-            "source": pa.repeat("cupti", part.rows),
+            "end_ns": pa.array(start + part["duration_ns"], mask=part["timed"] == 0),
         }
 
-    def _kernels(self, part: TablePart) -> pa.Table:
-        graph = part["graph_id"]
-        return pa.table(
-            {
-                "name": self._process.text(part["name"]),
-                **self._placed(part),
-                **{name: part[name] for name in (*LAUNCH_SHAPE, "shared_memory_bytes")},
-                "graph_id": pa.array(graph, mask=graph == 0),
-            }
-        )
-
-    def _transfers(self, part: TablePart, kind: str, copy_kinds: pa.Array | None) -> pa.Table:
-        columns = {"kind": pa.repeat(kind, part.rows), "bytes": part["bytes"], **self._placed(part)}
-        if copy_kinds is not None:
-            columns["copy_kind"] = copy_kinds
-        return pa.table(columns)
-
-    def _allocations(self, part: TablePart) -> pa.Table:
-        is_allocation = part["operation"] == _ALLOCATION
-        time, stream = self._clock.to_host(part["time_ns"]), part["stream"]
-        return pa.table(
-            {
-                "kind": pa.array(["free", "allocate"]).take(pa.array(is_allocation.astype(np.int8))),
-                "start_ns": pa.array(time, mask=time == 0),
-                "bytes": part["bytes"],
-                "process": np.full(part.rows, self._process.process),
-                "device": part["device"],
-                "stream": pa.array(stream, mask=stream == _NO_STREAM),
-                "correlation_id": part["correlation_id"],
-                "address": part["address"],
-                "source": pa.repeat("cupti", part.rows),
-            }
-        )
+    def _placed(self, part: TablePart) -> dict[str, Any]:
+        """Columns that all device work shares."""
+        return {
+            **self._times(part),
+            "process": np.full(part.rows, self._process.process),
+            **{name: part[name] for name in ("device", "context", "stream", "correlation_id")},
+        }
 
     def _waits(self) -> tuple[Integers, pa.Array, Integers]:
         """Correlation ids in order, with what the call of each waits for."""
@@ -270,25 +233,31 @@ class ProcessTables:
         correlation, first = np.unique(table["correlation_id"], return_index=True)
         return correlation, _words(table["type"][first], _WAITS), table["stream"][first]
 
-    def _calls(self, part: TablePart, waiting: Integers, words: pa.Array, streams: Integers) -> pa.Table:
-        start = self._clock.to_host(part["start_ns"])
-        correlation = part["correlation_id"]
+    def _calls(
+        self,
+        part: TablePart,
+        needed: Sequence[str] | None,
+        chosen: Integers,
+        waits: tuple[Integers, pa.Array, Integers],
+    ) -> pa.Table:
+        correlation, thread = part["correlation_id"], part["thread"]
         columns: dict[str, Any] = {
-            "name": self._process.text(part["name"]),
-            "start_ns": pa.array(start, mask=start == 0),
-            "duration_ns": pa.array(part["duration_ns"], mask=part["timed"] == 0),
+            **self._times(part),
             "process": np.full(part.rows, self._process.process),
-            "thread": part["thread"],
+            "thread": thread,
+            "thread_key": self._process.thread_key(thread),
             "correlation_id": correlation,
-            "return_value": part["return_value"],
-            "source": pa.repeat("cupti", part.rows),
         }
-        if len(waiting):
+        waiting, words, streams = waits
+        if needed is None:
+            columns["name"] = self._texts.column(self._process, part["name"])
+            columns["return_value"] = part["return_value"]
+        if needed is None and len(waiting):
             place = np.minimum(np.searchsorted(waiting, correlation), len(waiting) - 1)
             no_wait = waiting[place] != correlation
             columns["waits_for"] = words.take(pa.array(place, mask=no_wait))
             columns["stream"] = pa.array(streams[place], mask=no_wait | (streams[place] == _NO_STREAM))
-        return pa.table(columns)
+        return pa.table(columns).take(pa.array(chosen))
 
     def _environment(self, part: TablePart) -> pa.Table:
         kind, first, second = part["kind"], part["first"], part["second"]

@@ -1,49 +1,18 @@
-"""NVTX events of one process as rows of `ranges`: each push with its pop, each start with its end, marks."""
+"""NVTX events of one process as ranges: each push with its pop, each start with its end, marks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..annotate import DOMAIN
 from .chunks import END, EVENT, MARK, POP, POP_UNMATCHED, PUSH, START, Integers, ProcessChunks
 
 # NVTX's numbers of payload types, and the type whose bits the payload holds.
 _PAYLOADS = {1: np.uint64, 2: np.int64, 3: np.float64, 4: np.uint32, 5: np.int32, 6: np.float32}
-_BACKWARD = " backward"
-
-
-@dataclass
-class LayerRanges:
-    """The ranges of `curvescope.annotate` on one thread, in order of start; they nest."""
-
-    starts_ns: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    ends_ns: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    names: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def innermost(self, times_ns: Integers) -> Integers:
-        """For each time the id of the innermost open range's name, or -1."""
-        if not len(self.starts_ns):
-            return np.full(len(times_ns), -1)
-        place = np.searchsorted(self.starts_ns, times_ns, "right") - 1
-        parents = self._parents()
-        while (ended := (place >= 0) & (self.ends_ns[place] <= times_ns)).any():
-            place[ended] = parents[place[ended]]
-        return np.where(place >= 0, self.names[place], -1)
-
-    def _parents(self) -> Integers:
-        """For each range the one around it, or -1: the last before it that is one less deep."""
-        count = len(self.starts_ns)
-        depth = np.arange(count) - np.searchsorted(np.sort(self.ends_ns), self.starts_ns, "right")
-        parents = np.full(count, -1)
-        for level in range(1, int(depth.max()) + 1):
-            here, above = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
-            parents[here] = above[np.searchsorted(above, here) - 1]
-        return parents
 
 
 @dataclass
@@ -54,18 +23,12 @@ class RangeCounts:
     unopened: int = 0
 
 
-def split_layer(name: str) -> tuple[str, str]:
-    """Layer and phase of a range of `curvescope.annotate`."""
-    return (name.removesuffix(_BACKWARD), "backward") if name.endswith(_BACKWARD) else (name, "forward")
-
-
-def to_ranges(process: ProcessChunks, counts: RangeCounts, layers: dict[int, LayerRanges]) -> Iterator[pa.Table]:
-    """The rows of `ranges`, a table for each thread and one for start/end ranges.
+def to_ranges(process: ProcessChunks, counts: RangeCounts) -> Iterator[pa.Table]:
+    """Ranges as `readers.assemble` takes them, a table for each thread and one for start/end ranges.
 
     Args:
         process: its chunks.
         counts: what is not in the rows is added here.
-        layers: the ranges of layers are put here, by thread.
     """
     for thread, events in process.threads.items():
         begins, ends = match_push_pop(events)
@@ -76,22 +39,15 @@ def to_ranges(process: ProcessChunks, counts: RangeCounts, layers: dict[int, Lay
         yield _table(process, first, last["time_ns"], np.full(len(first), thread))
         counts.unclosed += int(np.count_nonzero(events["kind"] == PUSH)) - len(begins)
         counts.unopened += int(np.count_nonzero(events["kind"] == POP_UNMATCHED))
-        layers[thread] = _layers(process, first, last)
     starts, ends_ns, threads = _match_start_end(process, counts)
     if len(starts):
         yield _table(process, starts, ends_ns, threads)
 
 
-def _layers(process: ProcessChunks, first: npt.NDArray[np.void], last: npt.NDArray[np.void]) -> LayerRanges:
-    if DOMAIN not in process.names:
-        return LayerRanges()
-    chosen = (first["domain"] == process.names.index(DOMAIN)) & (first["kind"] == PUSH)
-    order = np.argsort(first["time_ns"][chosen], kind="stable")
-    first, last = first[chosen][order], last[chosen][order]
-    # No range is empty, so that its depth can be told from the ends before it.
-    return LayerRanges(
-        first["time_ns"], np.maximum(last["time_ns"], first["time_ns"] + 1), first["name"].astype(np.int64)
-    )
+def empty_ranges() -> pa.Table:
+    """The columns, without a row."""
+    none = np.zeros(0, np.int64)
+    return _table(ProcessChunks(), np.zeros(0, EVENT), none, none)
 
 
 def _table(
@@ -102,9 +58,10 @@ def _table(
         {
             "name": process.text(first["name"]),
             "start_ns": first["time_ns"],
-            "duration_ns": ends_ns - first["time_ns"],
+            "end_ns": ends_ns,
             "process": np.full(len(first), process.process),
             "thread": threads,
+            "thread_key": process.thread_key(threads),
             "domain": process.text(first["domain"], first["domain"] == 0),
             "category": _categories(process, first),
             "kind": pa.array(["push_pop", "mark", "start_end"]).take(pa.array(kinds)),
@@ -119,12 +76,9 @@ def _categories(process: ProcessChunks, events: npt.NDArray[np.void]) -> pa.Arra
     """The name of each category, or its number where the program gave no name."""
     if not events["category"].any():
         return pa.nulls(len(events), pa.string())
-    named = process.table("numbers")
     names = {
         (domain, number): process.names[name]
-        for what, domain, number, name in zip(
-            *(named[c].tolist() for c in ("what", "domain", "number", "name")), strict=True
-        )
+        for what, domain, number, name in process.rows("numbers")
         if process.names[what] == "category"
     }
     pairs = zip(events["domain"].tolist(), events["category"].tolist(), strict=True)

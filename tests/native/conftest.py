@@ -26,9 +26,10 @@ def doubles(tmp_path_factory):
 
 @pytest.fixture
 def record_fake(tmp_path, monkeypatch, doubles):
-    """Records a program that has a fake GPU: its exit code and the recording. Keywords are its environment."""
+    """Records a program that has a fake GPU: its exit code and the recording. `options` are the command's, further
+    keywords the program's environment."""
 
-    def record(program, *, cupti=None, **environment):
+    def record(program, *, cupti=None, options=(), **environment):
         source = tmp_path / "program.py"
         source.write_text("from fake_gpu import FakeGpu, launch\n" + textwrap.dedent(program))
         path = tmp_path / f"recording{len(list(tmp_path.iterdir()))}"
@@ -40,7 +41,7 @@ def record_fake(tmp_path, monkeypatch, doubles):
             **environment,
         }.items():
             monkeypatch.setenv(name, value)
-        code = main(["record", "-o", str(path), "--", sys.executable, str(source)])
+        code = main(["record", "-o", str(path), *options, "--", sys.executable, str(source)])
         return code, open_recording(path)
 
     return record

@@ -1,47 +1,12 @@
-"""Arithmetic between the collector's chunks and the tables: nested layers, clocks, columns as they were stored."""
+"""Arithmetic between the collector's chunks and the tables: clocks, columns as they were stored."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from curvescope.profiling.recorders.chunks import Piece, ProcessChunks, TablePart
 from curvescope.profiling.recorders.cupti import Clock
-from curvescope.profiling.recorders.nvtx import LayerRanges, split_layer
-
-
-@st.composite
-def nested_ranges(draw):
-    """(start, end, name) of ranges that nest, made by pushes and pops one nanosecond or more apart."""
-    ranges, open_ranges, now = [], [], 0
-    for push in draw(st.lists(st.booleans(), max_size=40)):
-        now += draw(st.integers(1, 3))
-        if push:
-            open_ranges.append((len(ranges), now))
-            ranges.append(None)
-        elif open_ranges:
-            place, start = open_ranges.pop()
-            ranges[place] = (start, now, place)
-    for place, start in reversed(open_ranges):
-        now += 1
-        ranges[place] = (start, now, place)
-    return ranges
-
-
-@given(nested_ranges(), st.lists(st.integers(-2, 130), min_size=1, max_size=20))
-def test_the_innermost_range_is_the_last_begun_of_those_that_are_open(ranges, times):
-    columns = np.array(ranges, np.int64).reshape(-1, 3)
-    found = LayerRanges(columns[:, 0], columns[:, 1], columns[:, 2]).innermost(np.array(times))
-    for time, name in zip(times, found, strict=True):
-        open_then = [n for start, end, n in ranges if start <= time < end]
-        assert name == (open_then[-1] if open_then else -1)
-
-
-def test_a_range_of_annotate_gives_layer_and_phase():
-    assert split_layer("encoder.0 backward") == ("encoder.0", "backward")
-    assert split_layer("encoder.0") == ("encoder.0", "forward")
 
 
 def process_with(table, **columns):

@@ -44,12 +44,14 @@ class Roof:
         per_s: in B/s or FLOP/s.
         kind: ceiling (measured) or peak (datasheet).
         source: where the number is from.
+        precision: of products under it; null for memory.
     """
 
     level: str
     per_s: float
     kind: str
     source: str
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Hardware:
         registers_per_sm: 32-bit registers of one SM.
         cache_bytes: L2 of a GPU, last level cache of a CPU.
         memory_bytes: DRAM of the device.
-        roofs: ceilings where they were measured, else peaks.
+        roofs: ceilings where they were measured, else peaks; the compute roof is that of the recording's precision.
     """
 
     name: str | None
@@ -112,15 +114,17 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
 
     Args:
         meta: its `recording.json`. `device` names it; `ceilings`, where the microbenchmarks measured them, holds
-            `flops_per_s`, `dram_bytes_per_s`, `l2_bytes_per_s`, `l1_bytes_per_s`.
+            `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`, `l2_bytes_per_s`, `l1_bytes_per_s`.
+            `precision` is fp32 where the recording does not say.
     """
     facts, host = meta.get("device") or {}, meta.get("host") or {}
     name, kind = facts.get("name"), facts.get("kind")
-    roofs = _measured(meta.get("ceilings") or {})
+    precision = meta.get("precision") or "fp32"
+    roofs = _measured(meta.get("ceilings") or {}, precision)
     if kind == "cpu":
         return Hardware(name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs)
     known = match_device(name, facts.get("compute_capability"))
-    roofs += _of_driver(facts)
+    roofs += _of_driver(facts, precision)
     if known is None:
         return Hardware(
             name,
@@ -130,12 +134,11 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
             memory_bytes=facts.get("memory_bytes"),
             roofs=roofs,
         )
-    peak = known.peak_flops_per_s()
-    clock = f"{known.running_clock} clock {known.clock_hz / 1e6:.0f} MHz" if peak else ""
+    peak = known.peak_products_per_s(precision)
     dram = known.facts.get("memory_bytes_per_s")
     levels = {roof.level for roof in roofs if roof.kind == PEAK}
     if peak is not None and "compute" not in levels:
-        roofs += (Roof("compute", peak, PEAK, f"fp32, lanes and SMs of {known.name} at its {clock}"),)
+        roofs += (Roof("compute", peak, PEAK, _peak_source(known, precision, peak), precision),)
     if dram is not None and "DRAM" not in levels:
         roofs += (Roof("DRAM", dram.value, PEAK, dram.source),)
     return Hardware(
@@ -150,15 +153,24 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     )
 
 
-def _of_driver(facts: Mapping[str, Any]) -> tuple[Roof, ...]:
+def _peak_source(device: Device, precision: str, peak: float) -> str:
+    if peak == device.peak_flops_per_s():
+        clock = f"{device.running_clock} clock {device.clock_hz / 1e6:.0f} MHz"
+        instead = "" if precision == "fp32" else f": it has no {precision} tensor cores"
+        return f"fp32, lanes and SMs of {device.name} at its {clock}{instead}"
+    hertz = device.facts["tensor_clock_hz"].value if "tensor_clock_hz" in device.facts else device.clock_hz
+    return f"{precision}, dense, tensor cores of {device.name} at {hertz / 1e6:.0f} MHz"
+
+
+def _of_driver(facts: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
     """Peaks that follow from what the driver told the profiler: clock, SMs, memory rate."""
     roofs = []
     capability, clock_hz = facts.get("compute_capability"), facts.get("clock_hz")
     alike = next((d for d in devices() if d.compute_capability == capability), None)
-    if alike is not None and clock_hz and facts.get("sm_count"):
+    if alike is not None and clock_hz and facts.get("sm_count") and precision == "fp32":
         lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
         source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
-        roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source))
+        roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, precision))
     if facts.get("memory_bytes_per_s"):
         roofs.append(Roof("DRAM", float(facts["memory_bytes_per_s"]), PEAK, "memory clock and bus of the profile"))
     return tuple(roofs)
@@ -196,24 +208,25 @@ def _words(name: str) -> set[str]:
     return {w for w in re.split(r"[^a-z0-9]+", plain) if w not in _ORDINARY and not re.fullmatch(r"(\d+gb)?", w)}
 
 
-def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
+def _measured(ceilings: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
+    """Ceilings of memory, and of products in that precision: another precision's is no limit to them."""
     levels = {
-        "compute": "flops_per_s",
         "DRAM": "dram_bytes_per_s",
         "L2": "l2_bytes_per_s",
         "L1": "l1_bytes_per_s",
         "L3": "l3_bytes_per_s",
     }
-    return tuple(
-        Roof(level, float(ceilings[key]), CEILING, _measured_how(ceilings, level))
+    named = (ceilings.get("compute") or {}).get(precision) or {}
+    products = named.get("per_s") or (ceilings.get("flops_per_s") if precision == "fp32" else None)
+    compute = (Roof("compute", float(products), CEILING, _how(named, ceilings), precision),) if products else ()
+    return compute + tuple(
+        Roof(level, float(ceilings[key]), CEILING, _how((ceilings.get("bandwidth") or {}).get(level), ceilings))
         for level, key in levels.items()
         if ceilings.get(key)
     )
 
 
-def _measured_how(ceilings: Mapping[str, Any], level: str) -> str:
+def _how(measured: Mapping[str, Any] | None, ceilings: Mapping[str, Any]) -> str:
     """The problem that reached it, and when, where the microbenchmarks left that beside."""
-    named = (ceilings.get("compute") or {}).get("fp32") if level == "compute" else None
-    named = named or (ceilings.get("bandwidth") or {}).get(level) or {}
-    told = [named.get("how"), ceilings.get("measured_utc")]
+    told = [(measured or {}).get("how"), ceilings.get("measured_utc")]
     return "microbenchmark on this device" + "".join(f", {fact}" for fact in told if fact)

@@ -19,7 +19,8 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
         roofs.columns[2].justify = roofs.columns[3].justify = "left"
         for roof in drawn.roofs:
             unit, scale = ("GFLOP/s", 1e9) if roof.level == "compute" else ("GB/s", 1e9)
-            roofs.add_row(roof.level, f"{number(roof.per_s / scale)} {unit}", roof.kind, Text(roof.source))
+            named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
+            roofs.add_row(named, f"{number(roof.per_s / scale)} {unit}", roof.kind, Text(roof.source))
         blocks += [roofs, Text()]
     else:
         note = "No peak of this device is known and no ceiling was measured: points have no roof, bounds are unknown."
@@ -53,6 +54,8 @@ def notes(drawn: Roofline) -> list[str]:
         found.append("* compulsory bytes, each operand moved once: a lower bound set against the DRAM roof.")
     if any(point.bound != "unknown" for point in drawn.points):
         found.append("Bound: by the roof it reaches half of at least; neither, where it stays below.")
+    if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):
+        found.append("No compute roof in this recording's precision is known: `curvescope bench ceilings` measures it.")
     whole = sum(point.time_s for point in drawn.points) + drawn.time_without_work_s
     if drawn.time_without_work_s > 0 and whole > 0:
         share = drawn.time_without_work_s / whole

@@ -191,7 +191,7 @@ def _bound(
 
 CSV_COLUMNS = (
     *("row", "label", "level", "calls", "time_s", "flops", "flops_source", "flops_per_s", "bytes", "bytes_source"),
-    *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance"),
+    *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance", "precision"),
 )
 
 
@@ -203,7 +203,14 @@ def document(drawn: Roofline) -> dict[str, Any]:
 def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
     """The same as rows: `roof` rows first, then a `point` row per point and memory level; null is empty."""
     rows = [
-        {"row": "roof", "level": r.level, "roof_per_s": r.per_s, "roof_kind": r.kind, "provenance": r.source}
+        {
+            "row": "roof",
+            "level": r.level,
+            "roof_per_s": r.per_s,
+            "roof_kind": r.kind,
+            "provenance": r.source,
+            "precision": r.precision,
+        }
         for r in drawn.roofs
     ]
     for point in drawn.points:

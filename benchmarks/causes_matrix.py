@@ -1,6 +1,7 @@
 """The confusion matrix of causes: which is named where which was planted; writes docs/causes.md with --write.
 
-Build: `python benchmarks/causes_matrix.py --write`. Half a minute.
+`python benchmarks/causes_matrix.py --write` takes half a minute and leaves what was found on real machines as it is;
+`--machine 6 --write` plants each real case six times on this machine first, ten seconds each (Linux).
 """
 
 # ruff: noqa: E501 - lines of the page
@@ -8,21 +9,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 from curvescope.analysis.anomalies import diagnose, explain
-from curvescope.analysis.causes import CAUSES
+from curvescope.analysis.causes import CAUSES, Attribution, Claim
 from curvescope.analysis.functionals import excess
+from curvescope.profiling.host import describe_host
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.analysis.planted_causes import PLANS, planted  # noqa: E402
+from tests.analysis.planted_machine import CASES, name_cause, record  # noqa: E402
 
 SEEDS = 12
 JITTERS = (0.02, 0.1, 0.25)
 PAGE = ROOT / "docs" / "causes.md"
+MACHINE = "## On a real machine"
 
 HEAD = """# Causes
 
@@ -35,11 +42,11 @@ last digit. A verdict names the cause, the rows it rests on, and what would refu
 |---|---|---|
 | algorithm switch | kernels of the term run at one of the two sizes only; their families by name | what those kernels contribute (arithmetic) |
 | wave and tile quantisation | grid, block, registers and shared memory give waves; the tail predicts the time ratio within 30 % | the empty part of last waves, and blocks beyond the batch's share (modelled) |
-| memory pressure | allocations and frees inside the step; or a switch while memory is over 85 % full | their time in idle; the switch |
+| memory pressure | allocations and frees inside the step; a switch while memory is over 85 % full; on a CPU page faults that grow faster than the batch | their time in idle; the switch; time in the system, by the term's share of the bytes (modelled) |
 | launch- or host-bound | idle, kernels per step, launch, copy and synchronisation calls | idle that allocations leave; host-to-device copies |
 | cache capacity | bytes of one launch pass the cache's size, bandwidth falls by over 10 % | time beyond the smaller size's bandwidth |
 | roof change | FLOPs per byte pass the ridge, the roofline predicts the time ratio | what the roofline's time gives (modelled) |
-| throttling | SM clock lower by over 3 % while the larger size was measured, throttle reasons | time beyond the smaller size's clock: an upper bound |
+| throttling | clock lower by over 3 % while the larger size was measured, throttle reasons; on a CPU ready threads that had no core, more by over 5 % | time beyond the smaller size's clock, or share of cores: an upper bound |
 | instability | the term's interval holds 0; steps with two paces | all of the term |
 | fixed cost shared | same kernels, negative part of an excess, the fixed time fits | all of the term |
 | observer effect | the profiled step against the unwatched one | its own term |
@@ -72,8 +79,7 @@ def page() -> str:
     numbers = {cause: place + 1 for place, cause in enumerate(listed)}
     lines = ["| planted | " + " | ".join(str(numbers[c]) for c in listed) + " |", "|---|" + "---|" * len(listed)]
     for cause in listed:
-        cells = [str(counts[cause][named]) if counts[cause][named] else "·" for named in listed]
-        lines.append(f"| {numbers[cause]} {cause} | " + " | ".join(cells) + " |")
+        lines.append(f"| {numbers[cause]} {cause} | {_cells(counts[cause], listed)} |")
     right = sum(counts[cause][cause] for cause in listed)
     every = sum(sum(c.values()) for c in counts.values())
     jitters = ", ".join(f"{jitter:.0%}" for jitter in JITTERS)
@@ -81,10 +87,59 @@ def page() -> str:
     return head + "\n".join(lines) + f"\n\n{right} of {every} right.\n"
 
 
+def _cells(named: Counter[str], listed: list[str]) -> str:
+    return " | ".join(str(named[cause]) if named[cause] else "·" for cause in listed)
+
+
+def on_this_machine(runs: int) -> str:
+    """The section on real sweeps: every case of tests/analysis/planted_machine.py, recorded and named `runs` times."""
+    lines = [MACHINE, ""]
+    host = describe_host()
+    lines += [
+        f"Written by `python benchmarks/causes_matrix.py --machine {runs} --write`: real sweeps of the models in",
+        f"tests/analysis/planted_models.py, nothing synthetic, {runs} each. {host['cpu']}, {host['usable_cores']} cores, load average "
+        f"{host['load_average_1min']} before the first; {datetime.now(timezone.utc):%Y-%m-%d}.",
+        "",
+        "| planted | by | named | claimed |",
+        "|---|---|---|---|",
+    ]
+    for case in CASES.values():
+        named: Counter[str] = Counter()
+        claimed = 0
+        for _ in range(runs):
+            with tempfile.TemporaryDirectory() as folder:
+                found = name_cause(case, record(case, Path(folder, "run"))).attribution
+            named[found.verdict.cause if found.verdict else "nothing"] += 1
+            claimed += any(case.cause == claim.cause for claim in claims(found))
+        verdicts = ", ".join(f"{cause} {count}" for cause, count in named.most_common())
+        lines.append(f"| {case.cause} | {case.model} | {verdicts} | {claimed} of {runs} |")
+    lines += [
+        "",
+        "*Named* is the verdict on the whole excess; *claimed*, how often the cause had its evidence in a term at all. Where noise",
+        "of the machine is larger than the excess the verdict is instability.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def claims(found: Attribution) -> Iterator[Claim]:
+    """Every claim on every term, whatever it took."""
+    for cause in found.causes:
+        for term in cause.terms:
+            yield from (*filter(None, [term.claim]), *term.rivals)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/causes.md")
-    if parser.parse_args().write:
-        PAGE.write_text(page())
+    parser.add_argument("--machine", type=int, metavar="N", help="plant the real cases N times each on this machine")
+    arguments = parser.parse_args()
+    if arguments.machine:
+        machine = on_this_machine(arguments.machine)
     else:
-        sys.stdout.write(page())
+        _, heading, rest = PAGE.read_text().partition(MACHINE)
+        machine = heading + rest
+    text = page() + ("\n" + machine if machine else "")
+    if arguments.write:
+        PAGE.write_text(text)
+    else:
+        sys.stdout.write(text)

@@ -46,7 +46,8 @@ class Device:
         architecture: kepler, maxwell, pascal, volta or hopper.
         running_clock: base or boost: at which a default installation runs long kernels.
         facts: sm_count, fp32_lanes_per_sm, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s,
-            l2_bytes, memory_bytes; what nobody published is missing.
+            l2_bytes, memory_bytes; with tensor cores fp16_tensor_fmas_per_sm, tf32_tensor_fmas_per_sm, and
+            tensor_clock_hz where they run slower; what nobody published is missing.
     """
 
     key: str
@@ -102,6 +103,21 @@ class Device:
         """
         fact = self.facts.get(f"{clock or self.running_clock}_clock_hz")
         return None if fact is None else _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
+
+    def peak_products_per_s(self, precision: str) -> float | None:
+        """Peak FLOP/s of dense products whose operands have that precision and whose sums are fp32; null if not known.
+
+        Where no tensor core takes the precision (fp16 before 7.0, TF32 and bf16 before 8.0) they are computed in fp32.
+
+        Args:
+            precision: fp32, tf32, fp16 or bf16.
+        """
+        first = {"fp16": 7, "bf16": 8, "tf32": 8}.get(precision)
+        if first is None or int(self.compute_capability.split(".")[0]) < first:
+            return self.peak_flops_per_s() if first is not None or precision == "fp32" else None
+        fmas = self.facts.get(f"{'tf32' if precision == 'tf32' else 'fp16'}_tensor_fmas_per_sm")
+        clock = self.facts.get("tensor_clock_hz", self.facts.get(f"{self.running_clock}_clock_hz"))
+        return None if fmas is None or clock is None else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
 
 
 def devices() -> tuple[Device, ...]:

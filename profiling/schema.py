@@ -199,6 +199,19 @@ _PEAK = Column(
 _RESERVED = Column(
     "reserved_memory_bytes", _I64, True, "B", Aggregate.MEAN, "The same, of what the CUDA allocator holds reserved."
 )
+_HOST_USE = tuple(
+    Column(name, _I64, True, unit, Aggregate.MEAN, doc)
+    for name, unit, doc in (
+        ("cpu_time_ns", "ns", "CPU time of all threads of the process in the step, user and system."),
+        (
+            "system_time_ns",
+            "ns",
+            "Of it in the operating system, as for page faults; sampled, so single steps tell little.",
+        ),
+        ("page_faults", "", "Pages that the operating system had to give the process in the step."),
+        ("core_wait_ns", "ns", "Time that threads of the process were ready to run and had no core, summed over them."),
+    )
+)
 _RETRIES = Column(
     "allocator_retries",
     _I64,
@@ -223,6 +236,7 @@ STEPS = Table(
         _PEAK,
         _RESERVED,
         _RETRIES,
+        *_HOST_USE,
         _PROCESS,
         _key("problem", _TEXT, "What was stepped, where one recording holds several; null for the only one."),
         _key("device_name", _TEXT, "Device of the step, where one recording holds several."),

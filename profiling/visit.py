@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .host_use import host_use_between, read_host_use
 from .memory_use import read_peak, reset_peak
 from .protocol import Protocol
 from .recorders.events import Operation, StepRows
@@ -79,8 +80,10 @@ def _time_steps(workload: Workload, batch: int, protocol: Protocol) -> list[dict
     fresh_peak = reset_peak(workload.device)
     timed: list[dict[str, Any]] = []
     for _ in range(protocol.steps_of_visit(batch, discarded_ns)):
+        before = read_host_use()
         start_ns, duration_ns = workload.time_step()
-        timed.append({"start_ns": start_ns, "duration_ns": duration_ns})
+        used = host_use_between(before, read_host_use())
+        timed.append({"start_ns": start_ns, "duration_ns": duration_ns, **used})
     if not fresh_peak:
         return timed
     peak = read_peak(workload.device)

@@ -57,6 +57,23 @@ class HostCalls:
 
 
 @dataclass(frozen=True)
+class HostUse:
+    """What the process took of the host in a timed step of one batch size, on average.
+
+    Attributes:
+        cpu_ms: CPU time of all threads.
+        system_ms: of it in the operating system.
+        page_faults: pages it had to be given.
+        core_wait_ms: time that threads were ready and had no core, summed over them; null where it is not known.
+    """
+
+    cpu_ms: float
+    system_ms: float
+    page_faults: float
+    core_wait_ms: float | None
+
+
+@dataclass(frozen=True)
 class BatchFacts:
     """What the recording says of one batch size beside its kernels; null or empty where nothing was recorded.
 
@@ -70,6 +87,8 @@ class BatchFacts:
         allocator_retries: of all its steps.
         sm_clock_hz: mean of the samples taken during its steps.
         throttle_reasons: seen during its steps.
+        kernel_bytes: compulsory bytes of all kernels, per profiled step used.
+        host_use: of the timed steps; null where it was not recorded.
     """
 
     timed_ms: Floats
@@ -81,6 +100,8 @@ class BatchFacts:
     allocator_retries: float | None = None
     sm_clock_hz: float | None = None
     throttle_reasons: frozenset[str] = frozenset()
+    kernel_bytes: float = 0.0
+    host_use: HostUse | None = None
 
 
 @dataclass(frozen=True)

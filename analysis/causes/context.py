@@ -12,8 +12,8 @@ import pandas as pd
 
 from ..functionals import Functional
 from ..hardware import Hardware
-from ..terms import IDLE, Part, central_steps
-from .case import BatchFacts, Case, HostCalls, Use
+from ..terms import IDLE, Part, central_of, central_steps
+from .case import BatchFacts, Case, HostCalls, HostUse, Use
 
 # Runtime and driver calls by what they make the host do; the first that matches.
 _HOST_KINDS = (
@@ -26,6 +26,7 @@ _GEOMETRY = {"blocks": ("grid_x", "grid_y", "grid_z"), "threads": ("block_x", "b
 _SIZES = ("registers_per_thread", "shared_memory_bytes")
 _WORK = ("flops", "bytes_compulsory", "dram_bytes")
 _TERM = ["layer", "phase", "kind"]
+_HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "core_wait_ns")
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,21 @@ def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) 
         _largest(of_batch, "allocator_retries"),
         clock_hz,
         reasons,
+        float(mine["bytes_compulsory"].sum()) / len(used) if "bytes_compulsory" in mine else 0.0,
+        _host_use(timed),
     )
+
+
+def _host_use(timed: pd.DataFrame) -> HostUse | None:
+    """Means over the half of the timed steps that lies nearest their median: a disturbed step does not decide."""
+    if timed.empty or not set(_HOST_USE) <= set(timed.columns):
+        return None
+    central = timed.iloc[central_of(timed["duration_ns"].to_numpy(np.float64))]
+    means = {name: central[name].astype("Float64").mean(skipna=False) for name in _HOST_USE}
+    cpu, system, faults, wait = (None if pd.isna(mean) else float(mean) for mean in means.values())
+    if cpu is None or system is None or faults is None:
+        return None
+    return HostUse(cpu / 1e6, system / 1e6, faults, None if wait is None else wait / 1e6)
 
 
 def _largest(rows: pd.DataFrame, column: str) -> float | None:
@@ -149,10 +164,6 @@ def _host_calls(steps: pd.DataFrame, launches: pd.DataFrame | None) -> dict[str,
         wanted: HostCalls(float((kind == wanted).sum()) / len(steps), float(time_ms[kind == wanted].sum()) / len(steps))
         for wanted, _ in _HOST_KINDS
     }
-
-
-def _host_kind(name: str) -> str | None:
-    return next((kind for kind, pattern in _HOST_KINDS if pattern.match(name)), None)
 
 
 def _clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:

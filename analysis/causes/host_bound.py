@@ -44,6 +44,9 @@ def _idle(case: Case) -> Claim | None:
         if high is not None:
             spent = (low.time_ms if low else 0.0, high.time_ms)
             evidence.append(seen(f"{kind} calls per step", spent, "ms", "launches.duration_ns"))
+    waits = [facts.host_use.core_wait_ms if facts.host_use else None for facts in (before, after)]
+    if waits[1]:
+        evidence.append(seen("threads ready without a core per step", waits, "ms", "steps.core_wait_ns"))
     refutation = "With the step replayed as one graph, or its input ready beforehand, idle stays as long."
     amount = sum(use.share for use in case.uses)
     return Claim(CAUSE, amount, 0.6, tuple(evidence), refutation)

@@ -1,22 +1,30 @@
 """Memory pressure: the step fills the device's memory, and allocations, frees and retries land inside it.
 
 Amount: of idle, the time of allocation calls inside the profiled steps; of kernels, what an algorithm switch
-contributes where memory is so full that the faster one's workspace may not have fitted.
+contributes where memory is so full that the faster one's workspace may not have fitted. On a CPU memory is allocated
+by touching it: where page faults grow faster than the batch, a term's share by compulsory bytes of the time that the
+timed steps spent in the operating system.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import algorithm_switch
-from .case import Case, Claim, Evidence, HostCalls
+from .case import BatchFacts, Case, Claim, Evidence, HostCalls, seen
 
 CAUSE = "memory pressure"
 _FULL = 0.85
+# A step's own odds and ends fault some hundred pages; 1024 of 4 KiB are one large tensor.
+_LEAST_FAULTS = 1024
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim allocation time in idle, or a switch at full memory."""
+    """Claim allocation time in idle, page faults in a CPU's kernels, or a switch at full memory."""
     if case.part.kind == "idle":
         return _allocations(case)
+    if case.hardware.kind == "cpu":
+        return _page_faults(case)
     switch = algorithm_switch.weigh(case)
     full = _fullness(case, case.after)
     if switch is None or full is None or full < _FULL or (_fullness(case, case.before) or 0) >= _FULL:
@@ -40,6 +48,42 @@ def _allocations(case: Case) -> Claim | None:
     )
     refutation = "With memory to spare (smaller model, larger device, or allocator cache kept warm) idle stays as long."
     return Claim(CAUSE, amount, 0.9, evidence, refutation)
+
+
+def _page_faults(case: Case) -> Claim | None:
+    before, after = case.facts[case.before].host_use, case.facts[case.after].host_use
+    if case.part.kind != "kernels" or before is None or after is None:
+        return None
+    if after.page_faults - case.factor * before.page_faults < _LEAST_FAULTS:
+        return None
+    amount = sum(c * _share(case, batch) * _system_ms(case.facts[batch]) for batch, c in case.functional.coefficients)
+    shares = [_share(case, batch) for batch in (case.before, case.after)]
+    evidence = (
+        Evidence("page faults per step", before.page_faults, after.page_faults, "", "steps.page_faults"),
+        Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
+        seen("the term's share of the step's bytes", shares, "1", "kernels.bytes_compulsory"),
+        *_memory(case),
+    )
+    refutation = (
+        "With freed memory kept by the process (a larger MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or another "
+        "allocator) the term keeps its value."
+    )
+    return Claim(CAUSE, amount, 0.9, evidence, refutation)
+
+
+def _share(case: Case, batch: int) -> float:
+    """Of the step's compulsory bytes; of its time where no bytes are known."""
+    facts = case.facts[batch]
+    if facts.kernel_bytes:
+        return sum(use.bytes_compulsory or 0.0 for use in case.at(batch)) / facts.kernel_bytes
+    return case.time_ms(batch) / facts.kernel_ms if facts.kernel_ms else 0.0
+
+
+def _system_ms(facts: BatchFacts) -> float:
+    """Wall time in the system: threads are taken to be there side by side as they are on average."""
+    if facts.host_use is None or not len(facts.timed_ms):
+        return 0.0
+    return facts.host_use.system_ms / max(1.0, facts.host_use.cpu_ms / float(np.median(facts.timed_ms)))
 
 
 def _fullness(case: Case, batch: int) -> float | None:

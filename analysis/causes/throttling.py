@@ -1,22 +1,57 @@
-"""Throttling: the clock was lower while the larger batch was measured.
+"""Throttling: the clock was lower while the larger batch was measured, or its threads waited for a core.
 
-Amount: the time at the larger size beyond what the smaller size's clock would have needed, were all of it bound to the
-clock: an upper bound for kernels that wait for memory.
+Amount: the time at the larger size beyond what the smaller size's pace would have needed, were all of it bound to the
+clock: an upper bound for kernels that wait for memory. On a CPU the pace is the share of the time that threads were
+ready in which they had a core: less of it with a busy neighbour, a quota, or fewer cores to run on.
 """
 
 from __future__ import annotations
 
-from .case import Case, Claim, Evidence
+from .case import BatchFacts, Case, Claim, Evidence, seen
 
 CAUSE = "throttling"
 # Clocks are sampled coarsely and breathe; less than that is no change.
 _FALLEN = 0.97
+# A few threads always wait a little for each other's cores.
+_FALLEN_CORES = 0.95
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim the time that a lower clock accounts for."""
+    """Claim the time that a lower clock, or missing cores, account for."""
+    if case.part.kind != "kernels":
+        return None
+    return _clock(case) or (_cores(case) if case.hardware.kind == "cpu" else None)
+
+
+def _cores(case: Case) -> Claim | None:
+    sides = [case.facts[batch] for batch in (case.before, case.after)]
+    paces = [_pace(facts) for facts in sides]
+    before, after = paces
+    if before is None or after is None or after > _FALLEN_CORES * before:
+        return None
+    uses = [facts.host_use for facts in sides if facts.host_use is not None]
+    evidence = (
+        seen("ready threads that had a core", paces, "1", "steps.cpu_time_ns, core_wait_ns"),
+        seen("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
+        seen("wait for a core per step", (use.core_wait_ms for use in uses), "ms", "steps.core_wait_ns"),
+    )
+    amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - after / before)
+    refutation = (
+        "With as many cores as threads at both sizes, and nothing else running on them, the excess is as large."
+    )
+    return Claim(CAUSE, amount, 0.88, evidence, refutation)
+
+
+def _pace(facts: BatchFacts) -> float | None:
+    use = facts.host_use
+    if use is None or use.core_wait_ms is None or use.cpu_ms <= 0:
+        return None
+    return use.cpu_ms / (use.cpu_ms + use.core_wait_ms)
+
+
+def _clock(case: Case) -> Claim | None:
     before, after = case.facts[case.before], case.facts[case.after]
-    if case.part.kind != "kernels" or not before.sm_clock_hz or not after.sm_clock_hz:
+    if not before.sm_clock_hz or not after.sm_clock_hz:
         return None
     ratio = after.sm_clock_hz / before.sm_clock_hz
     if ratio > _FALLEN:

@@ -4,7 +4,7 @@ function rooflineSection(run) {
   const drawn = run.roofline;
   if (!drawn || !drawn.points.some((p) => p.levels.length)) return null;
   const kinds = [...new Set(drawn.roofs.map((roof) => `${roof.kind}s`))].join(" and ");
-  const sources = drawn.roofs.map((roof) => `${roof.level}: ${roof.kind}, ${roof.source}`).join("; ");
+  const sources = drawn.roofs.map((roof) => `${roof.level}${roof.precision ? ` (${roof.precision})` : ""}: ${roof.kind}, ${roof.source}`).join("; ");
   const whole = drawn.points.reduce((sum, p) => sum + p.time_s, drawn.time_without_work_s);
   return block("roofline", "Roofline", [], chart("Roofline", (width) => rooflineChart(drawn, width)),
     note((drawn.roofs.length ? `Roofs are ${kinds} (${sources}). ` : "No roof of this device is known. ") +

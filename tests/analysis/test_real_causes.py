@@ -1,105 +1,96 @@
-"""Causes on this machine's own CPU, where a model can be made to have one: no synthetic recording in between."""
+"""Causes on a real machine: recordings kept from one, and the same planted anew on this one."""
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
-MODELS = """
-import time
+from curvescope.profiling.store import open_recording
 
-import torch
-from torch import nn
+from .planted_machine import CASES, name_cause, record
 
-
-class WaitsForItsInput(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3, padding=1)
-
-    def forward(self, x):
-        if x.shape[0] >= 4:
-            time.sleep(0.6)
-        return self.conv(x).mean((2, 3))
+KEPT = Path(__file__).parents[1] / "data" / "causes"
 
 
-class Convolution(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(64, 64, 1)
-
-    def forward(self, x):
-        return self.conv(x).mean((2, 3))
-"""
-
-RECORD = """
-import json, sys
-from pathlib import Path
-import torch
-import curvescope
-from curvescope.analysis import anomalies
-from curvescope.analysis.functionals import excess
-from curvescope.profiling.networks import from_factory
-from curvescope.profiling.protocol import Protocol
-from curvescope.profiling.sweep import run_sweep
-from curvescope.profiling.workload import Workload
-from curvescope.show import recorded
-
-spec, shape, pair = sys.argv[1], tuple(map(int, sys.argv[2].split(","))), tuple(map(int, sys.argv[3].split(",")))
-# One thread: with more, torch gives oneDNN every convolution.
-torch.set_num_threads(1)
-network = from_factory(spec, shape)
-run_sweep(Workload(network), pair, Protocol("test", (4, 4), 1, (2, 2), 0.0, 4, None), Path("run"))
-recording = curvescope.open_recording("run")
-found = curvescope.explain(recording)
-split = anomalies.explain(excess(*pair), found.curve, found.terms, found.parts, recorded(recording))
-print(json.dumps({
-    "value": split.value.value,
-    "causes": {c.cause: c.amount for c in split.attribution.causes},
-    "claims": [[c.cause, t.label, [e.what for e in t.claim.evidence], [[e.before, e.after] for e in t.claim.evidence]]
-               for c in split.attribution.causes for t in c.terms if t.claim],
-    "rivals": [[r.cause, t.label, [[e.before, e.after] for e in r.evidence]]
-               for c in split.attribution.causes for t in c.terms for r in t.rivals],
-}))
-"""
+def claims_of(found):
+    """Every claim on every term, taken or not: (cause, term, evidence by its words)."""
+    for total in found.attribution.causes:
+        for term in total.terms:
+            for claim in (*filter(None, [term.claim]), *term.rivals):
+                yield claim.cause, term.label, {e.what: (e.before, e.after) for e in claim.evidence}
 
 
-def record(tmp_path, model, shape, pair):
-    (tmp_path / "models.py").write_text(MODELS)
-    done = subprocess.run(
-        [sys.executable, "-c", RECORD, f"models:{model}", shape, pair],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert math.fsum(found["causes"].values()) == pytest.approx(found["value"], rel=1e-9, abs=1e-9)
-    return found
+def check_amounts_add_up(found):
+    amounts = [cause.amount for cause in found.attribution.causes]
+    assert math.fsum(amounts) == pytest.approx(found.value.value, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kept_recording_names_what_was_planted_in_it(name):
+    found = name_cause(CASES[name], open_recording(KEPT / name))
+    assert found.attribution.verdict.cause == CASES[name].cause
+    check_amounts_add_up(found)
+
+
+def evidence(name, term, live=None):
+    recording = live or open_recording(KEPT / name)
+    case = CASES[name]
+    named = [
+        what for cause, label, what in claims_of(name_cause(case, recording)) if (cause, label) == (case.cause, term)
+    ]
+    assert named, f"{case.cause} is not claimed of {term}"
+    return named[0]
+
+
+def test_what_was_kept_of_the_cache_crosses_it_and_slows_down():
+    found = evidence("OutgrowsTheCache", "scale forward")
+    assert found["bytes of one launch of aten::mul"] == (18 * 2**20, 36 * 2**20)
+    assert found["the cache"][0] == 32 * 2**20
+    before, after = found["its bandwidth"]
+    assert after < 0.9 * before
+
+
+def test_what_was_kept_of_the_neighbour_shows_threads_without_a_core():
+    before, after = evidence("BusyNeighbour", "product forward")["ready threads that had a core"]
+    assert after < 0.7 * before
+
+
+def test_what_was_kept_of_the_switch_names_both_kernels():
+    kernels = evidence("Convolution", "conv forward")["kernel with the most time"]
+    assert kernels[0] != kernels[1]
+    assert all(kernels)
+
+
+@pytest.mark.slow
+def test_pages_given_back_are_faulted_in_anew(tmp_path):
+    """3 uses of 48 MiB, in pages of 4 KiB: huge ones have to be asked for, by `madvise` or in the settings."""
+    live = record(CASES["FreshMemory"], tmp_path / "run")
+    before, after = evidence("FreshMemory", "scale forward", live)["page faults per step"]
+    assert before < 1000
+    assert after == pytest.approx(3 * 48 * 2**20 / 4096, rel=0.05)
+
+
+@pytest.mark.slow
+def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
+    live = record(CASES["BusyNeighbour"], tmp_path / "run")
+    before, after = evidence("BusyNeighbour", "product forward", live)["ready threads that had a core"]
+    assert after < 0.75 * before
 
 
 @pytest.mark.slow
 def test_a_step_that_waits_for_its_input_is_host_bound(tmp_path):
-    found = record(tmp_path, "WaitsForItsInput", "3,32,32", "2,4")
-    assert max(found["causes"], key=lambda cause: found["causes"][cause]) == "launch- or host-bound"
-    # 600 ms at 4, none at 2; a loaded machine wakes late, never early.
-    assert found["causes"]["launch- or host-bound"] > 500
+    found = name_cause(CASES["WaitsForItsInput"], record(CASES["WaitsForItsInput"], tmp_path / "run"))
+    assert found.attribution.verdict.cause == "launch- or host-bound"
+    # 100 ms at 4, none at 2; a loaded machine wakes late, never early.
+    assert found.attribution.verdict.amount > 80
+    check_amounts_add_up(found)
 
 
 @pytest.mark.slow
 def test_torchs_own_choice_of_library_is_an_algorithm_switch(tmp_path):
-    """With one thread torch computes a 1x1 convolution of up to 15 samples by GEMM, from 16 on by oneDNN."""
-    found = record(tmp_path, "Convolution", "64,28,28", "8,16")
-    claims = [(cause, label, sides) for cause, label, _, sides in found["claims"]] + [
-        (cause, label, sides) for cause, label, sides in found["rivals"]
-    ]
-    switched = {label: sides for cause, label, sides in claims if cause == "algorithm switch"}
-    assert "conv forward" in switched
-    kernels, families = switched["conv forward"][:2]
-    assert kernels[0] != kernels[1]
-    assert families[0] != families[1]
+    live = record(CASES["Convolution"], tmp_path / "run")
+    found = evidence("Convolution", "conv forward", live)
+    assert found["kernel with the most time"][0] != found["kernel with the most time"][1]
+    assert found["its family"][0] != found["its family"][1]

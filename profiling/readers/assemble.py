@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from ..schema import TABLES
 from ..store import RecordingWriter
 from . import Options, describe_steps, timeline
-from .nesting import NONE, Codes, HostRanges, Ints
+from .nesting import NONE, Codes, HostRanges, Ints, Placement
 from .range_names import RangeName, scrub
 from .timeline import DeviceWork, Joiner, Launches, Timeline
 
@@ -50,6 +50,7 @@ class Profile:
         memory: likewise copies and sets.
         count: rows of launches, kernels, copies and sets, for the progress report.
         replayed: whether kernels were run again and again for metrics, so that their places in time mean nothing.
+        operators: what launches lie in, where the profile tells of the framework's operators.
     """
 
     source: str
@@ -59,6 +60,19 @@ class Profile:
     memory: Batches
     count: int
     replayed: bool = False
+    operators: Operators | None = None
+
+
+class Operators(Protocol):
+    """Operators of a framework on the host, which know more than ranges: shapes, and so work and batch sizes."""
+
+    placement: Placement
+
+    def count_work(self, built: Timeline, work: DeviceWork) -> dict[str, pa.Array]:
+        """Columns flops and bytes_compulsory of all device work; each operator's call counts once."""
+
+    def batches(self, built: Timeline) -> list[int | None]:
+        """Samples in each step, as shapes tell."""
 
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
@@ -78,7 +92,14 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
     nested = _select(everything, pc.equal(ranges["kind"], "push_pop").to_numpy().astype(bool))
     # What reading left behind is given back before the joins: together they would set the peak.
     pa.default_memory_pool().release_unused()
-    built = timeline.build(nested, everything, names, hosts, work, options.batch)
+    operators = profile.operators
+    placement = operators.placement if operators is not None else None
+    built = timeline.build(nested, everything, names, hosts, work, options.batch, placement)
+    counted: dict[str, pa.Array] = {}
+    if operators is not None:
+        counted = operators.count_work(built, work)
+        for row, batch in zip(built.step_rows, operators.batches(built), strict=True):
+            row["batch"] = row["batch"] or batch
     several = (
         len(np.unique(np.concatenate([np.unique(c) for c in (hosts.process, work.process, everything.process)]))) > 1
     )
@@ -105,6 +126,8 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
                 _see_phases(seen, built.step[rows], columns["phase"])
                 if table == "memory":
                     columns.pop("op")
+                else:
+                    columns |= {name: column[rows.start : rows.stop] for name, column in counted.items()}
                 behind.write(table, pa.table({"source": _constant(profile.source, batch.num_rows), **columns}))
                 options.report(f"writing {table}", first, profile.count)
     for name, count in (lost + built.lost).items():

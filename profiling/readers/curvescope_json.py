@@ -12,8 +12,9 @@ from ..export import BASE_KEY, ROW_EVENT
 from ..schema import TABLES
 from ..store import FORMAT, RecordingWriter
 from . import Options
+from .event_scan import nanoseconds
 from .source import Source
-from .trace_events import LOST, Event, TraceEvents, nanoseconds
+from .trace_events import LOST, Event, TraceEvents
 
 NAME = "trace of Curvescope"
 

@@ -49,6 +49,35 @@ class HostRanges:
 
 
 @dataclass
+class Nest:
+    """Spans of several threads, each in the innermost one of its thread that contains it; arrays of shape (spans,).
+
+    Attributes:
+        parent: index of the span around each, or `NONE`.
+        end_ns: ends, cut to that of the parent.
+        levels: the spans that lie in another one, by depth, outermost first.
+        cut: how many ends were cut.
+        timelines: by thread, moments in order and the innermost span from each of them on.
+    """
+
+    parent: Ints
+    end_ns: Ints
+    levels: list[Ints]
+    cut: int
+    timelines: dict[int, tuple[Ints, Ints]]
+
+    def innermost(self, thread: Ints, moment_ns: Ints) -> Ints:
+        """The innermost span around each (thread, moment); `NONE` where there is none. Shape (moments,)."""
+        found = np.full(len(moment_ns), NONE, np.int64)
+        for key, rows in _groups(thread):
+            if (timeline := self.timelines.get(key)) is not None:
+                times, states = timeline
+                at = np.searchsorted(times, moment_ns[rows], side="right") - 1
+                found[rows] = np.where(at >= 0, states[at], NONE)
+        return found
+
+
+@dataclass
 class Placement:
     """Where each range lies; code columns have `NONE` for nothing.
 
@@ -59,7 +88,7 @@ class Placement:
         layers: paths.
         phases: phases.
         ops: operators.
-        cut: ranges that outlasted the one around them.
+        nest: how they nest.
         unjoined: backward nodes whose forward operator was not found.
     """
 
@@ -69,19 +98,8 @@ class Placement:
     layers: list[str]
     phases: list[str]
     ops: list[str]
-    cut: int
+    nest: Nest
     unjoined: int
-    _timelines: dict[int, tuple[Ints, Ints]]
-
-    def innermost(self, thread: Ints, moment_ns: Ints) -> Ints:
-        """The innermost range around each (thread, moment); `NONE` where there is none. Shape (moments,)."""
-        found = np.full(len(moment_ns), NONE, np.int64)
-        for key, rows in _groups(thread):
-            if (timeline := self._timelines.get(key)) is not None:
-                times, states = timeline
-                at = np.searchsorted(times, moment_ns[rows], side="right") - 1
-                found[rows] = np.where(at >= 0, states[at], NONE)
-        return found
 
     def take(self, ranges: Ints | Codes) -> dict[str, pa.Array]:
         """Columns layer, phase and op for things that lie in these ranges (`NONE`: in no range)."""
@@ -92,38 +110,46 @@ class Placement:
         }
 
 
+def nest(thread: Ints, start_ns: Ints, end_ns: Ints) -> Nest:
+    """Nest spans by thread and time; one without extent contains nothing."""
+    parent = np.full(len(start_ns), NONE, np.int64)
+    depth = np.zeros(len(start_ns), np.int64)
+    found = Nest(parent, end_ns.copy(), [], 0, {})
+    for key, rows in _groups(thread):
+        rows = rows[end_ns[rows] > start_ns[rows]]
+        rows = rows[np.lexsort((-end_ns[rows], start_ns[rows]))]
+        found.cut += _nest(rows, start_ns, found.end_ns, parent, depth)
+        if len(rows):
+            found.timelines[key] = _timeline(rows, start_ns, found.end_ns, parent)
+    instants = np.flatnonzero(end_ns <= start_ns)
+    parent[instants] = found.innermost(thread[instants], start_ns[instants])
+    inner = parent[instants] != NONE
+    depth[instants[inner]] = depth[parent[instants[inner]]] + 1
+    found.levels = _levels(depth, parent)
+    return found
+
+
 def place(ranges: HostRanges) -> Placement:
     """Nest the ranges and give each its layer, phase and operator."""
-    parent = np.full(len(ranges.start_ns), NONE, np.int64)
-    depth = np.zeros(len(ranges.start_ns), np.int64)
-    end_ns = ranges.end_ns.copy()
-    timelines: dict[int, tuple[Ints, Ints]] = {}
-    cut = 0
-    for thread, rows in _groups(ranges.thread):
-        rows = rows[end_ns[rows] > ranges.start_ns[rows]]  # an instant contains nothing
-        rows = rows[np.lexsort((-end_ns[rows], ranges.start_ns[rows]))]
-        cut += _nest(rows, ranges.start_ns, end_ns, parent, depth)
-        if len(rows):
-            timelines[thread] = _timeline(rows, ranges.start_ns, end_ns, parent)
-    levels = _levels(depth, parent)
+    nested = nest(ranges.thread, ranges.start_ns, ranges.end_ns)
+    parent, levels = nested.parent, nested.levels
     said = ranges.said
     sequence = _lookup(said, [NONE if s.sequence is None else s.sequence for s in said], ranges.name)
     backward = _lookup(said, [s.backward for s in said], ranges.name).astype(bool)
     phases = ["forward", "backward", "optimizer"]
     own_phase = _lookup(said, [phases.index(s.phase) if s.phase else NONE for s in said], ranges.name)
     forward = ~backward & (sequence >= 0)
-    joined = _join(ranges, sequence, forward, backward)
+    number = _pair(ranges.process, sequence)
+    joined = join_forward(ranges.start_ns, number, forward, backward & (sequence >= 0))
     # Only a number that a backward node carries was drawn; others show the number that is next.
-    drawn = forward & np.isin(
-        _pair(ranges.process, sequence), _pair(ranges.process, sequence)[backward & (sequence >= 0)]
-    )
+    drawn = forward & np.isin(number, number[backward & (sequence >= 0)])
     own_phase[drawn & (own_phase == NONE)] = phases.index("forward")
     layers = _Paths(said, ranges.name)
     layer = layers.spread(levels, parent, np.full(len(parent), NONE, np.int64))
     fixed = np.full(len(parent), NONE, np.int64)
     nodes = np.flatnonzero(joined != NONE)
     fixed[nodes] = layer[joined[nodes]]
-    _follow(fixed, ranges, backward, sequence)
+    follow(fixed, ranges.thread, ranges.start_ns, backward, backward & (sequence >= 0))
     if len(nodes):
         layer = layers.spread(levels, parent, fixed)
     ops = sorted({s.op for s in said if s.op is not None})
@@ -135,7 +161,7 @@ def place(ranges: HostRanges) -> Placement:
         phase[rows] = np.where(own_phase[rows] == NONE, phase[above], own_phase[rows])
         op[rows] = np.where(op[above] == NONE, own_op[rows], op[above])
     unjoined = int(np.count_nonzero(backward & (sequence >= 0) & (joined == NONE)))
-    return Placement(layer, phase, op, layers.paths, phases, ops, cut, unjoined, timelines)
+    return Placement(layer, phase, op, layers.paths, phases, ops, nested, unjoined)
 
 
 def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -> int:
@@ -183,15 +209,15 @@ def _levels(depth: Ints, parent: Ints) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 
 
-def _join(ranges: HostRanges, sequence: Ints, forward: Bools, backward: Bools) -> Ints:
-    """For each backward node the forward operator whose number it carries: the last one before it."""
-    joined = np.full(len(sequence), NONE, np.int64)
-    made, nodes = np.flatnonzero(forward), np.flatnonzero(backward & (sequence >= 0))
+def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) -> Ints:
+    """For each backward node the forward operator whose number it carries: the last one before it, else `NONE`."""
+    joined = np.full(len(number), NONE, np.int64)
+    made, nodes = np.flatnonzero(forward), np.flatnonzero(backward)
     if not len(made) or not len(nodes):
         return joined
     both = np.concatenate([made, nodes])
-    key = _pair(ranges.process, sequence)[both]
-    order = np.lexsort((ranges.start_ns[both], key))
+    key = number[both]
+    order = np.lexsort((start_ns[both], key))
     both, key = both[order], key[order]
     is_forward = forward[both]
     last = np.maximum.accumulate(np.where(is_forward, np.arange(len(both)), NONE))
@@ -201,17 +227,17 @@ def _join(ranges: HostRanges, sequence: Ints, forward: Bools, backward: Bools) -
     return joined
 
 
-def _follow(fixed: Ints, ranges: HostRanges, backward: Bools, sequence: Ints) -> None:
-    """Give nodes without a number (AccumulateGrad) the layer of the node before them on their thread."""
+def follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: Bools) -> None:
+    """Give backward nodes that have no number (AccumulateGrad) the layer of the last one before them that leads."""
     nodes = np.flatnonzero(backward)
-    nodes = nodes[np.lexsort((ranges.start_ns[nodes], ranges.thread[nodes]))]
+    nodes = nodes[np.lexsort((start_ns[nodes], thread[nodes]))]
     if not len(nodes):
         return
-    own = sequence[nodes] >= 0
+    own = leads[nodes]
     last = np.maximum.accumulate(np.where(own, np.arange(len(nodes)), NONE))
     take = ~own & (last != NONE)
-    take[take] = ranges.thread[nodes[last[take]]] == ranges.thread[nodes[take]]
-    fixed[nodes[take]] = fixed[nodes[last[take]]]
+    take[take] = thread[nodes[last[take]]] == thread[nodes[take]]
+    layer[nodes[take]] = layer[nodes[last[take]]]
 
 
 class _Paths:

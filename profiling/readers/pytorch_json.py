@@ -1,62 +1,65 @@
 """The PyTorch profiler's JSON, in the spellings of its versions (`Kernel` and `kernel`, `Operator` and `cpu_op`).
 
 A runtime call takes its place among the operators of its thread by time, and gives it to the device work that carries
-its correlation id. Steps are the profiler's `ProfilerStep#` marks. The host runs ahead of the device, so a step's
-window reaches from its mark, or the end of the step before it, to the end of the device work launched in it: windows
-do not overlap. Call stacks, file names and process names are not read.
+its correlation id. Where there is no device, what each operator's children leave of it is the work. Steps are the
+profiler's `ProfilerStep#` marks. Call stacks, file names and process names are not read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 from ..errors import CurvescopeError
-from ..recorders.events import LAYER_RANGE, PHASE_RANGE, DeviceEvent, HostEvent, kernel_rows
-from ..schema import TABLES
+from ..recorders.events import NODE_PREFIX
 from ..store import RecordingWriter
-from ..visit import count_work
-from . import Options, describe_steps
+from . import Options
+from .assemble import Batches, Profile, assemble
+from .event_scan import JSON, NUMBER, TEXT, TIME, Columns, EventScan, Field
+from .nesting import NONE, Bools, Ints
+from .range_names import scrub
 from .source import Source
-from .steps import MARKS
+from .torch_operators import MODULE, HostEvents, TorchOperators
 from .trace_events import LOST as REPAIRED
-from .trace_events import Event, TraceEvents, nanoseconds
+from .trace_events import Event, TraceEvents
 
 NAME = "PyTorch profiler JSON"
 
 _STEP_MARK = "ProfilerStep#"
-_MODULE = "nn.Module: "
-_OPTIMIZER = "Optimizer.step#"
 # Old versions write annotations of the framework itself among the operators.
 _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
 _COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "PtoP": "peer"}
-# Operators whose operand of this place has the batch as its first extent.
-_BATCH_OPERAND = {f"aten::{name}": 0 for name in ("conv1d", "conv2d", "conv3d", "convolution", "linear", "matmul")}
-_BATCH_OPERAND |= {"aten::mm": 0, "aten::addmm": 1}
-_LOST = REPAIRED | {
-    "device_work_without_launch": "kernels, copies and sets whose runtime call was not recorded; operator is unknown",
-    "device_work_without_operator": "kernels, copies and sets launched outside every operator; layer and phase unknown",
-    "device_work_outside_steps": "kernels, copies and sets that belong to no ProfilerStep mark; no step counts them",
-    "device_work_cut_by_steps": "kernels, copies and sets that reach into another step's time; the step cuts them off",
-    "backward_without_forward": "backward nodes whose forward operator was not recorded; their layer is unknown",
-    "counter_ranges": "kernels replayed for counters, without a time of their own; they are left out",
+_LOST = REPAIRED | {"counter_ranges": "kernels replayed for counters, without a time of their own; they are left out"}
+
+_FIELDS = (
+    *(Field("cat", TEXT), Field("name", TEXT), Field("ts", TIME), Field("dur", TIME)),
+    *(Field("pid", JSON), Field("tid", JSON)),
+    *(Field(name, NUMBER, True) for name in ("Sequence number", "Fwd thread id", "correlation", "device", "stream")),
+    *(Field(name, NUMBER, True) for name in ("registers per thread", "shared memory", "bytes")),
+    *(Field(name, JSON, True) for name in ("grid", "block", "Input Dims", "Concrete Inputs", "Input type")),
+)
+_HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER = range(1, 9)
+_CATEGORIES = {
+    **dict.fromkeys(("operator", "cpu_op"), _HOST),
+    "user_annotation": _ANNOTATION,
+    "python_function": _MODULE_RANGE,
+    **dict.fromkeys(("runtime", "cuda_runtime", "cuda_driver"), _CALL),
+    "kernel": _KERNEL,
+    **dict.fromkeys(("memcpy", "gpu_memcpy"), _COPY),
+    **dict.fromkeys(("memset", "gpu_memset"), _SET),
+    "cuda_profiler_range": _COUNTER,
 }
-
-
-@dataclass
-class _Events:
-    host: list[HostEvent] = field(default_factory=list)
-    device: list[DeviceEvent] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    ranges: list[dict[str, Any]] = field(default_factory=list)
-    marks: list[tuple[int, int]] = field(default_factory=list)  # start and end
-    processes: set[Any] = field(default_factory=set)
-    lost: Counter[str] = field(default_factory=Counter)
+_PLACE = ("device", "stream", "correlation_id")
+_BATCH_ROWS = 1 << 18
+_NO_THREAD = -(1 << 63)
+_Table = dict[str, npt.NDArray[Any]]
 
 
 def recognises(source: Source) -> bool:
@@ -76,221 +79,236 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     Raises:
         CurvescopeError: broken JSON, no trace of this profiler, or several processes in one file.
     """
-    events = _Events()
     trace = TraceEvents(source, options.report)
-    for piece in trace:
-        for event in piece:
-            if event.ph == "X":
-                try:
-                    _take(event, events)
-                except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
-                    events.lost["events_unreadable"] += 1
+    with EventScan(_FIELDS) as scan:
+        events = _Events(scan)
+        for piece in trace.columns(scan, events.miss):
+            events.take(piece)
     events.lost.update(trace.lost)
-    if not (events.host or events.device):
-        raise CurvescopeError("no event of the PyTorch profiler in it; other Chrome traces are not read.")
-    if len(events.processes) > 1:
-        raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
-    _write(events, trace.document.get("deviceProperties"), writer, options)
-
-
-def _take(event: Event, events: _Events) -> None:
-    category, name = str(event.cat or "").lower(), event.name
-    if not isinstance(name, str):
-        raise TypeError(name)
-    if category == "cuda_profiler_range":
-        events.lost["counter_ranges"] += 1
-        return
-    if category in ("operator", "cpu_op", "user_annotation", "python_function"):
-        if category == "python_function" and not name.startswith(_MODULE):
-            return
-        _take_host(event, category, events)
-    elif category in ("runtime", "cuda_runtime", "cuda_driver"):
-        start, duration, thread = _ns(event.ts), _ns(event.dur), _number(event.tid)
-        correlation, process = int(event.args["correlation"]), event.pid
-        events.host.append(HostEvent(name, start, duration, thread, correlation_id=correlation))
-        call = {"name": name, "start_ns": start, "duration_ns": duration, "thread": thread, "source": "torch"}
-        events.calls.append({**call, "correlation_id": correlation})
-        events.processes.add(process)
-    elif category in ("kernel", "memcpy", "memset", "gpu_memcpy", "gpu_memset"):
-        args = event.args
-        columns = _launch(args) if category == "kernel" else _copy(name, category, args)
-        start, duration, correlation = _ns(event.ts), _ns(event.dur), int(args["correlation"])
-        place = int(args["device"]), int(args["stream"])
-        events.device.append(DeviceEvent(name, start, duration, *place, correlation, correlation, columns))
-
-
-def _take_host(event: Event, category: str, events: _Events) -> None:
-    name, args = event.name, event.args if event.args is not None else {}
-    start, duration, thread = _ns(event.ts), _ns(event.dur), _number(event.tid)
-    events.processes.add(event.pid)
-    if name.startswith(_MODULE):
-        name = LAYER_RANGE + name.removeprefix(_MODULE)
-        events.host.append(HostEvent(name, start, duration, thread, is_range=True))
-    elif category == "user_annotation" or name.startswith(_ANNOTATIONS):
-        row = {"name": name, "start_ns": start, "duration_ns": duration, "thread": thread}
-        events.ranges.append({**row, "kind": "push_pop", "source": "torch"})
-        if name.startswith(_STEP_MARK):
-            events.marks.append((start, start + duration))
-        label = PHASE_RANGE + "optimizer" if name.startswith(_OPTIMIZER) else name
-        events.host.append(HostEvent(label, start, duration, thread, is_range=True))
-    else:
-        sequence, forward_thread = int(args.get("Sequence number", -1)), int(args.get("Fwd thread id", 0))
-        backward = forward_thread > 0 and sequence >= 0
-        operator = HostEvent(
-            name,
-            start,
-            duration,
-            thread,
-            is_backward=backward,
-            sequence=sequence,
-            forward_thread=forward_thread,
-            shapes=_list(args, "Input Dims"),
-            concrete=_list(args, "Concrete Inputs"),
-            dtypes=_list(args, "Input type"),
-            # Only an operator that autograd watches shows a number: it is part of the forward pass.
-            phase="forward" if sequence >= 0 and not backward else None,
-        )
-        events.host.append(operator)
-
-
-def _launch(args: Mapping[str, Any]) -> dict[str, Any]:
-    columns = {
-        "registers_per_thread": _whole(args, "registers per thread"),
-        "shared_memory_bytes": _whole(args, "shared memory"),
-    }
-    for what in ("grid", "block"):
-        if what in args:
-            columns |= dict(zip((f"{what}_x", f"{what}_y", f"{what}_z"), map(int, args[what]), strict=True))
-    return columns
-
-
-def _copy(name: str, category: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    if category.endswith("memset"):
-        return {"kind": "set", "bytes": _whole(args, "bytes")}
-    kind = next((kind for short, kind in _COPY_KINDS.items() if short in name), None)
-    return {"kind": "copy", "copy_kind": kind, "bytes": _whole(args, "bytes")}
-
-
-def _whole(args: Mapping[str, Any], key: str) -> int | None:
-    return int(args[key]) if args.get(key) is not None else None
-
-
-def _list(args: Mapping[str, Any], key: str) -> list[Any]:
-    found = args.get(key, [])
-    if not isinstance(found, list):
-        raise TypeError(found)
-    return found
-
-
-def _ns(microseconds: Any) -> int:
-    time = nanoseconds(microseconds)
-    if time < 0:
-        raise ValueError(microseconds)
-    return time
-
-
-def _number(thread: int | str) -> int:
-    return int(str(thread).split()[-1])
-
-
-def _write(events: _Events, properties: Any, writer: RecordingWriter, options: Options) -> None:
-    lost = events.lost
-    host = _with_forward_threads(events.host, lost)
-    called = {call["correlation_id"]: call for call in events.calls}
-    on_device = bool(events.device or events.calls or lost["counter_ranges"])
-    rows = kernel_rows(host, events.device, count_work=count_work, host_rows=not on_device).kernels
-    steps, windows = _steps(events, rows if on_device else [], called, options.batch)
-    starts = [start for start, _ in events.marks]
-    memory: list[dict[str, Any]] = []
-    kernels: list[dict[str, Any]] = []
-    for row in rows:
-        launch = called.get(row["correlation_id"]) if on_device else None
-        step = _inside(starts, events.marks, launch["start_ns"] if launch else row["start_ns"])
-        row["step"] = step
-        if on_device:
-            if launch is None:
-                lost["device_work_without_launch"] += 1
-            elif row["op"] == launch["name"]:
-                row["op"] = None
-                lost["device_work_without_operator"] += 1
-            if step is None:
-                lost["device_work_outside_steps"] += bool(starts)
-            elif row["start_ns"] < windows[step][0] or row["start_ns"] + row["duration_ns"] > windows[step][1]:
-                lost["device_work_cut_by_steps"] += 1
-        (memory if "kind" in row else kernels).append(row)
-    for row in [*events.calls, *events.ranges]:
-        row["step"] = _inside(starts, events.marks, row["start_ns"])
-    tables = {"kernels": kernels, "memory": memory, "launches": events.calls, "ranges": events.ranges}
-    for table, found in tables.items():
-        writer.write(table, pa.Table.from_pylist(found, TABLES[table].arrow))
-    for name, count in lost.items():
+    profile = events.profile()
+    for name, count in events.lost.items():
         writer.count_lost(name, count, _LOST[name])
-    writer.update(device=_device(properties, {event.device for event in events.device}))
-    describe_steps(writer, steps, MARKS if steps else None)
+    writer.update(device=_device(trace.document.get("deviceProperties"), events.devices))
+    assemble(profile, writer, options)
 
 
-def _with_forward_threads(host: Iterable[HostEvent], lost: Counter[str]) -> list[HostEvent]:
-    """Replace the profiler's own numbers of forward threads by the threads that drew the same sequence numbers."""
-    events = list(host)
-    drawn: dict[int, set[int]] = {}
-    taken: dict[int, set[int]] = {}
-    for event in events:
-        if event.sequence >= 0:
-            threads, key = (taken, event.forward_thread) if event.is_backward else (drawn, event.thread)
-            threads.setdefault(key, set()).add(event.sequence)
-    thread_of = {n: max(drawn, key=lambda t: len(drawn[t] & numbers), default=0) for n, numbers in taken.items()}
-    joined = []
-    for event in events:
-        if event.is_backward:
-            event = event._replace(forward_thread=thread_of[event.forward_thread])
-            lost["backward_without_forward"] += event.sequence not in drawn.get(event.forward_thread, ())
-        joined.append(event)
-    return joined
+class _Events:
+    """What counts of the events, column by column.
+
+    Attributes:
+        lost: named counts.
+        devices: numbers of the devices that worked.
+    """
+
+    def __init__(self, scan: EventScan) -> None:
+        self.lost: Counter[str] = Counter()
+        self.devices: set[int] = set()
+        self._texts = scan.texts
+        self._category = _PerText(self._texts, lambda text: _CATEGORIES.get(text.lower(), 0))
+        self._of_name = _PerText(self._texts, _kind_by_name)
+        self._thread = _PerText(self._texts, _thread_number)
+        self._processes: set[int] = set()
+        self._pieces: dict[str, list[_Table]] = {"host": [], "calls": [], "device": []}
+        self._empty: dict[str, _Table] = {}
+
+    def miss(self, event: Event) -> None:
+        """Count an event that cannot be read, if it would have been."""
+        if str(event.cat or "").lower() in _CATEGORIES:
+            self.lost["events_unreadable"] += 1
+
+    def take(self, piece: Columns) -> None:
+        """Sort some events by what they are."""
+        values, valid = piece.values, piece.valid
+        kind = np.where(valid["cat"], self._category.of(values["cat"]), 0)
+        by_name = np.where(valid["name"], self._of_name.of(values["name"]), 0)
+        self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
+        kind[kind == _COUNTER] = 0
+        on_host = (kind == _HOST) | (kind == _ANNOTATION) | (kind == _MODULE_RANGE)
+        kind = np.where(on_host & (by_name == _MODULE_RANGE), _MODULE_RANGE, kind)
+        kind = np.where((kind == _HOST) & (by_name == _ANNOTATION), _ANNOTATION, kind)
+        kind[(kind == _MODULE_RANGE) & (by_name != _MODULE_RANGE)] = 0  # Python functions
+        called, device = kind == _CALL, kind >= _KERNEL
+        on_host = (kind > 0) & ~called & ~device
+        thread = self._thread.of(values["tid"])
+        readable = valid["name"] & valid["ts"] & valid["dur"] & (values["ts"] >= 0) & (values["dur"] >= 0)
+        readable &= device | (valid["tid"] & (thread != _NO_THREAD))
+        readable &= on_host | valid["correlation"]
+        readable &= ~device | (valid["device"] & valid["stream"])
+        self.lost["events_unreadable"] += int(np.count_nonzero((kind > 0) & ~readable))
+        self._processes.update(np.unique(values["pid"][(on_host | called) & readable & valid["pid"]]).tolist())
+        self.devices.update(np.unique(values["device"][device & readable]).tolist())
+        timed: _Table = {
+            "name": values["name"].astype(np.int32),
+            "start_ns": values["ts"],
+            "end_ns": values["ts"] + values["dur"],
+        }
+        known = {name: np.where(valid[name], values[name], NONE) for name in values}
+        self._keep(
+            "host",
+            on_host & readable,
+            {
+                **timed,
+                "thread": thread,
+                "kind": kind.astype(np.int8),
+                "sequence": known["Sequence number"],
+                "forward_thread": known["Fwd thread id"],
+                "shapes": known["Input Dims"].astype(np.int32),
+                "concrete": known["Concrete Inputs"].astype(np.int32),
+                "dtypes": known["Input type"].astype(np.int32),
+            },
+        )
+        self._keep("calls", called & readable, {**timed, "thread": thread, "correlation_id": values["correlation"]})
+        self._keep(
+            "device",
+            device & readable,
+            {
+                **timed,
+                "kind": kind.astype(np.int8),
+                "device": values["device"],
+                "stream": values["stream"],
+                "correlation_id": values["correlation"],
+                "registers_per_thread": known["registers per thread"],
+                "shared_memory_bytes": known["shared memory"],
+                "bytes": known["bytes"],
+                "grid": known["grid"].astype(np.int32),
+                "block": known["block"].astype(np.int32),
+            },
+        )
+
+    def profile(self) -> Profile:
+        """The neutral tables.
+
+        Raises:
+            CurvescopeError: there is no event of this profiler, or several processes have them.
+        """
+        if not any(self._pieces.values()):
+            raise CurvescopeError("no event of the PyTorch profiler in it; other Chrome traces are not read.")
+        if len(self._processes) > 1:
+            raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
+        host, calls, device = (self._joined(group) for group in ("host", "calls", "device"))
+        kind = host.pop("kind")
+        events = HostEvents(**host, is_range=kind != _HOST)
+        annotated = kind == _ANNOTATION
+        ranges = self._named({name: host[name][annotated] for name in ("name", "start_ns", "end_ns", "thread")})
+        ranges = ranges.append_column("kind", pa.array(["push_pop"] * ranges.num_rows, pa.string()))
+        operators = TorchOperators(events, self._texts)
+        kernels = {name: column[device["kind"] == _KERNEL] for name, column in device.items()}
+        memory = {name: column[device["kind"] != _KERNEL] for name, column in device.items()}
+        if len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]:
+            kernel_batches = _batches(self._kernel_rows(kernels))
+        else:
+            start, end, operators.rows = operators.segments()
+            work: _Table = {"name": events.name[operators.rows], "start_ns": start, "end_ns": end}
+            work["stream"] = events.thread[operators.rows]
+            kernel_batches = _placed(_batches(self._named(work)), operators)
+        return Profile(
+            "torch",
+            ranges,
+            _batches(self._named(calls)),
+            kernel_batches,
+            _batches(self._memory_rows(memory)),
+            len(calls["name"]) + len(device["name"]),
+            operators=operators,
+        )
+
+    def _kernel_rows(self, device: _Table) -> pa.Table:
+        wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
+        rows = self._named({name: device[name] for name in wanted})
+        for what in ("grid", "block"):
+            code, distinct = pd.factorize(device[what])
+            extents = np.array([self._extents(text) for text in distinct.tolist()], np.int64).reshape(-1, 3)
+            for axis, name in enumerate("xyz"):
+                rows = rows.append_column(f"{what}_{name}", _nullable(extents[code, axis]))
+        return rows
+
+    def _memory_rows(self, device: _Table) -> pa.Table:
+        columns = {name: device[name] for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
+        code, distinct = pd.factorize(device["name"])
+        kinds = [next((k for s, k in _COPY_KINDS.items() if s in self._texts[n]), None) for n in distinct.tolist()]
+        copied = pa.array(np.where(device["kind"] == _COPY, code, NONE), mask=device["kind"] != _COPY)
+        names = pa.array(["copy", "set"]).take(pa.array((device["kind"] != _COPY).astype(np.int32)))
+        columns = {name: _nullable(column) for name, column in columns.items()}
+        return pa.table({**columns, "kind": names, "copy_kind": pa.array(kinds, pa.string()).take(copied)})
+
+    def _extents(self, text: int) -> tuple[int, ...]:
+        """Extents of a grid or block; `NONE` where they are no three whole numbers."""
+        found = json.loads(self._texts[text]) if text != NONE else None
+        if isinstance(found, list) and len(found) == 3 and all(isinstance(extent, int) for extent in found):
+            return tuple(found)
+        return (NONE,) * 3
+
+    def _named(self, columns: _Table) -> pa.Table:
+        """A table with the name as text."""
+        code, distinct = pd.factorize(columns["name"])
+        names = [scrub(self._texts[name].removeprefix(NODE_PREFIX)) or "?" for name in distinct.tolist()]
+        name = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
+        rest = {key: _nullable(column) for key, column in columns.items() if key not in ("name", "thread")}
+        # A thread's number may be what stands for no number elsewhere.
+        threads = {key: pa.array(columns["thread"]) for key in ("thread", "thread_key") if "thread" in columns}
+        return pa.table({"name": name, **rest, **threads})
+
+    def _keep(self, group: str, rows: Bools, columns: _Table) -> None:
+        if rows.any():
+            self._pieces[group].append({name: column[rows] for name, column in columns.items()})
+        self._empty[group] = {name: column[:0] for name, column in columns.items()}
+
+    def _joined(self, group: str) -> _Table:
+        """The pieces one after the other, freed column by column."""
+        pieces = self._pieces.pop(group)
+        empty = self._empty[group]
+        return {name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)]) for name in empty}
 
 
-def _inside(starts: Sequence[int], marks: Sequence[tuple[int, int]], moment_ns: int) -> int | None:
-    place = bisect_right(starts, moment_ns) - 1
-    return place if place >= 0 and moment_ns < marks[place][1] else None
+class _PerText:
+    """A number for each text, worked out once."""
+
+    def __init__(self, texts: Sequence[str], number: Callable[[str], int]) -> None:
+        self._texts, self._number, self._table = texts, number, np.zeros(0, np.int64)
+
+    def of(self, places: Ints) -> Ints:
+        """The numbers of some texts; any number for places that are none."""
+        new = [self._number(text) for text in self._texts[len(self._table) :]]
+        self._table = np.append(self._table, np.array(new, np.int64))
+        return self._table[places] if len(self._table) else np.zeros(len(places), np.int64)
 
 
-def _steps(
-    events: _Events, rows: Iterable[Mapping[str, Any]], called: Mapping[int, Mapping[str, Any]], batch: int | None
-) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
-    """Rows of `steps`, and their windows as (start, end)."""
-    marks = events.marks
-    marks.sort()
-    starts = [start for start, _ in marks]
-    ends = [end for _, end in marks]
-    for row in rows:
-        launch = called.get(row["correlation_id"])
-        if launch is not None and (step := _inside(starts, marks, launch["start_ns"])) is not None:
-            ends[step] = max(ends[step], row["start_ns"] + row["duration_ns"])
-    batches: dict[int, int] = {}
-    phases: dict[int, set[str]] = {}
-    for event in sorted(events.host, key=lambda e: (e.start_ns, -e.duration_ns)):
-        step = _inside(starts, marks, event.start_ns)
-        if step is None:
-            continue
-        seen = phases.setdefault(step, set())
-        if event.is_backward:
-            seen.add("backward")
-        elif event.name == PHASE_RANGE + "optimizer":
-            seen.add("optimizer")
-        place = _BATCH_OPERAND.get(event.name)
-        if step not in batches and place is not None and len(event.shapes) > place:
-            shape = event.shapes[place]
-            if isinstance(shape, list) and shape and isinstance(shape[0], int):
-                batches[step] = shape[0]
-    steps, windows, before = [], [], 0
-    for step, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        start = max(start, before)
-        before = end = max(start, end)
-        windows.append((start, end))
-        seen = phases.get(step, set())
-        what = "training" if "optimizer" in seen else "forward+backward" if "backward" in seen else "forward"
-        row = {"step": step, "batch": batch or batches.get(step), "repeat": 0, "index": step, "phase": what}
-        steps.append({**row, "start_ns": start, "duration_ns": end - start, "profiled": True})
-    return steps, windows
+def _kind_by_name(name: str) -> int:
+    return _MODULE_RANGE if name.startswith(MODULE) else _ANNOTATION if name.startswith(_ANNOTATIONS) else 0
+
+
+def _thread_number(thread: str) -> int:
+    """The number in the JSON of a thread's id: `7`, `"7"`, `"thread 7 (python)"` has none."""
+    try:
+        number = int(str(json.loads(thread)).split()[-1])
+    except (IndexError, RecursionError, ValueError):
+        return _NO_THREAD
+    return number if -(1 << 63) < number < 1 << 63 else _NO_THREAD
+
+
+def _nullable(column: npt.NDArray[Any]) -> pa.Array:
+    return pa.array(column, mask=column == NONE)
+
+
+def _batches(table: pa.Table) -> Batches:
+    def slices(_needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        for first in range(0, table.num_rows, _BATCH_ROWS):
+            yield table.slice(first, _BATCH_ROWS)
+
+    return slices
+
+
+def _placed(batches: Batches, operators: TorchOperators) -> Batches:
+    """The same with layer, phase and operator."""
+
+    def slices(needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        first = 0
+        for batch in batches(needed):
+            assert operators.rows is not None
+            columns = operators.placement.take(operators.rows[first : first + batch.num_rows])
+            first += batch.num_rows
+            yield pa.table({**{name: batch[name] for name in batch.column_names}, **columns})
+
+    return slices
 
 
 def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:

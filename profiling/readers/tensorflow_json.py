@@ -24,9 +24,10 @@ from ..errors import CurvescopeError
 from ..store import RecordingWriter
 from . import Options
 from .assemble import Profile, assemble
+from .event_scan import nanoseconds
 from .range_names import scrub
 from .source import Source
-from .trace_events import LOST, Event, TraceEvents, nanoseconds
+from .trace_events import LOST, Event, TraceEvents
 
 NAME = "TensorFlow or JAX trace"
 
@@ -38,7 +39,8 @@ _TF1_PROCESS = re.compile(
 _TF1_GPU = re.compile(r"/(?:device:)?gpu:(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute", re.IGNORECASE)
 _DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
-_DETAILS = re.compile(r"(\w+):([\w.,]+)")
+# From the start of a word: else one long word takes its length squared.
+_DETAILS = re.compile(r"\b(\w+):([\w.,]+)")
 _JAX_WRAPPER = re.compile(r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|custom_vjp|transpose|while|body|scan)\b")
 _INNER = re.compile(r"^\w+\((.*)\)$")
 _COPIES = {"H2D": "host_to_device", "HtoD": "host_to_device", "D2H": "device_to_host", "DtoH": "device_to_host"}

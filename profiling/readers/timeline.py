@@ -16,6 +16,7 @@ from .nesting import NONE, Codes, HostRanges, Ints, Placement, place
 LOST = {
     "device_work_without_launch": "kernels, copies and sets whose launch was not recorded; layer and phase unknown",
     "device_work_without_range": "kernels, copies and sets launched outside every range; layer and phase unknown",
+    "device_work_without_operator": "kernels, copies and sets launched outside every operator; operator unknown",
     "device_work_outside_steps": "kernels, copies and sets that belong to no step; no step counts them",
     "device_work_cut_by_steps": "kernels, copies and sets that reach into another step's time; the step cuts them off",
     "ranges_cut": "ranges that outlasted the range around them; their ends were cut to it",
@@ -103,6 +104,7 @@ def build(
     launches: Launches,
     work: DeviceWork,
     batch: int | None,
+    placement: Placement | None = None,
 ) -> Timeline:
     """Join everything.
 
@@ -113,9 +115,11 @@ def build(
         launches: host calls.
         work: device work.
         batch: samples per step, if the user gave it.
+        placement: of what launches lie in, where that is more than the push/pop ranges.
     """
-    placement = place(nested)
-    around = placement.innermost(launches.thread, launches.start_ns).astype(np.int32)
+    operators = placement is not None
+    placement = placement or place(nested)
+    around = placement.nest.innermost(launches.thread, launches.start_ns).astype(np.int32)
     joined = work.launch != NONE
     range_ = np.full(len(joined), NONE, np.int32)
     range_[joined] = around[work.launch[joined]]
@@ -126,9 +130,12 @@ def build(
     timeline.before_launch = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
     if len(launches.start_ns):
         lost["device_work_without_launch"] = int(np.count_nonzero(~joined))
-    if len(nested.start_ns):
+    if operators:
+        outside = range_[joined] == NONE if not len(placement.op) else placement.op[range_[joined]] == NONE
+        lost["device_work_without_operator"] = int(np.count_nonzero(outside | (range_[joined] == NONE)))
+    elif len(nested.start_ns):
         lost["device_work_without_range"] = int(np.count_nonzero(joined & (range_ == NONE)))
-    lost["ranges_cut"], lost["backward_without_forward"] = placement.cut, placement.unjoined
+    lost["ranges_cut"], lost["backward_without_forward"] = placement.nest.cut, placement.unjoined
     _find_steps(timeline, all_ranges, names, launches, work, batch)
     return timeline
 

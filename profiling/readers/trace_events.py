@@ -1,9 +1,10 @@
 """Events of a Chrome trace (JSON), some megabytes of the file at a time, whatever its size.
 
 The file is cut where an event ends at the top of the list `traceEvents`, found by counting brackets outside of
-strings over arrays of bytes; msgspec decodes the pieces. What Python's json takes and JSON does not allow, NaN and
-infinite numbers, is decoded by that, and a comma before the closing bracket is passed over; both are counted. A file
-that ends before its brackets close is refused: its sums would be wrong.
+strings over arrays of bytes; msgspec decodes the pieces. Readers that ask for columns get what native code can read of
+a piece (`event_scan`) without either. What Python's json takes and JSON does not allow, NaN and infinite numbers, is
+decoded by that, and a comma before the closing bracket is passed over; both are counted. A file that ends before its
+brackets close is refused: its sums would be wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 import numpy as np
 
 from ..errors import CurvescopeError
+from .event_scan import Columns, EventScan
 from .source import Source
 
 LOST = {
@@ -71,11 +73,38 @@ class TraceEvents:
         Raises:
             CurvescopeError: broken JSON, or no list of events.
         """
+        for piece in self._pieces(None):
+            assert isinstance(piece, list)
+            yield piece
+
+    def columns(self, scan: EventScan, unreadable: Callable[[Event], None]) -> Iterator[Columns]:
+        """The complete spans among the events as columns, some megabytes each.
+
+        Args:
+            scan: says which fields, and keeps the texts.
+            unreadable: told of each that is left out.
+
+        Raises:
+            CurvescopeError: broken JSON, or no list of events.
+        """
+        for piece in self._pieces(scan):
+            yield scan.columns(piece, unreadable) if isinstance(piece, list) else piece
+
+    def _pieces(self, scan: EventScan | None) -> Iterator[list[Event] | Columns]:
+        """Columns of what native code can read, if it is to read; lists of the other events."""
         with self._source.open() as stream:
             buffer = self._read(stream, _CHUNK_BYTES).removeprefix(b"\xef\xbb\xbf")
             buffer = buffer[self._before_events(buffer) :]
             first = True
             while True:
+                if scan is not None and (found := scan.next(buffer, first)) is not None:
+                    yield found.columns
+                    if found.odd:
+                        yield [event for low, high in found.odd for event in self._decode(buffer[low:high], True)]
+                    buffer, first = buffer[found.size :], False
+                    if not found.closed and (more := self._read(stream, _CHUNK_BYTES)):
+                        buffer += more
+                        continue
                 end, closing = _last_end(buffer)
                 if end:
                     yield self._decode(buffer[:end], first)
@@ -177,22 +206,6 @@ class TraceEvents:
     def _count_number(self, text: str) -> float:
         self.lost["invalid_numbers"] += 1
         return float(text.replace("Infinity", "inf"))
-
-
-def nanoseconds(microseconds: Any) -> int:
-    """A time of an event.
-
-    Raises:
-        ValueError, TypeError, OverflowError: it is none.
-    """
-    if isinstance(microseconds, bool):
-        raise TypeError(microseconds)
-    number = float(microseconds) if isinstance(microseconds, str) else microseconds
-    whole = int(number)  # apart from the fraction: the product of a float this large would be rounded
-    time = whole * 1000 + round((number - whole) * 1000)
-    if not -(1 << 62) < time < 1 << 62:
-        raise OverflowError(microseconds)
-    return time
 
 
 def _last_end(buffer: bytes) -> tuple[int, int | None]:

@@ -26,7 +26,7 @@ STEP_RANGE = "curvescope.step"
 PHASE_RANGE = "curvescope.phase:"
 LAYER_RANGE = "curvescope.layer:"
 
-_NODE_PREFIX = "autograd::engine::evaluate_function: "
+NODE_PREFIX = "autograd::engine::evaluate_function: "
 _BATCHED_OPERATORS = {"aten::bmm", "aten::baddbmm"}
 _GEMM_OPERATORS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "addmv", "mv", "dot")}
 
@@ -80,7 +80,7 @@ class _Node:
         node = self
         while node.parent is not None and not node.parent.event.is_range:
             node = node.parent
-        return node.event.name.removeprefix(_NODE_PREFIX)
+        return node.event.name.removeprefix(NODE_PREFIX)
 
     def own_segments(self) -> list[tuple[int, int]]:
         """The stretches of this event that no child covers, as (start, end)."""
@@ -277,7 +277,7 @@ def _leaf(parent: _Node, name: str, start_ns: int, duration_ns: int, source: str
 def _host_rows(node: _Node) -> Iterable[dict[str, Any]]:
     for start, end in node.own_segments():
         yield {
-            "name": node.event.name.removeprefix(_NODE_PREFIX),
+            "name": node.event.name.removeprefix(NODE_PREFIX),
             "start_ns": start,
             "duration_ns": end - start,
             "stream": node.event.thread,

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the native library and its tests with sanitizers, and runs them: AddressSanitizer with
-# UndefinedBehaviorSanitizer, then ThreadSanitizer. Needs CMake on PATH or in .venv.
+# UndefinedBehaviorSanitizer, then ThreadSanitizer; the readers, which have no threads, under the first only. Needs CMake
+# on PATH or in .venv.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake=$(command -v cmake || realpath -s .venv/bin/cmake)
@@ -14,3 +15,14 @@ for preset in address thread; do
   "$cmake" --build "build/sanitized-$preset" --parallel 2 >/dev/null
   "build/sanitized-$preset/curvescope_native_test"
 done
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+"$python" - "$folder/database" <<'END'
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+database.execute("PRAGMA page_size = 512")
+database.execute("CREATE TABLE x (a INTEGER, t TEXT)")
+database.executemany("INSERT INTO x VALUES (?, ?)", [(i * 977, "n" * (i * 37 % 2000)) for i in range(200)])
+database.commit()
+END
+build/sanitized-address/curvescope_reader_test "$folder/database"

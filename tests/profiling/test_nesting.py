@@ -47,14 +47,14 @@ def test_layers_are_those_of_the_plain_loop_nested_or_crossing(ranges):
     placement = place(columns(coded))
     expected = by_loop(ranges)
     threads, moments = (np.array(column) for column in zip(*expected, strict=True))
-    found = placement.take(placement.innermost(threads, moments))["layer"].to_pylist()
+    found = placement.take(placement.nest.innermost(threads, moments))["layer"].to_pylist()
     assert dict(zip(expected, found, strict=True)) == expected
 
 
 def test_a_range_that_outlasts_its_parent_is_cut_and_counted():
     placement = place(columns([(0, 0, 10, 0), (0, 5, 20, 1)]))
-    assert placement.cut == 1
-    at = placement.innermost(np.zeros(3, np.int64), np.array([4, 9, 12]))
+    assert placement.nest.cut == 1
+    at = placement.nest.innermost(np.zeros(3, np.int64), np.array([4, 9, 12]))
     assert placement.take(at)["layer"].to_pylist() == ["a", "a/b", None]
 
 

@@ -176,3 +176,11 @@ def test_a_trace_of_nothing_that_ran_is_refused(tmp_path, capsys):
     assert main(["import", str(tmp_path / "p"), "-o", str(tmp_path / "r")]) == 2
     assert "no operator or kernel" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
+
+
+def test_a_word_of_a_megabyte_takes_no_time_squared(tmp_path):
+    """Found by fuzzing: a word of 70,000 letters among the details of a kernel took half a minute."""
+    events = json.loads(json.dumps(TF2))
+    kernel = next(event for event in events if "kernel_details" in event.get("args", {}))
+    kernel["args"]["kernel_details"] = "x" * 1_000_000 + " grid:2,3,4"
+    assert 4 in imported(events, tmp_path).frame("kernels")["grid_z"].tolist()

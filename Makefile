@@ -28,6 +28,12 @@ check: $(INSTALLED)  ## lint and types
 	rm -rf build/types && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/types .
 	cd build && MYPYPATH=types ../$(BIN)/python -m mypy --config-file ../pyproject.toml -p curvescope
 
+.PHONY: docs
+docs: $(INSTALLED)  ## build the documentation into build/site; it opens without a network
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material
+	$(BIN)/python docs/generate_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 .PHONY: bench
 bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers
 	$(BIN)/python benchmarks/startup.py

@@ -30,7 +30,8 @@ def number(value: float, digits: int = 4) -> str:
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(decimals, 6)}f}"
+    shown = f"{value:.{min(decimals, 6)}f}"
+    return shown if float(shown) else "0"
 
 
 def signed(value: float, digits: int = 3) -> str:

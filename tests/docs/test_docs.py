@@ -1,0 +1,131 @@
+"""The documentation: what is generated is current, what is a command runs, and prints what the page shows."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.util
+import keyword
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from curvescope.cli import COMMANDS
+from curvescope.commands.bench import BENCHES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+run_blocks = load("run_blocks")
+PAGES = sorted(DOCS.rglob("*.md"))
+RUN = [p for p in PAGES if any(b.kind in ("console", "sh") for b in run_blocks.blocks_of(p.read_text()))]
+NAMES = [str(p.relative_to(DOCS)) for p in RUN]
+
+
+@pytest.mark.parametrize("path", [p.relative_to(DOCS) for p in load("generate_reference").pages()], ids=str)
+def test_reference_is_what_the_code_says(path):
+    assert (DOCS / path).read_text() == load("generate_reference").pages()[DOCS / path], (
+        "run `python docs/generate_reference.py`"
+    )
+
+
+@pytest.mark.parametrize("page", RUN, ids=NAMES)
+def test_commands_run_and_print_what_the_page_shows(page):
+    run_blocks.run_page(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem)
+def test_slow_commands_run(page):
+    run_blocks.run_page(page, slow=True)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.name)
+def test_every_command_line_is_one_that_the_commands_take(page):
+    for line in run_blocks.command_lines(page.read_text()):
+        command, *arguments = shlex.split(re.split(r" [|>] ", line)[0])[1:]
+        assert command in COMMANDS, line
+        if command == "bench":
+            arguments = check_bench(line, arguments)
+        if command != "bench" and not {"--help", "--version"} & set(arguments):
+            parse(f"curvescope.commands.{command}{'_' * keyword.iskeyword(command)}", arguments, line)
+
+
+def check_bench(line, arguments):
+    for name in BENCHES if arguments[1:2] == ["|"] else arguments[:1]:
+        assert name in BENCHES, line
+        parse(f"curvescope.commands.bench.{name}", [] if arguments[1:2] == ["|"] else arguments[1:], line)
+
+
+def parse(module, arguments, line):
+    class Parser(argparse.ArgumentParser):
+        def error(self, message):
+            raise AssertionError(f"{line}: {message}")
+
+    parser = Parser()
+    importlib.import_module(module).add_arguments(parser)
+    parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_python_of_the_pages_is_python(page):
+    for block in run_blocks.blocks_of(page.read_text()):
+        if block.kind == "python":
+            ast.parse(block.body)
+
+
+PAGE = """
+```console
+$ echo one; echo two
+one
+two
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("shown", "right"),
+    [("one\ntwo", True), ("...\ntwo", True), ("one\n...", True), ("one\nthree", False), ("one", False), ("...", True)],
+)
+def test_output_is_compared(tmp_path, shown, right):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.replace("one\ntwo", shown))
+    if right:
+        assert run_blocks.run_page(page) == 1
+        return
+    with pytest.raises(run_blocks.BlockError, match="prints"):
+        run_blocks.run_page(page)
+    run_blocks.run_page(page, write=True)
+    assert page.read_text() == PAGE
+
+
+@pytest.mark.parametrize("command", ["false", "false | true", "curvescope devices no_such_gpu"])
+def test_a_command_that_fails_is_not_passed_over(tmp_path, command):
+    page = tmp_path / "page.md"
+    page.write_text(f"```sh\n{command}\n```\n")
+    with pytest.raises(run_blocks.BlockError, match="exit code"):
+        run_blocks.run_page(page)
+
+
+def test_marks_are_obeyed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- file: a.txt -->\n```text\nhello\n```\n\n```console\n$ cat a.txt\nhello\n```\n"
+        "<!-- slow -->\n```sh\nfalse\n```\n<!-- not run: it fails -->\n```sh\nfalse\n```\n"
+    )
+    assert run_blocks.run_page(page) == 1
+    with pytest.raises(run_blocks.BlockError):
+        run_blocks.run_page(page, slow=True)

@@ -64,13 +64,18 @@ def visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> 
         workload.warm_up_profiler()
         return Visit(timed, workload.record_step(count_work))
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _OUT_OF_MEMORY_WORDS):
+        if not memory_ran_out(error):
             raise
         empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
     # After the handler, where the traceback no longer holds the step's tensors.
     workload.release()
     # The profiler takes memory of its own: a step that fits without it was measured.
     return Visit(timed, profile_fits=False) if timed else empty
+
+
+def memory_ran_out(error: Exception) -> bool:
+    """Whether that is what the error says, whichever library it is from."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
 def _time_steps(workload: Workload, batch: int, protocol: Protocol) -> list[dict[str, Any]]:

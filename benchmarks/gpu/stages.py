@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from curvescope.profiling import metrics
+
 HERE = Path(__file__).parent
 BACKENDS = ("torch", "cupy", "numba", "pycuda")
 
@@ -23,6 +25,7 @@ class Scale:
         networks: of the sweeps, by stage.
         step_network: network of single steps.
         step_batch: batch size of single steps.
+        counted: networks whose DRAM bytes are measured.
     """
 
     device: str
@@ -31,6 +34,7 @@ class Scale:
     networks: Mapping[str, tuple[str, ...]]
     step_network: str
     step_batch: int
+    counted: tuple[str, ...]
 
 
 FULL = Scale(
@@ -44,8 +48,11 @@ FULL = Scale(
     },
     "resnet50",
     64,
+    ("alexnet", "resnet50"),
 )
-REHEARSAL = Scale("cpu", "1,2", 1, {"sweep-small": ("alexnet",), "sweep-deep": ("googlenet",)}, "alexnet", 1)
+REHEARSAL = Scale(
+    "cpu", "1,2", 1, {"sweep-small": ("alexnet",), "sweep-deep": ("googlenet",)}, "alexnet", 1, ("alexnet",)
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,9 @@ class Stage:
 def stages(scale: Scale) -> tuple[Stage, ...]:
     """Every stage at that scale."""
     device = f"--device {scale.device}"
-    step = f"curvescope step {scale.step_network} --batch {scale.step_batch} {device}"
+    small_step = f"curvescope step alexnet --batch 4 --steps 1 --warm-up 0 {device}"
+    counted_batch = 16 if scale is FULL else 1
+    wanted = ",".join(metrics.wanted("ncu"))
     short = f"{device} --quick --time-limit {scale.seconds}"
     here = shlex.quote(str(HERE))
     tests = shlex.quote(str(HERE.parents[1] / "tests"))
@@ -168,14 +177,26 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
             )
             for name, networks in scale.networks.items()
         ),
-        Stage(
-            "collector",
-            4,
-            "kernels and ranges of a training step through the native collector",
-            (
-                Command(f"curvescope record -o recording -- {step}"),
-                Command("curvescope breakdown recording --by layer --json", "breakdown.json"),
-            ),
+        *(
+            Stage(
+                f"collector-{name.removeprefix('sweep-')}",
+                8,
+                f"steps of {', '.join(networks)} through the native collector, forward and training",
+                tuple(
+                    command
+                    for network in networks
+                    for kind in ("forward", "training")
+                    for command in (
+                        Command(
+                            f"curvescope record -o {network}-{kind} -- "
+                            f"python {here}/collected_steps.py {network} {scale.device} {kind} {scale.batches}"
+                        ),
+                        Command(f"curvescope explain {network}-{kind} --all", f"{network}-{kind}.txt", cuda=True),
+                        Command(f"curvescope breakdown {network}-{kind} --by layer", f"{network}-{kind}-breakdown.txt", cuda=True),
+                    )
+                ),
+            )
+            for name, networks in scale.networks.items()
         ),
         Stage(
             "overhead",
@@ -207,16 +228,42 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
             9,
             "measured DRAM bytes against compulsory ones, by ncu",
             tuple(
-                Command(line.format(network=network), output and f"{network}.json", needs="ncu", cuda=True)
-                for network in ("alexnet", "resnet50")
-                for line, output in (
-                    (
-                        "curvescope record --with ncu -o {network} -- "
-                        f"curvescope step {{network}} --batch 16 --steps 1 --warm-up 1 {device}",
-                        None,
+                command
+                for network in scale.counted
+                for command in (
+                    Command(f"curvescope sweep {network} --batch {counted_batch} {short} -o sweep-{network}"),
+                    Command(
+                        f"curvescope record --with ncu -o {network} -- "
+                        f"curvescope step {network} --batch {counted_batch} --steps 1 --warm-up 0 {device}",
+                        needs="ncu",
+                        cuda=True,
                     ),
-                    ("curvescope roofline {network} --json", "json"),
+                    Command(f"curvescope roofline {network} --json", f"{network}.json", needs="ncu", cuda=True),
+                    Command(
+                        f"python {here}/dram_bytes.py sweep-{network}/{network}_training_fp32 {network} {network}.md",
+                        needs="ncu",
+                        cuda=True,
+                    ),
                 )
+            ),
+        ),
+        Stage(
+            "records",
+            4,
+            "real records as test data: CUPTI's buffers, a collector recording, a torch trace, a CSV of ncu",
+            (
+                Command(
+                    f"curvescope record -o collector -- {small_step}",
+                    environment={"CURVESCOPE_RAW_BUFFERS": "raw_buffers"},
+                ),
+                Command(f"python {here}/torch_trace.py alexnet {scale.device} 4 torch_trace.json"),
+                Command(
+                    f"ncu --csv --page=raw --clock-control=none --launch-count=60 --metrics={wanted} "
+                    f"--log-file=ncu.csv {small_step}",
+                    needs="ncu",
+                    cuda=True,
+                ),
+                Command(f"python {here}/test_data.py test_data"),
             ),
         ),
     )

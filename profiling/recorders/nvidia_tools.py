@@ -58,6 +58,8 @@ def _ncu(folder: Path, _metrics: bool) -> list[str]:
         "--csv",
         "--page=raw",
         "--target-processes=all",
+        # By default it locks the clocks to the base: not those that steps run at, and others may share the GPU.
+        "--clock-control=none",
         f"--metrics={listed}",
         f"--log-file={folder / 'profile.csv'}",
     ]

@@ -1,0 +1,39 @@
+"""Steps of one network at several batch sizes in NVTX ranges, for the native collector around it.
+
+Arguments: network, device, kind of step, batch sizes as in 1..256. A batch size that does not fit the memory is said,
+and the larger ones are not tried.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from curvescope.profiling.networks import get_network
+from curvescope.profiling.protocol import parse_batches
+from curvescope.profiling.visit import memory_ran_out
+from curvescope.profiling.workload import Workload
+
+_WARM_UP, _STEPS = 2, 5
+
+
+def main() -> int:
+    """Step."""
+    network, device, kind, batches = sys.argv[1:]
+    workload = Workload(get_network(network), device, kind)
+    for batch in parse_batches(batches):
+        try:
+            workload.load(batch)
+            for _ in range(_WARM_UP):
+                workload.time_step()
+            durations_ms = sorted(duration_ns / 1e6 for duration_ns in workload.annotated_steps(_STEPS))
+        except (MemoryError, RuntimeError) as error:
+            if not memory_ran_out(error):
+                raise
+            print(f"{network} {kind} batch {batch}: out of memory")
+            break
+        print(f"{network} {kind} batch {batch}: {durations_ms[_STEPS // 2]:.3f} ms, ranges and collector included")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""One training step under torch.profiler, exported as it writes traces. Arguments: network, device, batch, file."""
+
+from __future__ import annotations
+
+import sys
+
+from curvescope.profiling.networks import get_network
+from curvescope.profiling.workload import Workload, import_torch
+
+
+def main() -> int:
+    """Trace one warm step with shapes and module-free names: what a user's own trace has."""
+    network, device, batch, path = sys.argv[1:]
+    torch = import_torch()
+    workload = Workload(get_network(network), device)
+    workload.load(int(batch))
+    for _ in range(2):
+        workload.time_step()
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if workload.cuda:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    # The first use of the profiler pays for its own start.
+    with torch.profiler.profile(activities=activities):
+        workload.time_step()
+    with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
+        workload.time_step()
+        profiler.step()
+    profiler.export_chrome_trace(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Records of a real device, replayed: `tests/data/h200`, as the stage `records` of the GPU campaign leaves them.
+
+What is absent is skipped by name. The same checks run on a folder that the campaign's own packer makes of the test
+doubles' records and of profiles recorded by others, so that they are known to work before a device was there.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.terms import device_work, step_parts
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.store import open_recording
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+REAL = DATA / "h200"
+
+
+def need(folder, name):
+    if not (folder / name).exists():
+        pytest.skip(f"{folder.name}/{name} is not there: no such device has been recorded yet")
+    return folder / name
+
+
+def check_raw_buffers(folder, tmp_path, record_fake):
+    """CUPTI's own buffers through our reader give the kernels that the recording of the same process has."""
+    kept = tmp_path / "kept.chunks"
+    kept.write_bytes(gzip.decompress(need(folder, "raw_buffers.chunks.gz").read_bytes()))
+    _, again = record_fake(
+        f"""
+        gpu = FakeGpu()
+        gpu.cupti.fake_set_record_bytes(10, 1)  # the double's own walk would not find the records
+        gpu.start()
+        assert gpu.replay({str(kept)!r}) > 0
+        """,
+        CURVESCOPE_RAW_BUFFERS="",
+    )
+    geometry = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread"]
+    here, there = (
+        recording.frame("kernels")[[*geometry, "shared_memory_bytes", "duration_ns", "correlation_id"]]
+        .sort_values(["correlation_id", "name"], ignore_index=True)
+        .astype(object)
+        for recording in (again, open_recording(need(folder, "collector")))
+    )
+    assert len(here) > 0
+    assert here.equals(there)
+
+
+def check_recording(folder):
+    """The collector's recording: kernels with geometry, launched by calls, and steps whose parts add up."""
+    recording = open_recording(need(folder, "collector"))
+    kernels, steps = recording.frame("kernels"), recording.frame("steps")
+    if kernels.empty:
+        pytest.skip("the recording was made without a GPU")
+    assert (kernels["duration_ns"] > 0).all()
+    assert (kernels[["grid_x", "block_x", "registers_per_thread"]] > 0).all(axis=None)
+    launches = recording.frame("launches")
+    assert kernels["correlation_id"].isin(launches["correlation_id"]).mean() > 0.99
+    if len(steps):
+        parts = step_parts(device_work(kernels, recording.frame("memory")), steps)
+        walls = parts.groupby("step")["exclusive_ms"].sum()
+        expected = steps.set_index("step")["duration_ns"].astype(float) / 1e6
+        assert np.allclose(walls, expected[walls.index], rtol=1e-9)
+    return recording
+
+
+def check_trace(folder, tmp_path):
+    """The trace's own sum of kernel times, read with nothing of ours, is the recording's."""
+    path = need(folder, "torch_trace.json.gz")
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    durations_us = [event["dur"] for event in events if event.get("cat", "").lower() == "kernel"]
+    kernels = open_recording(import_profile(path, tmp_path / "trace").path).frame("kernels")
+    if not durations_us:
+        pytest.skip("the trace was made without a GPU")
+    on_device = kernels[kernels["device"].notna()]
+    assert len(on_device) == len(durations_us)
+    assert on_device["duration_ns"].sum() / 1e3 == pytest.approx(sum(durations_us), abs=0.001 * len(durations_us))
+
+
+def check_ncu(folder, tmp_path):
+    """A row per kernel of the CSV, each with measured time and DRAM bytes."""
+    path = need(folder, "ncu.csv")
+    with path.open(newline="") as file:
+        ids = {row["ID"] for row in csv.DictReader(file) if row["ID"]}
+    kernels = open_recording(import_profile(path, tmp_path / "ncu").path).frame("kernels")
+    assert len(kernels) == len(ids) > 0
+    assert (kernels["duration_ns"] > 0).all()
+    assert kernels["dram_bytes"].notna().all()
+
+
+def test_real_raw_buffers_replay(tmp_path, record_fake):
+    check_raw_buffers(REAL, tmp_path, record_fake)
+
+
+def test_a_real_recording_of_the_collector():
+    recording = check_recording(REAL)
+    assert recording.meta["device"]["compute_capability"] == "9.0"
+
+
+def test_a_real_trace_of_torch(tmp_path):
+    check_trace(REAL, tmp_path)
+
+
+def test_a_real_table_of_nsight_compute(tmp_path):
+    check_ncu(REAL, tmp_path)
+
+
+def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, record_fake, monkeypatch):
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    _, recording = record_fake(
+        """
+        import threading
+        import nvtx
+        gpu = FakeGpu()
+        gpu.start()
+        gpu.device(0, "Test Double H200")
+        me = threading.get_native_id()
+        for number in range(3):
+            with nvtx.annotate("curvescope.step:batch size=4"):
+                launch(gpu, f"kernel_{number}", number + 1, me, stream=7, grid=(40, 2, 1), block=(256, 1, 1),
+                       registers_per_thread=32)
+        gpu.flush()
+        """,
+        CURVESCOPE_RAW_BUFFERS=str(stage / "raw_buffers"),
+    )
+    shutil.copytree(recording.path, stage / "collector")
+    kineto = DATA / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
+    (stage / "torch_trace.json").write_bytes(gzip.decompress(kineto.read_bytes()))
+    messages = "==PROF== Connected to process 7 (/home/somebody/python)\n"
+    (stage / "ncu.csv").write_text(messages + (DATA / "profiles" / "averyclapp_metrics_long.csv").read_text())
+    spec = importlib.util.spec_from_file_location("test_data_packer", ROOT / "benchmarks" / "gpu" / "test_data.py")
+    packer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(packer)
+    monkeypatch.setattr(packer, "MOST_BYTES", 4_000_000)  # the trace is of other people's making
+    monkeypatch.setattr("sys.argv", ["test_data.py", "made"])
+    monkeypatch.chdir(stage)
+    assert packer.main() == 0
+    made = stage / "made"
+    assert sorted(os.listdir(made)) == ["README.md", "collector", "ncu.csv", "raw_buffers.chunks.gz", "torch_trace.json.gz"]
+    for name in packer.HOW:
+        assert f"| {name} |" in (made / "README.md").read_text()
+    assert "somebody" not in (made / "ncu.csv").read_text()
+    assert "127.0.0.1" not in (made / "ncu.csv").read_text()
+    assert str(tmp_path) not in (made / "collector" / "recording.json").read_text()
+    assert len(check_recording(made).frame("steps")) == 3
+    check_trace(made, tmp_path)
+    check_ncu(made, tmp_path)
+    check_raw_buffers(made, tmp_path, record_fake)
+
+
+def test_the_packer_leaves_out_what_is_too_large_and_says_so(tmp_path, monkeypatch, capsys):
+    (tmp_path / "torch_trace.json").write_text(json.dumps({"traceName": "/home/somebody/t.json", "traceEvents": []}))
+    spec = importlib.util.spec_from_file_location("test_data_packer", ROOT / "benchmarks" / "gpu" / "test_data.py")
+    packer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(packer)
+    monkeypatch.setattr(packer, "MOST_BYTES", 10)
+    monkeypatch.setattr("sys.argv", ["test_data.py", "made"])
+    monkeypatch.chdir(tmp_path)
+    assert packer.main() == 0
+    said = capsys.readouterr().out
+    assert "torch_trace.json.gz" in said
+    assert "left out" in said
+    assert "ncu.csv: not recorded here" in said
+    assert os.listdir("made") == ["README.md"]

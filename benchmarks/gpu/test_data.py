@@ -1,7 +1,7 @@
 """What the stage `records` left, made small and free of names of the machine: a folder for tests/data.
 
-Argument: the folder to make. Run in the stage's folder. What is missing is said; the whole stays under a megabyte, and a
-file that is too large for that is left out, and said.
+Argument: the folder to make. Run in the stage's folder. What is missing is said; the whole stays under a megabyte, and
+a file that is too large for that is left out, and said.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Recorded by the stage `records` of `benchmarks/gpu/campaign.py` on {device}, {da
 |---|---|
 {rows}
 
-`tests/native/test_device_data.py` replays what lies here. Host names, paths and process names were taken out; no number was
-changed.
+`tests/native/test_device_data.py` replays what lies here. Host names, paths and process names were taken out; no number
+was changed.
 """
 
 
@@ -85,7 +85,7 @@ def pack_ncu(source: Path, target: Path) -> str | None:
 
 
 HOW = {
-    "raw_buffers.chunks.gz": "`CURVESCOPE_RAW_BUFFERS=raw_buffers curvescope record` around the step: CUPTI's own buffers",
+    "raw_buffers.chunks.gz": "`CURVESCOPE_RAW_BUFFERS=DIR curvescope record` around the step: CUPTI's own buffers",
     "collector": "the recording of the same process",
     "torch_trace.json.gz": "torch.profiler's `export_chrome_trace` of one warm training step, with shapes",
     "ncu.csv": "`ncu --csv --page=raw --clock-control=none --launch-count=60` around the step",

@@ -39,11 +39,14 @@ def verdict_sentence(attribution: Attribution) -> str:
     if attribution.noise:
         return "It is less than its own noise: more rounds on a quiet machine would tell."
     agreeing = sum(c.amount for c in attribution.causes if c.amount * attribution.value > 0)
-    part = f"{verdict.amount / agreeing:.0%}" if agreeing else "all"
+    portion = verdict.amount / agreeing if agreeing else 1.0
+    part = f"{portion:.0%}" if agreeing else "all"
     where = verdict.terms[0].label
     if verdict.cause == UNEXPLAINED:
-        return f"Most of it ({part}) has no cause in the recording, first in {where}."
-    return f"Mostly {verdict.cause} ({part}), first in {where}."
+        most = "Most of it" if portion > 0.5 else "The largest part"
+        return f"{most} ({part}) has no cause in the recording, first in {where}."
+    most = "Mostly" if portion > 0.5 else "Several causes, the largest"
+    return f"{most} {verdict.cause} ({part}), first in {where}."
 
 
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:

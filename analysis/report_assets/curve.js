@@ -20,7 +20,7 @@ function curveSection(run, others) {
 }
 
 function findings(run) {
-  return html("details", {}, html("summary", {}, html("span", { class: "cause" }, `All ${run.findings.length} tests`)),
+  return html("details", {}, html("summary", {}, html("span", { class: "cause" }, run.findings.length === 1 ? "The one test" : `All ${run.findings.length} tests`)),
     html("div", { class: "scroll" }, html("table", {},
       html("thead", {}, html("tr", {}, ["functional", "value", "95 % interval", "unit", "shape", "verdict"].map((text, place) =>
         html("th", { scope: "col", class: place === 0 || place > 2 ? "left" : null }, text)))),

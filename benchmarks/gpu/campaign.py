@@ -114,7 +114,8 @@ def run_command(command: Command, folder: Path, log: Any, left_s: float, rehears
             cwd=folder,
             stdout=out,
             stderr=log,
-            env={**os.environ, **command.environment},
+            # Ceilings are kept with the results, for the stages after them, and nothing in the user's own folder.
+            env={**os.environ, "CURVESCOPE_DATA": str(folder.parent.resolve() / "data"), **command.environment},
             start_new_session=True,
         )
         try:

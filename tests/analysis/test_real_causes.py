@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.analysis.render_causes import verdict_sentence
 from curvescope.profiling.store import open_recording
 
 from .planted_machine import CASES, name_cause, record
@@ -94,3 +95,11 @@ def test_torchs_own_choice_of_library_is_an_algorithm_switch(tmp_path):
     found = evidence("Convolution", "conv forward", live)
     assert found["kernel with the most time"][0] != found["kernel with the most time"][1]
     assert found["its family"][0] != found["its family"][1]
+
+
+def test_less_than_half_is_not_called_most():
+    """Memory pressure is the largest cause of FreshMemory's excess; waiting and missing cores have their parts."""
+    found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory")).attribution
+    portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
+    sentence = verdict_sentence(found)
+    assert sentence.startswith("Mostly" if portion > 0.5 else "Several causes, the largest memory pressure")

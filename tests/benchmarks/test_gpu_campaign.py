@@ -93,3 +93,56 @@ def test_a_stage_that_is_done_is_not_run_again_and_nothing_is_overwritten(tmp_pa
     assert "machine: done before" in run(tmp_path, "--rehearse", "machine").stdout
     doctor = json.loads((tmp_path / "out" / "machine" / "doctor.json").read_text())
     assert any(row["name"] == "CPU" for row in doctor)
+
+
+def keep(*arguments):
+    return subprocess.run([sys.executable, FOLDER / "keep.py", *arguments], capture_output=True, text=True)
+
+
+def test_what_is_kept_has_tables_of_the_results_and_nothing_else(campaign, tmp_path):
+    """A campaign of two stages, one of them not done; the page says both, and a second one overwrites nothing."""
+    results = tmp_path / "gpu"
+    ceilings = {
+        "compute": {"fp32": {"per_s": 51.2e12, "how": "gemm 4096, torch", "uncertainty": 0.004}},
+        "bandwidth": {"DRAM": {"per_s": 4.1e12, "how": "copy", "uncertainty": None}},
+    }
+    (tmp_path / "made.json").write_text(json.dumps(ceilings))
+    for name, line in (
+        ("ceilings", f"cat {tmp_path / 'made.json'}"),
+        ("overhead", "python -c 'import sys; sys.exit(3)'"),
+    ):
+        output = "ceilings.json" if name == "ceilings" else None
+        made = campaign.Stage(name, 1, "a test's", (campaign.Command(line, output),))
+        campaign.run_stage(made, results / name, rehearsal=False)
+    (results / "ceilings" / "large.csv").write_bytes(b"0" * 300_000)
+    (results / "overhead" / "overhead.md").write_text("| watched by | ratio |\n| --- | --- |\n| none | 1.0 |\n")
+    done = keep(results, "card", "--into", tmp_path / "kept")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "kept" / "docs" / "case-studies" / "card.md").read_text()
+    assert "| fp32 | 5.12e+04 GFLOP/s | 0.4% | gemm 4096, torch |" in page
+    assert "| DRAM | 4100 GB/s |  | copy |" in page
+    assert "| none | 1.0 |" in page
+    assert "failed: 3" in page
+    assert "The stage `machine` left nothing." in page
+    assert "None were measured." in page  # operators
+    kept = tmp_path / "kept" / "benchmarks" / "results" / "card"
+    assert sorted(p.name for p in (kept / "ceilings").iterdir()) == ["ceilings.json", "done.json"]
+    assert not (tmp_path / "kept" / "tests").exists()
+    again = keep(results, "card", "--into", tmp_path / "kept")
+    assert again.returncode == 2
+    assert "nothing is overwritten" in again.stderr
+
+
+def test_a_rehearsal_is_no_evidence(campaign, tmp_path):
+    campaign.run_stage(stage(campaign, {"line": "python -c 1"}), tmp_path / "gpu" / "one", rehearsal=True)
+    refused = keep(tmp_path / "gpu", "card")
+    assert refused.returncode == 2
+    assert "rehearsal" in refused.stderr
+    assert keep(tmp_path / "gpu", "card", "--into", tmp_path / "kept").returncode == 0
+    assert "nothing here is of a GPU" in (tmp_path / "kept/docs/case-studies/card.md").read_text()
+
+
+def test_what_commands_measure_of_the_device_stays_in_the_folder(campaign, tmp_path):
+    line = "python -c 'import os; print(os.environ[\"CURVESCOPE_DATA\"])'"
+    campaign.run_stage(stage(campaign, {"line": line, "output": "said.txt"}), tmp_path / "gpu" / "one", rehearsal=True)
+    assert (tmp_path / "gpu" / "one" / "said.txt").read_text().strip() == str(tmp_path / "gpu" / "data")

@@ -72,6 +72,13 @@ class HostUse:
     page_faults: float
     core_wait_ms: float | None
 
+    @property
+    def pace(self) -> float | None:
+        """Share of the time that its threads were ready in which they had a core; null where that is not known."""
+        if self.core_wait_ms is None or self.cpu_ms <= 0:
+            return None
+        return self.cpu_ms / (self.cpu_ms + self.core_wait_ms)
+
 
 @dataclass(frozen=True)
 class BatchFacts:

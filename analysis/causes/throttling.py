@@ -7,7 +7,7 @@ ready in which they had a core: less of it with a busy neighbour, a quota, or fe
 
 from __future__ import annotations
 
-from .case import BatchFacts, Case, Claim, Evidence, seen
+from .case import Case, Claim, Evidence, seen
 
 CAUSE = "throttling"
 # Clocks are sampled coarsely and breathe; less than that is no change.
@@ -24,12 +24,13 @@ def weigh(case: Case) -> Claim | None:
 
 
 def _cores(case: Case) -> Claim | None:
-    sides = [case.facts[batch] for batch in (case.before, case.after)]
-    paces = [_pace(facts) for facts in sides]
-    before, after = paces
-    if before is None or after is None or after > _FALLEN_CORES * before:
+    sides = [case.facts[batch].host_use for batch in (case.before, case.after)]
+    uses = [use for use in sides if use is not None and use.pace is not None]
+    if len(uses) < 2:
         return None
-    uses = [facts.host_use for facts in sides if facts.host_use is not None]
+    paces = before, after = [use.pace or 0.0 for use in uses]
+    if after > _FALLEN_CORES * before:
+        return None
     evidence = (
         seen("ready threads that had a core", paces, "1", "steps.cpu_time_ns, core_wait_ns"),
         seen("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
@@ -40,13 +41,6 @@ def _cores(case: Case) -> Claim | None:
         "With as many cores as threads at both sizes, and nothing else running on them, the excess is as large."
     )
     return Claim(CAUSE, amount, 0.88, evidence, refutation)
-
-
-def _pace(facts: BatchFacts) -> float | None:
-    use = facts.host_use
-    if use is None or use.core_wait_ms is None or use.cpu_ms <= 0:
-        return None
-    return use.cpu_ms / (use.cpu_ms + use.core_wait_ms)
 
 
 def _clock(case: Case) -> Claim | None:

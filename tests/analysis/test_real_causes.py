@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from curvescope.analysis.causes import memory_pressure
+from curvescope.analysis.causes.case import BatchFacts, HostUse
 from curvescope.analysis.render_causes import verdict_sentence
 from curvescope.profiling.store import open_recording
 
@@ -103,3 +106,18 @@ def test_less_than_half_is_not_called_most():
     portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
     sentence = verdict_sentence(found)
     assert sentence.startswith("Mostly" if portion > 0.5 else "Several causes, the largest memory pressure")
+
+
+def facts(wall_ms, use):
+    return BatchFacts(np.array([wall_ms]), 0.0, wall_ms, 1.0, host_use=use)
+
+
+def test_time_in_the_system_as_wall_time_by_hand():
+    """10 of 40 ms of CPU time are the system's."""
+    alone = facts(40.0, HostUse(40.0, 10.0, 0, 0.0))
+    four_threads = facts(10.0, HostUse(40.0, 10.0, 0, 0.0))
+    half_a_core = facts(80.0, HostUse(40.0, 10.0, 0, 40.0))
+    sleeps_too = facts(140.0, HostUse(40.0, 10.0, 0, 40.0))
+    wait_unknown = facts(80.0, HostUse(40.0, 10.0, 0, None))
+    steps = (alone, four_threads, half_a_core, sleeps_too, wait_unknown)
+    assert [memory_pressure.system_wall_ms(step) for step in steps] == pytest.approx([10, 2.5, 20, 20, 10])

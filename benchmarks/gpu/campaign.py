@@ -8,6 +8,7 @@ is not run again (`--again` does). What it leaves is one folder: a folder per st
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -22,7 +23,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from stages import FULL, REHEARSAL, Command, Stage, stages
 
-STAGE_LIMIT_S = 600
+# Ten minutes with what stopping a command takes.
+STAGE_LIMIT_S = 570
+GRACE_S = 20
 _SKIPPED_CODE = 2  # bad input, or a backend that is not here: its message is in the log
 
 
@@ -121,8 +124,7 @@ def run_command(command: Command, folder: Path, log: Any, left_s: float, rehears
         try:
             code = process.wait(timeout=left_s)
         except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            stop(process)
             if isinstance(error, subprocess.TimeoutExpired):
                 return "timed out: the stage's ten minutes were over"
             raise
@@ -131,6 +133,16 @@ def run_command(command: Command, folder: Path, log: Any, left_s: float, rehears
     return (
         f"skipped: not to be had here (exit code {code}, see log.txt)" if code == _SKIPPED_CODE else f"failed: {code}"
     )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a command and its children: interrupted first, so that what it recorded stays readable."""
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def write_summary(output: Path, rehearsal: bool) -> None:

@@ -12,6 +12,7 @@ from curvescope.profiling import metrics
 
 HERE = Path(__file__).parent
 BACKENDS = ("torch", "cupy", "numba", "pycuda")
+KINDS = ("forward", "training")
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,9 @@ class Scale:
 
     Attributes:
         device: `cuda:0` or `cpu`.
-        batches: of the sweeps.
+        batches: of the cost curves.
         seconds: time limit of one cost curve.
-        networks: of the sweeps, by stage.
+        networks: of the cost curves, by part.
         step_network: network of single steps.
         step_batch: batch size of single steps.
         counted: networks whose DRAM bytes are measured.
@@ -42,17 +43,15 @@ FULL = Scale(
     "1..256",
     25,
     {
-        "sweep-small": ("alexnet", "overfeat", "googlenet"),
-        "sweep-vgg": ("vgg_a", "vgg16"),
-        "sweep-deep": ("resnet50", "bert_base"),
+        "small": ("alexnet", "overfeat", "googlenet"),
+        "vgg": ("vgg_a", "vgg16"),
+        "deep": ("resnet50", "bert_base"),
     },
     "resnet50",
     64,
     ("alexnet", "resnet50"),
 )
-REHEARSAL = Scale(
-    "cpu", "1,2", 1, {"sweep-small": ("alexnet",), "sweep-deep": ("googlenet",)}, "alexnet", 1, ("alexnet",)
-)
+REHEARSAL = Scale("cpu", "1,2", 1, {"small": ("alexnet",), "deep": ("googlenet",)}, "alexnet", 1, ("alexnet",))
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,14 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
     short = f"{device} --quick --time-limit {scale.seconds}"
     here = shlex.quote(str(HERE))
     root = shlex.quote(str(HERE.parents[1]))
-    sizes = {"gemm": "--axis n=256,1024,4096" if scale is FULL else "--axis n=64"}
+    sizes = {
+        "gemm": "--axis n=256,1024,4096" if scale is FULL else "--axis n=64",
+        "conv": f"--axis n={'8,16,64' if scale is FULL else '1'} --axis direction=fwd,bwd_data,bwd_weights",
+    }
     problem_s = 2 if scale is FULL else 0.2
     pressures = [
         (f"{limit}{suffix}", limit, environment)
-        for limit in ("16GB", "8GB", "6GB", "4GB")
+        for limit in (("16GB", "8GB", "6GB", "4GB") if scale is FULL else ("8GB",))
         for suffix, environment in (("", {}), ("-wscap64", {"CUDNN_CONV_WSCAP_DBG": "64"}))
     ]
     return (
@@ -144,14 +146,14 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
         Stage(
             "operators",
             9,
-            "products, bandwidth, launches and FMA peaks on every backend that is here",
+            "products, convolutions, launches, FMA peaks, bandwidth and latency on every backend that is here",
             tuple(
                 Command(
                     f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} {device} "
                     f"--time-limit {problem_s} --json -o {what}-{backend}",
                     f"{what}-{backend}.json",
                 )
-                for what in ("gemm", "memory", "launch", "peak")
+                for what in ("gemm", "conv", "launch", "peak", "memory", "latency")
                 for backend in BACKENDS
             ),
         ),
@@ -169,33 +171,43 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
         ),
         *(
             Stage(
-                name,
-                9,
-                f"cost curves of {', '.join(networks)}, forward and training",
-                (
-                    Command(
-                        f"curvescope sweep {' '.join(networks)} --batch {scale.batches} --phase forward,training "
-                        f"{short} -o sweep"
-                    ),
-                    Command("curvescope table sweep --format markdown", "table.md"),
-                    Command("curvescope table sweep --format csv", "table.csv"),
-                    *(
-                        Command(f"curvescope explain sweep/{network}_training_fp32 --all", f"{network}.txt")
-                        for network in networks
-                    ),
+                f"sweep-{name}",
+                8,
+                f"cost curves of {', '.join(networks)}, forward and training, under torch.profiler",
+                tuple(
+                    command
+                    for network in networks
+                    for command in (
+                        # In one process each: a process per visit, as `sweep` has it, costs more than the steps here.
+                        *(
+                            Command(
+                                f"curvescope diagnose {network} --phase {kind} --batch {scale.batches} {short} --all "
+                                f"-o {network}-{kind}",
+                                f"{network}-{kind}.txt",
+                            )
+                            for kind in KINDS
+                        ),
+                        *(
+                            Command(
+                                f"curvescope table {network}-forward {network}-training --format {form}",
+                                f"{network}.{suffix}",
+                            )
+                            for form, suffix in (("markdown", "md"), ("csv", "csv"))
+                        ),
+                    )
                 ),
             )
             for name, networks in scale.networks.items()
         ),
         *(
             Stage(
-                f"collector-{name.removeprefix('sweep-')}",
+                f"collector-{name}",
                 8,
                 f"steps of {', '.join(networks)} through the native collector, forward and training",
                 tuple(
                     command
                     for network in networks
-                    for kind in ("forward", "training")
+                    for kind in KINDS
                     for command in (
                         Command(
                             f"curvescope record -o {network}-{kind} -- "
@@ -225,15 +237,19 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
             (
                 *(
                     Command(
-                        f"curvescope sweep vgg_a --batch {'16..128' if scale is FULL else '1'} {short} "
+                        f"curvescope sweep vgg_a --batch {'32..128' if scale is FULL else '1'} {short} "
                         f"--memory-limit {limit} -o sweep-{name}",
                         environment=environment,
                     )
                     for name, limit, environment in pressures
                 ),
                 *(
-                    Command(f"curvescope table sweep-{name} --format markdown", f"{name}.md")
+                    command
                     for name, _, _ in pressures
+                    for command in (
+                        Command(f"curvescope table sweep-{name} --format markdown", f"{name}.md"),
+                        Command(f"curvescope explain sweep-{name}/vgg_a_training_fp32 --all", f"{name}.txt", cuda=True),
+                    )
                 ),
             ),
         ),

@@ -62,7 +62,9 @@ def test_a_command_that_fails_is_said_and_the_next_runs(campaign, tmp_path):
 
 def test_a_stage_ends_with_its_time(campaign, tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "STAGE_LIMIT_S", 0.5)
-    made = stage(campaign, {"line": "python -c 'import time; time.sleep(60)'"}, {"line": "python -c 1"})
+    monkeypatch.setattr(campaign, "GRACE_S", 3)
+    stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    made = stage(campaign, {"line": f"python -c '{stubborn}'"}, {"line": "python -c 1"})
     done = campaign.run_stage(made, tmp_path / "one", rehearsal=False)
     assert done["outcomes"]["timed out"] == 2
     assert done["seconds"] < 30

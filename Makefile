@@ -34,6 +34,16 @@ docs: $(INSTALLED)  ## build the documentation into build/site; it opens without
 	$(BIN)/python docs/generate_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
+.PHONY: package
+package: $(INSTALLED)  ## build sdist and wheel into build/dist, reproducibly, and try them in empty environments
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt auditwheel build wheel
+	$(BIN)/python .ci/package.py
+
+.PHONY: audit
+audit: $(INSTALLED)  ## bill of materials (build/sbom.json), and known vulnerabilities of what users install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cyclonedx-bom pip-audit
+	$(BIN)/python .ci/audit.py
+
 .PHONY: bench
 bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers
 	$(BIN)/python benchmarks/startup.py

@@ -31,6 +31,7 @@ COMMANDS = {
     "bench": "what operators and the device cost alone: GEMM, convolution, memory, latency, launch",
     "devices": "list the GPUs that the cost model knows, each number with its source",
     "doctor": "what this machine offers, what is missing and how to get it",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 
 EXIT_BAD_INPUT = 2
@@ -56,10 +57,26 @@ class _Parser(argparse.ArgumentParser):
                 "  -h, --help  this text; `curvescope COMMAND --help` for a command's own",
                 "  --version   the version",
                 "",
+                "exit codes:",
+                "  0    done",
+                "  1    a check that was asked for failed, as of `compare --fail-over`",
+                "  2    bad input or a bad state of the machine; the message says what to do",
+                "  130  interrupted; what was recorded is kept",
+                "  `record` passes on the exit code of the command that it ran.",
+                "",
+                "files:",
+                "  runs/                            recordings, where -o names no other place",
+                "  ~/.local/share/curvescope        measured ceilings; CURVESCOPE_DATA names another place",
+                "",
                 "Start with `curvescope diagnose alexnet --quick`.",
                 "",
             ]
         )
+
+
+def module_of(command: str) -> str:
+    """The module of a command, relative to this package."""
+    return f".commands.{command.replace('-', '_')}{'_' * keyword.iskeyword(command)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,9 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BAD_INPUT
 
     from .profiling.errors import CurvescopeError
+    from .profiling.visible import visible
 
-    name = chosen.command.replace("-", "_") + "_" * keyword.iskeyword(chosen.command)
-    module = importlib.import_module(f".commands.{name}", __package__)
+    module = importlib.import_module(module_of(chosen.command), __package__)
     parser = argparse.ArgumentParser(
         prog=f"curvescope {chosen.command}",
         description=module.__doc__,
@@ -87,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(module.run(args))
     except CurvescopeError as error:
-        print(f"curvescope: {error}", file=sys.stderr)
+        print(f"curvescope: {visible(str(error))}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("curvescope: interrupted", file=sys.stderr)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import keyword
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from curvescope.cli import COMMANDS
+from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
 from curvescope.profiling import devices, metrics, schema_doc
 
@@ -40,7 +39,7 @@ def commands_page() -> str:
         "message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
     ]
     for name in COMMANDS:
-        module = importlib.import_module(f"curvescope.commands.{name}{'_' * keyword.iskeyword(name)}")
+        module = importlib.import_module(module_of(name), "curvescope")
         lines += _command(name, module)
         if name == "bench":
             for bench in BENCHES:

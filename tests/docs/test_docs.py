@@ -6,7 +6,6 @@ import argparse
 import ast
 import importlib
 import importlib.util
-import keyword
 import re
 import shlex
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.cli import COMMANDS
+from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +60,7 @@ def test_every_command_line_is_one_that_the_commands_take(page):
         if command == "bench":
             arguments = check_bench(line, arguments)
         if command != "bench" and not {"--help", "--version"} & set(arguments):
-            parse(f"curvescope.commands.{command}{'_' * keyword.iskeyword(command)}", arguments, line)
+            parse(f"curvescope{module_of(command)}", arguments, line)
 
 
 def check_bench(line, arguments):

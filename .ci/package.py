@@ -1,0 +1,160 @@
+"""Builds the sdist and the wheel as they are published, and holds them to what is promised: `make package`.
+
+Twice from folders of different names the wheel comes out byte for byte the same (SOURCE_DATE_EPOCH is the commit's
+time). It is tagged with the oldest glibc it runs on. It and the sdist are installed into empty environments; the
+wheel's has no compiler on its PATH. Every Python of 3.10 to 3.14 that is found is tried; those that are not are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+DIST = ROOT / "build" / "dist"
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+EXTRAS = {"torch", "numba", "cuda12", "cuda13", "pycuda", "cluster", "docs", "dev"}
+CHECKS = (
+    "--version",
+    "doctor",
+    "devices gtx1080",
+    "diagnose vgg_a --device model:gtx1080 --batch 1..4 -o r",
+    "report r",
+)
+
+
+def main() -> None:
+    """Build and check; raises where a promise is not kept."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    DIST.mkdir(parents=True)
+    epoch = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
+    with tempfile.TemporaryDirectory(prefix="curvescope-package-") as folder:
+        work = Path(folder)
+        wheels = [build(work / name, "--wheel", epoch) for name in ("first", "of another name")]
+        digests = {hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels}
+        assert len(digests) == 1, "two builds of one commit differ"
+        print(f"reproducible: sha256 {digests.pop()}")
+        sdist = build(work / "sdist", "--sdist", epoch)
+        shutil.copy(sdist, DIST)
+        check_sdist(sdist)
+        wheel = tag(wheels[0])
+        check_metadata(wheel)
+        tried = []
+        for version in PYTHONS:
+            python = find_python(version)
+            if python is None:
+                print(f"python{version} is not here: not tried")
+                continue
+            check_installed(python, wheel, work / f"wheel-{version}")
+            tried.append(version)
+        assert tried, "no Python to try the wheel with"
+        check_installed(sys.executable, sdist, work / "from-sdist", compiler=True)
+    print(f"whole on Python {', '.join(tried)}: {', '.join(p.name for p in sorted(DIST.iterdir()))} in {DIST}")
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of that version that runs, on PATH or among pyenv's."""
+    among = [shutil.which(f"python{version}"), *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
+    for python in filter(None, among):
+        asked = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)
+        if asked.stdout.startswith(f"{version}."):
+            return str(python)
+    return None
+
+
+def run(*command: object, **options: Any) -> str:
+    """Output of a command, which has to succeed."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def build(source: Path, kind: str, epoch: str) -> Path:
+    """Build from a copy of what git has."""
+    source.mkdir(parents=True)
+    for name in run("git", "ls-files", "-z", cwd=ROOT).split("\0")[:-1]:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, source / name)
+    run(
+        sys.executable,
+        "-m",
+        "build",
+        kind,
+        "-o",
+        source / "out",
+        source,
+        env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
+    )
+    (made,) = (source / "out").iterdir()
+    return made
+
+
+def tag(wheel: Path) -> Path:
+    """The wheel under the tag of the oldest glibc that it runs on; nothing is bundled."""
+    shown = " ".join(run(sys.executable, "-m", "auditwheel", "show", wheel).split())
+    found = re.search(r'platform tag: "(manylinux\w+)"', shown)
+    assert found, shown
+    name = run(sys.executable, "-m", "wheel", "tags", "--platform-tag", found[1], wheel).split()[-1]
+    shutil.copy(wheel.with_name(name), DIST)
+    print(f"tag: {found[1]}")
+    return DIST / name
+
+
+def check_sdist(sdist: Path) -> None:
+    """It has what a build and its tests need, and nothing that git does not have."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = set(run("git", "ls-files", cwd=ROOT).splitlines())
+    assert names - {"PKG-INFO", ""} <= tracked, names - tracked
+    for needed in ("LICENSE", "README.md", "native/CMakeLists.txt", "tests/conftest.py", "curvescope/py.typed"):
+        assert needed in names, needed
+
+
+def check_metadata(wheel: Path) -> None:
+    """Typed, with every extra, licence and entry point."""
+    listed = run(sys.executable, "-m", "zipfile", "-l", wheel)
+    for needed in ("curvescope/py.typed", "licenses/LICENSE", "entry_points.txt", "libcurvescope_collector.so"):
+        assert needed in listed, needed
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    missing = EXTRAS - set(re.findall(r"^Provides-Extra: (\S+)$", metadata, re.MULTILINE))
+    assert not missing, f"extras are missing: {missing}"
+
+
+def check_installed(python: str, package: Path, folder: Path, *, compiler: bool = False) -> None:
+    """Install into an empty environment and run; without a compiler if it is the wheel."""
+    run(python, "-m", "venv", folder)
+    inside = folder / "bin" / "python"
+    limits = ["-c", ROOT / "constraints.txt", "--quiet", "--disable-pip-version-check"]
+    environment = {**os.environ}
+    if not compiler:
+        environment["PATH"] = str(folder / "bin")
+    run(
+        inside,
+        "-m",
+        "pip",
+        "install",
+        *limits,
+        *([] if compiler else ["--only-binary", ":all:"]),
+        package,
+        env=environment,
+    )
+    for check in CHECKS:
+        run(folder / "bin" / "curvescope", *check.split(), cwd=folder, env=environment)
+    run(inside, "-m", "pip", "check", env=environment)
+    print(f"{package.name} works in an empty environment of {run(inside, '--version').strip()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Print a completion script for a shell: commands, options and their values.
+
+bash: curvescope completion bash > ~/.local/share/bash-completion/completions/curvescope
+zsh:  curvescope completion zsh > FOLDER_IN_FPATH/_curvescope
+fish: curvescope completion fish > ~/.config/fish/completions/curvescope.fish
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    import shtab
+
+    print(shtab.complete(_whole_parser(), args.shell))
+    return 0
+
+
+def _whole_parser() -> argparse.ArgumentParser:
+    """One parser with all commands and benchmarks under it, as only completion needs it."""
+    from ..cli import COMMANDS, module_of
+    from .bench import BENCHES
+
+    whole = argparse.ArgumentParser(prog="curvescope")
+    whole.add_argument("--version", action="store_true", help="the version")
+    commands = whole.add_subparsers()
+    for name, line in COMMANDS.items():
+        parser = commands.add_parser(name, help=line)
+        if name == "bench":
+            benches = parser.add_subparsers()
+            for bench, about in BENCHES.items():
+                module = importlib.import_module(f".bench.{bench}", __package__)
+                under = benches.add_parser(bench, help=about)
+                module.add_arguments(under)
+                _complete_files(under)
+        else:
+            importlib.import_module(module_of(name), "curvescope").add_arguments(parser)
+            _complete_files(parser)
+    return whole
+
+
+def _complete_files(parser: argparse.ArgumentParser) -> None:
+    import shtab
+
+    for action in parser._actions:
+        if action.type is Path:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The report as one HTML file: data, style and script inside it, nothing from a network, names as text only.
 
 Data stands in a JSON block in which `<`, `>` and `&` are escapes, and the script sets text, never markup: no name of a
-trace can become an element. The policy in the page forbids every request besides.
+trace can become an element, or turn the text around it. The policy in the page forbids every request besides.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ..profiling.visible import visible
 
 _ASSETS = Path(__file__).with_name("report_assets")
 _SCRIPTS = ("base.js", "curve.js", "heat.js", "timeline.js", "roofline.js", "kernels.js", "page.js")
@@ -31,11 +33,11 @@ def render_html(document: Mapping[str, Any]) -> str:
     page = (_ASSETS / "page.html").read_text(encoding="utf-8")
     for place, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",
-        "TITLE": html.escape(title),
-        "HEADLINE": html.escape(run["headline"]),
-        "LEAD": html.escape(run["lead"]),
+        "TITLE": html.escape(visible(title)),
+        "HEADLINE": html.escape(visible(run["headline"])),
+        "LEAD": html.escape(visible(run["lead"])),
         "STYLE": style,
-        "DATA": json_block(document),
+        "DATA": visible(json_block(document)),
         "SCRIPT": script,
     }.items():
         # Data goes in before the script is replaced, so neither can hold a place that is still to be filled.

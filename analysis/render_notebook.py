@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ..profiling.visible import visible
 from .anomalies import Diagnosis, Explanation
 from .render_causes import verdict_sentence
 from .render_text import interval, number, share, shortened, signed
@@ -50,7 +51,7 @@ def explanation_html(explanation: Explanation) -> str:
         for cause in explanation.attribution.causes
     ]
     return (
-        f"<p><b>{escape(title)}</b><br>{escape(verdict_sentence(explanation.attribution))}</p>"
+        f"<p><b>{escape(title)}</b><br>{escape(visible(verdict_sentence(explanation.attribution)))}</p>"
         + _table(["term", unit, "share", "", "kernel"], rows)
         + _table(["cause", unit, "share", ""], causes)
         + "<p><small>* more than noise. Terms, and causes, add up to the anomaly.</small></p>"
@@ -71,7 +72,7 @@ def _bar(amount: float, largest: float) -> _Bar:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     def cell(tag: str, text: str, place: int) -> str:
-        content = text if isinstance(text, _Bar) else escape(text)
+        content = text if isinstance(text, _Bar) else escape(visible(text))
         side = "left" if place == 0 or (place > 2 and not text[:1].isdigit()) else "right"
         return f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
 

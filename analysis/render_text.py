@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -216,7 +215,7 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
                 rows.add_row(f"{len(rest)} smaller", number(amount), "", share(amount, breakdown.time_ms), "", "", "")
             continue
         rows.add_row(
-            escape(shortened(row.label) if by == "kernel" else row.label),
+            shortened(row.label) if by == "kernel" else row.label,
             number(row.time_ms),
             number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),

@@ -11,6 +11,7 @@ from pathlib import Path
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.remote import AnyPath, RemotePath
 from .profiling.store import Recording, open_recording
+from .profiling.visible import visible
 
 
 @contextmanager
@@ -39,17 +40,18 @@ def notes(done: Imported) -> list[str]:
     lines += [f"Lost: {count} {name} ({sentence})." for name, (count, sentence) in done.lost.items()]
     if done.steps_from is not None:
         lines.append(f"Steps from {done.steps_from}.")
-    return lines
+    return [visible(line) for line in lines]
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on a terminal's standard error; told what is done, how much, and of how much (0: not known)."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from .analysis import terminal
+
     columns = (TextColumn("{task.description:<22}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bars:
         task = bars.add_task("reading", total=None)
 
         def report(what: str, done: int, total: int) -> None:

@@ -7,10 +7,9 @@ import json
 import math
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
-from .analysis import anomalies, functionals, render_causes, render_series, render_text, series
+from .analysis import anomalies, functionals, render_causes, render_series, render_text, series, terminal
 from .analysis.causes.context import Recorded
 from .analysis.cost_model.recording import KIND as MODELLED
 from .analysis.cost_model.uncertainty import diagnose_modelled
@@ -72,7 +71,7 @@ def show_diagnosis(
     if as_json:
         print(json.dumps(_document(recording, diagnosis, explanations), allow_nan=False))
         return
-    console = Console(highlight=False)
+    console = terminal.console()
     console.print(_headline(recording), style="bold")
     if modelled:
         console.print(
@@ -174,7 +173,7 @@ def show_table(
         ]
         print(json.dumps({"recording": str(recording.path), "noise": noise, "series": curves}, allow_nan=False))
         return
-    console = Console(highlight=False)
+    console = terminal.console()
     console.print(render_series.render_series(listed, everything))
     console.print(Text(render_series.noise_sentence(noise), "dim"))
     if len(listed) > 1:

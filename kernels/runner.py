@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..profiling import ceilings
+from ..profiling.command_line import without_secrets
 from ..profiling.host import describe_host, describe_versions
 from ..profiling.store import RecordingWriter, columns_of
 from .backends import Backend
@@ -120,7 +121,7 @@ def run_sweep(
     """
     meta = {
         "kind": "bench",
-        "argv": sys.argv[1:],
+        "argv": without_secrets(sys.argv[1:]),
         "network": sweep.label,
         "step": STEP_KIND,
         "batches": list(sweep.problems),

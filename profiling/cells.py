@@ -21,6 +21,7 @@ from typing import Any
 
 from . import ceilings
 from .clocks import ClockSampler
+from .command_line import without_secrets
 from .errors import CurvescopeError
 from .memory_use import limit_memory
 from .networks import Network, from_factory, get_network
@@ -102,7 +103,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
     Raises:
         CurvescopeError: something is already there, or it cannot be written.
     """
-    document = {"format": PLAN_FORMAT, "version": _PLAN_VERSION, "argv": sys.argv[1:], **asdict(plan)}
+    document = {"format": PLAN_FORMAT, "version": _PLAN_VERSION, "argv": without_secrets(sys.argv[1:]), **asdict(plan)}
     resume = f"Or go on with the sweep that is there: `curvescope sweep --resume {folder}`."
     with claimed_folder(folder, resume), atomic_file(folder / PLAN_FILE) as file:
         file.write(json.dumps(document, indent=1).encode())

@@ -237,7 +237,7 @@ class RecordingWriter:
             file.write(self._document())
 
     def _document(self) -> bytes:
-        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
 
     def _claim_remote(self, path: RemotePath) -> None:
         """Make the first recording.json: of several writers that find the place empty, the store lets one."""

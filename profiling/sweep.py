@@ -18,6 +18,7 @@ from typing import Any
 
 from . import ceilings
 from .clocks import ClockSampler
+from .command_line import without_secrets
 from .errors import CurvescopeError
 from .host import describe_device, describe_host, describe_versions
 from .protocol import Protocol
@@ -102,7 +103,7 @@ def describe_sweep(network: str, kind: str, batches: Sequence[int], protocol: Pr
     """Entries of `recording.json` that every sweep has."""
     return {
         "kind": "sweep",
-        "argv": sys.argv[1:],
+        "argv": without_secrets(sys.argv[1:]),
         "network": network,
         "step": kind,
         "batches": list(batches),

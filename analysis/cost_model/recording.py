@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...profiling.command_line import without_secrets
 from ...profiling.devices import Device, get_device
 from ...profiling.errors import CurvescopeError
 from ...profiling.remote import AnyPath
@@ -108,7 +109,7 @@ def record_model(
     meta = {
         "kind": KIND,
         "recorder": KIND,
-        "argv": sys.argv[1:],
+        "argv": without_secrets(sys.argv[1:]),
         "network": network,
         "step": kind,
         "batches": [int(batch) for batch in batches],

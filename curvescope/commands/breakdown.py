@@ -37,11 +37,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}))
         return 0
 
-    from rich.console import Console
-
+    from ..analysis import terminal
     from ..analysis.render_text import render_breakdown
 
-    console = Console(highlight=False)
+    console = terminal.console()
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
     console.print(render_breakdown(breakdown, args.by, None if args.all else 25))

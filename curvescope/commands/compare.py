@@ -46,12 +46,12 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({**_document(comparison), "fail_over": over, "failed": bool(grown)}, allow_nan=False))
         return int(bool(grown))
 
-    from rich.console import Console
     from rich.text import Text
 
+    from ..analysis import terminal
     from ..analysis.render_compare import render_comparison
 
-    console = Console(highlight=False)
+    console = terminal.console()
     console.print(render_comparison(comparison, None if args.all else 25))
     for name, batch, change in grown:
         growth = f"+{change.growth:.1%} (at least {1 / change.high - 1:+.1%})"

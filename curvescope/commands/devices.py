@@ -15,10 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from ..analysis import terminal
     from ..profiling.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         print(json.dumps({"devices": rows}, allow_nan=False))
         return 0
-    console = Console(highlight=False)
+    console = terminal.console()
     if args.device:
         (device,) = chosen
         console.print(

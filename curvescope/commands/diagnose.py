@@ -54,14 +54,14 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError("--library and --framework are for a modelled GPU, as in --device model:gtx1080.")
     device = pick_device(args.device)
 
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from ..analysis import terminal
     from ..profiling.host import describe_device
     from ..profiling.sweep import Progress as Standing
     from ..show import show_diagnosis
 
-    messages = Console(stderr=True, highlight=False)
+    messages = terminal.console(stderr=True)
     messages.print(
         f"Measuring {network.name} ({args.phase} step), batch {', '.join(map(str, batches))}, on "
         f"{describe_device(device)['name']} ({device}): {_duration(protocol)}, into {path}."

@@ -31,10 +31,11 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps([finding._asdict() for finding in findings]))
         return 0
 
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from ..analysis import terminal
+
+    console = terminal.console()
     for finding in findings:
         mark = Text("found    ", "green") if finding.found else Text("not here ", "yellow")
         console.print(mark + Text(f"{finding.name}: {finding.detail}"))

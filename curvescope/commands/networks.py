@@ -33,8 +33,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(rows))
         return 0
 
-    from rich.console import Console
-
+    from ..analysis import terminal
     from ..analysis.render_text import number, table
 
     listed = table("network", "input", "parameters", "forward", "training", "kept")
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             number(cost.training_flops / 1e9),
             number(cost.activation_bytes / 1e6),
         )
-    console = Console(highlight=False)
+    console = terminal.console()
     console.print(listed)
     console.print(
         "Forward and training in GFLOP, kept activations in MB (10⁶ bytes), all per sample and from the structure; "

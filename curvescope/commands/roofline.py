@@ -42,19 +42,23 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.csv:
         import csv
-        import sys
+        import io
 
-        writer = csv.DictWriter(sys.stdout, roofline.CSV_COLUMNS, lineterminator="\n")
+        from ..profiling.visible import visible
+
+        text = io.StringIO()
+        writer = csv.DictWriter(text, roofline.CSV_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(roofline.csv_rows(drawn))
+        print(visible(text.getvalue()), end="")
         return 0
 
-    from rich.console import Console
     from rich.text import Text
 
+    from ..analysis import terminal
     from ..analysis.render_roofline import render_roofline
 
-    console = Console(highlight=False)
+    console = terminal.console()
     batch = "" if drawn.batch is None else f", batch {drawn.batch}"
     console.print(Text(f"{recording.meta.get('network') or args.recording}, {hardware.name}{batch}", "bold"))
     console.print(render_roofline(drawn, None if args.all else 25))

@@ -41,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from ..analysis import terminal
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("recording", "network", "device", "batches", "status"):
@@ -50,5 +51,5 @@ def run(args: argparse.Namespace) -> int:
     for row in rows:
         batches = ",".join(map(str, row["batches"] or ()))
         table.add_row(row["path"], row["network"] or "?", row["device"] or "?", batches, row["status"])
-    Console().print(table)
+    terminal.console().print(table)
     return 0

@@ -60,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
         folder = args.output or new_recording_path("sweep")
         write_plan(folder, plan)
 
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from ..analysis import terminal
     from ..profiling.sweep import Progress as Standing
     from .table import show_table
 
-    messages = Console(stderr=True, highlight=False)
+    messages = terminal.console(stderr=True)
     messages.print(f"{len(plan.settings)} recordings, protocol {plan.protocol.name}, into {folder}.")
     with Progress(
         TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn(), console=messages, transient=True

@@ -61,6 +61,7 @@ def show_table(
     from dataclasses import asdict
 
     from ..analysis import side_by_side
+    from ..profiling.visible import visible
 
     cells = [cell for recording in recordings for cell in side_by_side.cells_of(recording)]
     if published:
@@ -69,23 +70,25 @@ def show_table(
     if form == "json":
         print(json.dumps([asdict(cell) for cell in cells], allow_nan=False))
     elif form == "csv":
-        print(side_by_side.to_csv(cells), end="")
+        print(visible(side_by_side.to_csv(cells)), end="")
     elif form == "markdown":
-        print(f"**Step ms by batch size**\n\n{side_by_side.to_markdown(side_by_side.by_batch(cells), _text)}")
+        text = side_by_side.to_markdown(side_by_side.by_batch(cells), _text)
+        print(visible(f"**Step ms by batch size**\n\n{text}"))
         if compared is not None:
             grid = side_by_side.by_device(cells, compared)
-            print(f"\n**Step ms at batch {compared} by device**\n\n{side_by_side.to_markdown(grid, _text)}")
+            text = side_by_side.to_markdown(grid, _text)
+            print(visible(f"\n**Step ms at batch {compared} by device**\n\n{text}"))
     else:
         _print_text(cells, compared)
 
 
 def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
-    from rich.console import Console
     from rich.text import Text
 
+    from ..analysis import terminal
     from ..analysis.side_by_side import by_batch
 
-    console = Console(highlight=False)
+    console = terminal.console()
     machines = {(c.device_and_origin, c.framework) for c in cells}
     if len(machines) == 1:
         ((device, framework),) = machines

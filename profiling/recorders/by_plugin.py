@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from .. import plugins
+from ..command_line import without_secrets
 from ..errors import CurvescopeError
 from ..host import describe_host, describe_versions
 from ..schema import TABLES
@@ -34,7 +35,12 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
         known = ", ".join(["cupti", *TOOLS, *sorted(found)])
         raise CurvescopeError(f"--with {name}: there is no such recorder here; choose one of {known}.")
     plugin = found[name]
-    meta = {"recorder": name, "argv": list(command), "host": describe_host(), "versions": describe_versions()}
+    meta = {
+        "recorder": name,
+        "argv": without_secrets(command),
+        "host": describe_host(),
+        "versions": describe_versions(),
+    }
     with RecordingWriter(path, {**meta, "kind": "profile", "protocol": None}) as writer:
         try:
             code = int(plugin.module.record(command, writer))

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..command_line import without_secrets
 from ..errors import CurvescopeError
 from ..host import describe_host, describe_versions
 from ..native import library_path, record_start, record_stop
@@ -61,7 +62,7 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
     if shutil.which(command[0]) is None:
         raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
     library = str(library_path())
-    meta = {**_meta(), "argv": list(command)}
+    meta = {**_meta(), "argv": without_secrets(command)}
     with RecordingWriter(path, meta) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import metrics
+from ..command_line import without_secrets
 from ..errors import BackendMissingError, CurvescopeError
 from ..host import describe_host, describe_versions
 from ..readers import Imported, Options, import_profile
@@ -115,7 +116,12 @@ def record_with(
         found = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
         _refuse_failure(tool, log, code, found)
         assert found is not None
-        meta = {"recorder": tool.name, "argv": list(command), "host": describe_host(), "versions": describe_versions()}
+        meta = {
+            "recorder": tool.name,
+            "argv": without_secrets(command),
+            "host": describe_host(),
+            "versions": describe_versions(),
+        }
         done = import_profile(found, path, options, meta)
     if interrupted:
         raise KeyboardInterrupt

@@ -46,8 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(found: Ceilings) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from ...analysis import terminal
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ceiling", "value", "±", "reached by"):
@@ -55,4 +56,4 @@ def _print(found: Ceilings) -> None:
     for ceilings, unit in ((found.compute, "GFLOP/s"), (found.bandwidth, "GB/s")):
         for name, ceiling in ceilings.items():
             table.add_row(name, f"{ceiling.per_s / 1e9:.4g} {unit}", measuring.share(ceiling.uncertainty), ceiling.how)
-    Console(highlight=False).print(table)
+    terminal.console().print(table)

@@ -85,15 +85,15 @@ def _sources(asked: Sequence[str]) -> list[Source]:
 
 def _compile(sources: Sequence[Source], architectures: Sequence[int]) -> list[Compiled]:
     """All of them, in order of source and architecture, with progress on standard error."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from ...analysis import terminal
     from ...kernels.compile import compile_many
 
     pairs = [(source, architecture) for source in sources for architecture in architectures]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     done = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling", total=len(pairs))
         for compiled in compile_many(pairs):
             done.append(compiled)
@@ -132,10 +132,11 @@ def _plain(build: KernelBuild) -> dict[str, Any]:
 
 
 def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: bool) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from ...analysis import terminal
+
+    console = terminal.console()
     by_kernel = {
         key: list(of_kernel)
         for key, of_kernel in groupby(

@@ -174,9 +174,9 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
         what: name of the benchmark.
         jobs: each becomes a recording: the output folder itself, or where there are several a folder in it.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from ...analysis import terminal
     from ...kernels.runner import run_sweep
     from ...profiling.store import new_recording_path
 
@@ -185,7 +185,7 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
     count = sum(len(sweep.problems) for _, sweep in jobs)
     backends = {backend.name: backend for backend, _ in jobs}
     timers = " and ".join(dict.fromkeys(backend.timer.name for backend in backends.values()))
-    messages = Console(stderr=True, highlight=False)
+    messages = terminal.console(stderr=True)
     messages.print(
         f"Measuring {count} problem{'s' * (count != 1)} with {' and '.join(backends)} on "
         f"{jobs[0][0].describe()['name']}, {method.cache} caches, timed by {timers}, at most about "
@@ -219,8 +219,7 @@ def show(args: argparse.Namespace, done: Sequence[Done]) -> int:
     Returns:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
-    from rich.console import Console
-
+    from ...analysis import terminal
     from ...kernels.method import Outcome
 
     recording = getattr(args, "against", None)
@@ -231,7 +230,7 @@ def show(args: argparse.Namespace, done: Sequence[Done]) -> int:
     else:
         _show(done, args.cache)
         if held:
-            Console(highlight=False).print(render(held))
+            terminal.console().print(render(held))
     wrong = {Outcome.INCORRECT, Outcome.FAILED}
     return int(any(result.outcome in wrong for one in done for result in one.results))
 
@@ -258,11 +257,12 @@ def _document(done: Sequence[Done]) -> list[dict[str, Any]]:
 
 
 def _show(done: Sequence[Done], cache: str) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from ...analysis import terminal
+
+    console = terminal.console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("problem")
     for name in ("median", "±", "n", "GFLOP/s", "GB/s"):
@@ -281,8 +281,9 @@ def _show(done: Sequence[Done], cache: str) -> None:
 
 def print_notes(done: Sequence[Done]) -> None:
     """The worst of each kind, once."""
-    from rich.console import Console
     from rich.text import Text
+
+    from ...analysis import terminal
 
     notes: dict[str, list[Note]] = {}
     for one in done:
@@ -292,7 +293,7 @@ def print_notes(done: Sequence[Done]) -> None:
     for of_kind in notes.values():
         worst = max(of_kind, key=lambda note: note.size).sentence
         several = f" (the worst of {len(of_kind)})" if len(of_kind) > 1 else ""
-        Console(highlight=False).print(Text(f"{worst}{several}.", "yellow"))
+        terminal.console().print(Text(f"{worst}{several}.", "yellow"))
 
 
 def share(value: float | None) -> str:

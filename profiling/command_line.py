@@ -1,0 +1,43 @@
+"""Command lines as recordings keep them: without the values of what is named like a secret."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+HIDDEN = "***"
+_SECRET = re.compile(
+    r"password|passwd|passphrase|secret|(?<![a-z])token(?![a-z])|credential|(api|access)[-_]?key", re.IGNORECASE
+)
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_LEAST_LENGTH = 6  # characters: shorter values of the environment stand in words by chance
+
+
+def without_secrets(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The command line with `***` for secrets.
+
+    They are values of options and settings named like one (`--token X`, `API_KEY=X`), values of environment variables
+    named so wherever they stand, and users of URLs. What is not named like a secret is not recognised.
+
+    Args:
+        command: program and arguments.
+        environment: where values of secrets are looked up; nothing else of it is kept.
+    """
+    values = [value for name, value in environment.items() if _SECRET.search(name) and len(value) >= _LEAST_LENGTH]
+    return list(_masked(command, sorted(values, key=len, reverse=True)))
+
+
+def _masked(command: Sequence[str], values: Sequence[str]) -> Iterator[str]:
+    follows = False
+    for argument in command:
+        if follows and not argument.startswith("-"):
+            follows = False
+            yield HIDDEN
+            continue
+        name, equals, _ = argument.partition("=")
+        secret = _SECRET.search(name) is not None
+        follows = secret and not equals and argument.startswith("-")
+        for value in values:
+            argument = argument.replace(value, HIDDEN)
+        yield f"{name}={HIDDEN}" if secret and equals else _USER_IN_URL.sub(HIDDEN, argument)

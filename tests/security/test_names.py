@@ -1,0 +1,114 @@
+"""Names from files of strangers: none of them steers a terminal, turns text around, or is taken for markup."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.visible import visible
+
+from ..curvescope.recordings import write_planted
+
+ESCAPE, TITLE, CSI = "\x1b[2Jcleared", "\x1b]0;owned\x07", "\x9b31mred"
+TURNED = "\u202egnp.exe\u2066x\u200f"
+MARKUP = "[/nothing][bold red]x[/] :boom:"
+HTML = "<img src=x onerror=alert(1)>"
+HOSTILE = "".join((ESCAPE, TITLE, CSI, TURNED, MARKUP, HTML))
+# Everything that a terminal may obey, line ends and tabs left out, and what turns text around.
+OBEYED = {chr(c) for c in (*range(0x20), *range(0x7F, 0xA0))} - set("\n\t") | set(
+    "\u202a\u202b\u202d\u202e\u2066\u2067\u200f"
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two recordings in which every name is hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+
+    def rename(steps, kernels):
+        kernels["name"] = HOSTILE + kernels["name"]
+        kernels["layer"] = HOSTILE + kernels["layer"].fillna("none")
+        kernels["op"] = HOSTILE + kernels["op"]
+
+    lost = {HOSTILE: {"count": 3, "sentence": HOSTILE}}
+    for name in ("first", "second"):
+        write_planted(
+            folder / name,
+            change=rename,
+            network=HOSTILE,
+            step=HOSTILE,
+            lost=lost,
+            device={"name": HOSTILE, "kind": "cuda"},
+            protocol={"name": HOSTILE, "statistic": "median"},
+            versions={"torch": HOSTILE},
+            empty=[{"batch": 32, "round": 0, "why": HOSTILE, "detail": HOSTILE}],
+        )
+    return folder
+
+
+COMMANDS = [
+    "explain first --all",
+    "explain first --pair 4,8",
+    "breakdown first --by layer",
+    "breakdown first --by kernel --all",
+    "breakdown first --by op",
+    "compare first second --by kernel --all",
+    "compare first second --fail-over 5%",
+    "roofline first --by kernel",
+    "roofline first --by kernel --csv",
+    "table first second",
+    "table first second --format csv",
+    "table first second --format markdown",
+    "runs .",
+    "explain first --problem x",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_that_a_terminal_obeys_is_printed(runs, command, capsys, monkeypatch):
+    monkeypatch.chdir(runs)
+    assert main(command.split()) == (2 if "--problem" in command else 0)
+    out, err = capsys.readouterr()
+    assert out or err
+    assert not OBEYED & set(out + err)
+
+
+@pytest.mark.parametrize(
+    "command", ["explain first", "breakdown first", "compare first second", "runs .", "table first"]
+)
+def test_json_holds_the_names_as_they_are_and_prints_none_raw(runs, command, capsys, monkeypatch):
+    monkeypatch.chdir(runs)
+    assert main([*command.split(), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert not OBEYED & set(out)
+    assert ESCAPE in json.dumps(json.loads(out), ensure_ascii=False).encode().decode("unicode_escape", "replace")
+
+
+def test_markup_of_the_terminal_is_text(runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main(["breakdown", str(runs / "first"), "--by", "layer"]) == 0
+    assert MARKUP in capsys.readouterr().out
+
+
+def test_the_report_neither_runs_nor_turns_them(runs, tmp_path):
+    assert main(["report", str(runs / "first"), "-o", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert HTML not in page
+    assert not OBEYED & set(page)
+
+
+def test_messages_about_hostile_files(tmp_path, capsys):
+    file = tmp_path / f"{ESCAPE}{TURNED}.json"
+    file.write_text('{"traceEvents": [{"ph": "X", "name": "' + TURNED + '"}], "x": ' + "\x1b[2J}")
+    assert main(["import", str(file), "-o", str(tmp_path / "r")]) == 2
+    assert not OBEYED & set(capsys.readouterr().err)
+    shutil.rmtree(tmp_path / "r", ignore_errors=True)
+
+
+def test_what_is_harmless_stays():
+    text = "conv3_1 → μs é 卷积 🙂 עברית\n\tx"
+    assert visible(text) == text
+    assert visible("a\x1b[31m\u202eb\ud800\r") == "a\u241b[31m\ufffdb\ufffd\u240d"

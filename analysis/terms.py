@@ -171,9 +171,9 @@ def estimate_terms(parts: pd.DataFrame) -> Terms:
     """Terms by layer and phase.
 
     Args:
-        parts: of `step_parts`.
+        parts: of `step_parts`, or with a column `kind` that says more than kernels and idle.
     """
-    kind = np.where(parts["name"] == IDLE, IDLE, "kernels")
+    kind = parts["kind"] if "kind" in parts else np.where(parts["name"] == IDLE, IDLE, "kernels")
     grouped = parts[["batch", "step", "layer", "phase", "exclusive_ms"]].assign(kind=kind)
     grouped = grouped.groupby(["batch", "step", "layer", "phase", "kind"], dropna=False, sort=False)
     table = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"]).fillna(0.0).sort_index(axis=1)

@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "recordings against the first, by layer or kernel, and a check for regressions",
     "roofline": "arithmetic intensity and achieved rates under the roofs of the device",
     "sweep": "measure several networks, phases and precisions, each visit in a process of its own",
+    "scale": "what more devices gain: data-parallel steps on 1, 2, 4, … of them, and what eats the rest",
     "table": "recordings side by side: step times by batch size, network, framework and device",
     "step": "run steps of a network in NVTX ranges, for a profiler to watch",
     "report": "write recordings as one HTML page that needs no network",

@@ -123,13 +123,17 @@ def read_plan(folder: Path) -> Plan:
             Setting(**{**setting, "input_shape": setting["input_shape"] and tuple(setting["input_shape"])})
             for setting in document["settings"]
         ]
-        pairs = {name: tuple(document["protocol"][name]) for name in ("rounds", "steps_per_visit")}
-        protocol = Protocol(**{**document["protocol"], **pairs})
+        protocol = protocol_from(document["protocol"])
         return Plan(tuple(settings), tuple(document["batches"]), document["up_to_largest"], protocol)
     except FileNotFoundError:
         raise CurvescopeError(f"{folder} holds no sweep (no {PLAN_FILE} in it): nothing to resume.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CurvescopeError(f"{folder / PLAN_FILE} cannot be read ({error}).") from error
+
+
+def protocol_from(entry: Mapping[str, Any]) -> Protocol:
+    """The protocol that a plan holds."""
+    return Protocol(**{**entry, **{name: tuple(entry[name]) for name in ("rounds", "steps_per_visit")}})
 
 
 def list_cells(folder: Path) -> list[Path]:
@@ -309,7 +313,7 @@ def _ended(exitcode: int | None) -> Empty:
 def _answer(connection: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """In the process of its own: run the function and send what it returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asking process is interrupted, and ends this one
-    _end_with_server()
+    end_with_parent()
     try:
         answer = function(*arguments)
     except CurvescopeError as error:
@@ -322,11 +326,11 @@ def _answer(connection: Connection, function: Callable[..., Any], arguments: tup
     connection.close()
 
 
-def _end_with_server() -> None:
-    """Die with the server, which dies with the asking process: a killed sweep leaves nothing running."""
+def end_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Have the system send this process a signal when its parent ends: a killed run leaves nothing running."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, by)
 
 
 def _describe(device: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 #   1  first version
 SCHEMA_VERSION = 1
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("input", "forward", "backward", "optimizer")
 SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model", "bench")
 
 
@@ -77,7 +77,7 @@ _DEVICE = _key("device", _I32, "Index of the device; -1 is never used, the CPU's
 _STREAM = _key("stream", _I64, "Stream of the device, or thread on the CPU: rows of one stream do not overlap.")
 _CORRELATION = _key("correlation_id", _I64, "Joins device work to the host call that launched it, within one process.")
 _STEP = _key("step", _I64, "The `steps` row this belongs to; null outside every step.")
-_PHASE = _key("phase", _TEXT, "forward, backward or optimizer; null where it is not known.")
+_PHASE = _key("phase", _TEXT, "forward, backward or optimizer; input while a batch is fetched; null if not known.")
 _LAYER = _key("layer", _TEXT, "Module path of the layer, as in `conv3_1` or `encoder.layer.3`; null where not known.")
 
 KERNELS = Table(

@@ -82,9 +82,14 @@ def _time_steps(workload: Workload, batch: int, protocol: Protocol) -> list[dict
     workload.load(batch)
     for _ in range(protocol.discarded_steps):
         _, discarded_ns = workload.time_step()
+    return time_steps(workload, protocol.steps_of_visit(batch, discarded_ns))
+
+
+def time_steps(workload: Workload, count: int) -> list[dict[str, Any]]:
+    """Time so many steps of the loaded batch; columns as of `Visit.timed`."""
     fresh_peak = reset_peak(workload.device)
     timed: list[dict[str, Any]] = []
-    for _ in range(protocol.steps_of_visit(batch, discarded_ns)):
+    for _ in range(count):
         before = read_host_use()
         start_ns, duration_ns = workload.time_step()
         used = host_use_between(before, read_host_use())

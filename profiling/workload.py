@@ -23,6 +23,7 @@ _MOMENTUM = 0.9
 _SEED = 0
 
 Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
+Feed = Callable[[int], tuple[tuple[Any, ...], Any]]  # batch size to inputs and targets on the device
 
 
 def import_torch() -> Any:
@@ -100,6 +101,8 @@ class Workload:
         kind: one of `STEP_KINDS`: training is forward, backward and optimizer; forward is in inference mode.
         precision: one of `PRECISIONS`.
         compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
+        wrap: what the forward pass goes through instead of the model itself, as for data-parallel training.
+        feed: fetches the batch of each step, inside the step; null: the same random batch stays on the device.
     """
 
     network: Network
@@ -107,6 +110,8 @@ class Workload:
     kind: str = "training"
     precision: str = "fp32"
     compiled: bool = False
+    wrap: Callable[[Any], Any] | None = None
+    feed: Feed | None = None
     model: Any = field(init=False)
     _forward: Any = field(init=False)
     _optimizer: Any = field(init=False)
@@ -130,6 +135,8 @@ class Workload:
         scaled = self.precision == "fp16" and self.kind != "forward"
         self._scaler = torch.amp.GradScaler("cuda" if self.cuda else "cpu", enabled=scaled)
         self._forward = torch.compile(self.model, dynamic=False) if self.compiled else self.model
+        if self.wrap is not None:
+            self._forward = self.wrap(self._forward)
 
     @property
     def cuda(self) -> bool:
@@ -139,6 +146,9 @@ class Workload:
     def load(self, batch: int) -> None:
         """Make the random inputs of one batch size; those of the last one are given back first."""
         if self._batch is not None and self._batch[0] == batch:
+            return
+        if self.feed is not None:
+            self._batch = (batch, (), None)
             return
         import torch
 
@@ -207,21 +217,26 @@ class Workload:
             self.record_step()
             self._profiler_is_warm = True
 
-    def record_step(self, count_work: events.CountWork | None = None) -> events.StepRows:
-        """Run one step under the profiler."""
+    def record_step(
+        self, count_work: events.CountWork | None = None, before: Callable[[], object] = lambda: None
+    ) -> events.StepRows:
+        """Run one step under the profiler; for the arguments see `torch_step.record_step`."""
 
         def step(ranges: Ranges) -> None:
             self._run(ranges)
             self._synchronize()
 
         layers = () if self.compiled else self.model.named_modules()
-        return torch_step.record_step(step, layers, cuda=self.cuda, count_work=count_work)
+        return torch_step.record_step(step, layers, cuda=self.cuda, count_work=count_work, before=before)
 
     def _run(self, ranges: Ranges) -> None:
         import torch
 
         assert self._batch is not None, "load() a batch first"
-        _, inputs, targets = self._batch
+        batch, inputs, targets = self._batch
+        if self.feed is not None:
+            with ranges(events.PHASE_RANGE + events.INPUT_PHASE):
+                inputs, targets = self.feed(batch)
         if self.kind == "forward":
             with torch.inference_mode(), ranges(events.PHASE_RANGE + "forward"), self._autocast():
                 self._forward(*inputs)

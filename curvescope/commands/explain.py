@@ -1,6 +1,7 @@
 """Explain a recording: its cost curve, its anomalies, and the terms that make each of them.
 
 `--pair 4,8` splits the excess from batch 4 to 8, `--at 8` the curvature at 8, whatever the verdict on them is.
+Of a scaling run it prints what more devices gain, and what eats the rest.
 """
 
 from __future__ import annotations
@@ -31,9 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the explanation."""
     from ..profiling.errors import CurvescopeError
+    from ..profiling.scaling_plan import PLAN_FILE
     from ..profiling.store import open_recording
     from ..show import show_diagnosis, show_table
 
+    if (args.recording / PLAN_FILE).is_file():
+        from ..show_scaling import show_scaling
+
+        show_scaling(args.recording, args.all, args.json)
+        return 0
     recording = open_recording(args.recording)
     if recording.meta.get("kind") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)

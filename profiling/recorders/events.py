@@ -8,6 +8,8 @@ Rules, in the order they apply:
   same number (one that made no node does not use it up): the last of them made the node, and gives it its layer.
 - AccumulateGrad nodes carry no number; the engine runs them right after the node whose gradient they take, and they
   get its layer.
+- The operator of a row is the outermost one around it; inside a call of torch.distributed it is that call, so that
+  what communication costs beside its collectives (copies into buckets and back) is told from the layer it runs under.
 - A host operator's own time, what its children and primitives leave of it, becomes rows of its own, so that the rows
   of one thread never overlap and with idle add up to the step.
 """
@@ -25,8 +27,11 @@ from .onednn import MklCall, VerboseLog
 STEP_RANGE = "curvescope.step"
 PHASE_RANGE = "curvescope.phase:"
 LAYER_RANGE = "curvescope.layer:"
+INPUT_PHASE = "input"
 
 NODE_PREFIX = "autograd::engine::evaluate_function: "
+# Calls of torch.distributed, of DDP's reducer, and the collectives of its backends.
+_COMMUNICATION = ("c10d::", "torch::distributed::", "torch.distributed.", "gloo:", "nccl:")
 _BATCHED_OPERATORS = {"aten::bmm", "aten::baddbmm"}
 _GEMM_OPERATORS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "addmv", "mv", "dot")}
 
@@ -76,9 +81,11 @@ class _Node:
 
     @property
     def op(self) -> str:
-        """The outermost operator around this one, without the engine's wrapper."""
+        """The outermost operator around this one, without the engine's wrapper, or the call of torch.distributed."""
         node = self
-        while node.parent is not None and not node.parent.event.is_range:
+        while not node.event.name.startswith(_COMMUNICATION):
+            if node.parent is None or node.parent.event.is_range:
+                break
             node = node.parent
         return node.event.name.removeprefix(NODE_PREFIX)
 
@@ -102,11 +109,13 @@ class StepRows:
         kernels: rows for the `kernels` table, without `step`.
         windows: (start_ns, duration_ns) of each step, in order.
         lost: named counts of what could not be placed.
+        inputs: (start_ns, duration_ns) of the ranges in which the steps fetched their batches.
     """
 
     kernels: list[dict[str, Any]]
     windows: list[tuple[int, int]]
     lost: dict[str, int]
+    inputs: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Operation(NamedTuple):
@@ -139,7 +148,7 @@ def kernel_rows(
     """
     nodes = _nest(host)
     _inherit_forward_layers(nodes)
-    windows = sorted((n.event.start_ns, n.event.duration_ns) for n in nodes if n.event.name == STEP_RANGE)
+    windows, inputs = (_windows(nodes, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
     lost: dict[str, int] = {}
     rows: list[dict[str, Any]] = []
     if host_rows:
@@ -153,7 +162,11 @@ def kernel_rows(
     for row in rows:
         del row["_node"]
     rows.sort(key=lambda row: row["start_ns"])
-    return StepRows(rows, windows, lost)
+    return StepRows(rows, windows, lost, inputs)
+
+
+def _windows(nodes: Sequence[_Node], name: str) -> list[tuple[int, int]]:
+    return sorted((n.event.start_ns, n.event.duration_ns) for n in nodes if n.event.name == name)
 
 
 def _nest(events: Iterable[HostEvent]) -> list[_Node]:

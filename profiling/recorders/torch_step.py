@@ -12,6 +12,8 @@ from . import events, onednn
 # torch.profiler's number for user annotations and for autograd nodes (c10's RecordScope).
 _BACKWARD_SCOPE = 1
 _USER_SCOPE = 7
+# Collectives announce themselves like user annotations, and are work.
+_COLLECTIVES = ("gloo:", "nccl:")
 
 
 @contextlib.contextmanager
@@ -50,6 +52,7 @@ def record_step(
     *,
     cuda: bool = False,
     count_work: events.CountWork | None = None,
+    before: Callable[[], object] = lambda: None,
 ) -> events.StepRows:
     """Run one step under the profiler and return its rows.
 
@@ -58,6 +61,8 @@ def record_step(
         layers: the modules to mark, by path; the root, whose path is empty, is not.
         cuda: record the device's kernels instead of host operators; the step must end synchronised.
         count_work: see `events.kernel_rows`.
+        before: runs right before the step, watched but not recorded: ranks that step together meet here, as the
+            profiler starts at another moment on each. What is lost of it is counted with the step's.
     """
     import torch
     from torch.autograd.profiler import record_function
@@ -70,17 +75,25 @@ def record_step(
         layer_ranges(layers),
         verbose as log,
         torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True) as profiler,
-        record_function(events.STEP_RANGE),
     ):
-        step(record_function)
+        before()
+        with record_function(events.STEP_RANGE):
+            step(record_function)
     # Kineto and oneDNN stamp the system clock; a recording's times are on the monotonic one.
     offset_ns = time.time_ns() - time.monotonic_ns()
     host, device = _split(profiler.profiler.kineto_results.events())
     rows = events.kernel_rows(host, device, log, count_work, host_rows=not cuda)
+    (start_ns, duration_ns), *_ = rows.windows
+    rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
     for row in rows.kernels:
         row["start_ns"] -= offset_ns
     rows.windows = [(start - offset_ns, duration) for start, duration in rows.windows]
+    rows.inputs = [(start - offset_ns, duration) for start, duration in rows.inputs if start >= start_ns]
     return rows
+
+
+def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
+    return bool(row["start_ns"] < end_ns and row["start_ns"] + row["duration_ns"] > start_ns)
 
 
 def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.DeviceEvent]]:
@@ -97,7 +110,7 @@ def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.Devi
                     event.start_ns(),
                     event.duration_ns(),
                     event.start_thread_id(),
-                    scope == _USER_SCOPE,
+                    scope == _USER_SCOPE and not event.name().startswith(_COLLECTIVES),
                     scope == _BACKWARD_SCOPE or event.fwd_thread_id() > 0,
                     event.sequence_nr(),
                     event.fwd_thread_id(),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvescope.analysis.exclusive import exclusive_ns
+from curvescope.analysis.exclusive import exclusive_ns, layered_exclusive_ns
 
 EPOCH = 1_795_236_526_763_605_605  # a realistic clock: float64 alone would round it to 256 ns
 
@@ -57,5 +57,21 @@ def test_matches_counting_every_nanosecond(drawn):
         quiet += not running
         for i in running:
             expected[i] += 1 / len(running)
+    np.testing.assert_allclose(shares, expected, atol=1e-9)
+    assert idle == quiet
+
+
+@given(intervals, st.data())
+def test_a_lower_level_hides_what_runs_behind_it(drawn, data):
+    levels = data.draw(st.lists(st.integers(0, 3), min_size=len(drawn), max_size=len(drawn)))
+    starts, durations = [s for s, _ in drawn], [d for _, d in drawn]
+    shares, idle = layered_exclusive_ns(starts, durations, levels, 0, 1000)
+    expected, quiet = np.zeros(len(drawn)), 0
+    for t in range(1000):
+        running = [i for i, (start, duration) in enumerate(drawn) if start <= t < start + duration]
+        quiet += not running
+        first = [i for i in running if levels[i] == min(levels[j] for j in running)]
+        for i in first:
+            expected[i] += 1 / len(first)
     np.testing.assert_allclose(shares, expected, atol=1e-9)
     assert idle == quiet

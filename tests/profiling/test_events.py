@@ -198,3 +198,39 @@ def test_device_kernels_take_layer_and_phase_of_their_launch():
         ("memset", 400, 10, None, None),
     ]
     assert rows.lost == {"kernels_without_operator": 1}
+
+
+def test_communication_is_told_from_the_layer_it_runs_under():
+    """DDP copies a gradient into its bucket and starts the collective inside the hook of the layer's last gradient."""
+    accumulate = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    rows = kernel_rows(
+        [
+            STEP,
+            mark("phase:backward", 0, 900),
+            op(accumulate, 100, 300),
+            op("torch::autograd::AccumulateGrad", 110, 10),
+            op("torch::distributed::reducer::mul_out", 150, 100),
+            op("aten::mul", 160, 80),
+            op("c10d::allreduce_", 300, 50),
+            op("gloo:all_reduce", 320, 500, thread=2),
+            op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 850, 20),
+            op("aten::copy_", 855, 10),
+        ]
+    )
+    assert {(row["name"], row["op"]) for row in rows.kernels} == {
+        ("torch::autograd::AccumulateGrad", "torch::autograd::AccumulateGrad"),
+        ("torch::distributed::reducer::mul_out", "torch::distributed::reducer::mul_out"),
+        ("aten::mul", "torch::distributed::reducer::mul_out"),
+        ("c10d::allreduce_", "c10d::allreduce_"),
+        ("gloo:all_reduce", "gloo:all_reduce"),
+        *[
+            (name, "torch.distributed.ddp.reducer::copy_bucket_to_grad")
+            for name in ("torch.distributed.ddp.reducer::copy_bucket_to_grad", "aten::copy_")
+        ],
+    }
+
+
+def test_windows_of_fetched_batches_are_told():
+    rows = kernel_rows([STEP, mark("phase:input", 5, 90), op("aten::copy_", 20, 10), mark("phase:forward", 100, 50)])
+    assert rows.inputs == [(5, 90)]
+    assert placed(rows) == [("aten::copy_", 20, 10, None, "input")]

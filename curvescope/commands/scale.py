@@ -1,0 +1,249 @@
+"""Measure what more devices gain: data-parallel steps on 1, 2, 4, … of them, and what eats the rest.
+
+On one machine it starts a process per device under torchrun: NCCL on GPUs, Gloo on a CPU. Under torchrun or srun it is
+one rank of that launch, on as many nodes as that has; rank 0 prints:
+
+  torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
+  srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
+
+What is measured stays when it is interrupted: `--resume DIR` goes on, `curvescope explain DIR` prints it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import measuring
+from ..profiling.workload import PRECISIONS, STEP_KINDS
+
+if TYPE_CHECKING:
+    from ..profiling.distributed import Place
+    from ..profiling.scaling_plan import ScalingPlan
+    from ..profiling.sweep import Progress
+
+_BATCH = 16
+_TIMEOUT_S = 600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("network", nargs="?", help="a network by name, or package.module:function with --input-shape")
+    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for package.module:function")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
+    parser.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubles up to all there are)")
+    parser.add_argument("--nodes", metavar="1,2,4", help="of a launch on several nodes: these with all their devices")
+    parser.add_argument(
+        "--batch", type=int, metavar="B", help=f"weak scaling: samples of each device (default: {_BATCH})"
+    )
+    parser.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices together")
+    parser.add_argument("--phase", choices=[k for k in STEP_KINDS if k != "forward"], default="training")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="of each process on a CPU (default: its share of them)"
+    )
+    parser.add_argument(
+        "--input",
+        default="resident",
+        metavar="SOURCE",
+        help="resident (one batch stays on the device; default), host (copied there in every step), or "
+        "package.module:function of batch size, rank and world size that returns (inputs, targets) to iterate over",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="seconds that a silent rank may keep the others"
+    )
+    measuring.add_protocol_arguments(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_scale)")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run there: measure what is missing")
+    parser.add_argument("--all", action="store_true", help="split the loss at every number of devices, by every layer")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure what is missing of the plan, then print the tables."""
+    from ..profiling.distributed import launched_place
+    from ..profiling.errors import CurvescopeError
+
+    if args.resume and args.network:
+        raise CurvescopeError("--resume goes on with the plan that is there: give it no network.")
+    place = launched_place()
+    return _run_here(args) if place is None else _run_rank(args, place)
+
+
+def _run_here(args: argparse.Namespace) -> int:
+    """Start the ranks on this machine."""
+    from rich.console import Console
+
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.scaling_launch import launch
+    from ..profiling.scaling_plan import is_complete, read_scaling_plan
+    from ..show_scaling import show_scaling
+
+    messages = Console(stderr=True, highlight=False)
+    if args.nodes not in (None, "1"):
+        raise CurvescopeError(
+            f"--nodes {args.nodes}: other nodes are reached by a launch on all of them, as `curvescope scale --help` "
+            "shows for torchrun and srun."
+        )
+    here = _device_count(args)
+    plan = read_scaling_plan(args.resume) if args.resume else _plan(args, here, here)
+    if plan.setting.device == "cuda" and max(plan.devices) > here:
+        raise CurvescopeError(
+            f"{max(plan.devices)} devices are asked for, and this machine has {here} GPUs. Ask for fewer with "
+            "--devices, start one process per GPU on several nodes with torchrun or srun, or take --device cpu."
+        )
+    folder = args.resume or _begin(args, plan)
+    if plan.threads is not None and max(plan.devices) * plan.threads > _cores():
+        messages.print(
+            f"{max(plan.devices)} processes of {plan.threads} threads share {_cores()} cores: what they take from each "
+            "other counts as slower kernels.",
+            style="yellow",
+        )
+    if not is_complete(folder, plan):
+        messages.print(f"{len(plan.points)} points, protocol {plan.protocol.name}, into {folder}.")
+        with _progress(plan) as report:
+            try:
+                launch(folder, plan, "curvescope.scaling_rank", report)
+            except KeyboardInterrupt:
+                messages.print(f"Interrupted. Go on with what is missing: `curvescope scale --resume {folder}`.")
+                raise
+    show_scaling(folder, args.all, args.json)
+    return 0
+
+
+def _run_rank(args: argparse.Namespace, place: Place) -> int:
+    """Be one rank of a launch by torchrun or Slurm; rank 0 plans, tells and prints."""
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.scaling import run_rank
+    from ..profiling.scaling_plan import read_scaling_plan
+    from ..profiling.team import Team
+    from ..show_scaling import show_scaling
+
+    with Team(place, args.timeout) as team:
+        told: tuple[Path, ScalingPlan] | str | None = None
+        per_node = team.nodes.count(0)
+        if place.rank == 0:
+            try:
+                plan = read_scaling_plan(args.resume) if args.resume else _plan(args, place.world_size, per_node)
+                team.check_size(plan.devices)
+                told = (args.resume or _begin(args, plan), plan)
+            except CurvescopeError as error:
+                told = str(error)
+        told = team.tell(told)
+        if isinstance(told, str):  # every rank ends, and one says why
+            if place.rank == 0:
+                raise CurvescopeError(told)
+            return 2
+        assert told is not None
+        folder, plan = told
+        with _progress(plan) if place.rank == 0 else contextlib.nullcontext(lambda _: None) as report:
+            run_rank(folder, plan, team, report, measuring.precise_enough(plan.protocol))
+    if place.rank == 0:
+        show_scaling(folder, args.all, args.json)
+    return 0
+
+
+@contextlib.contextmanager
+def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn()
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(plan.setting.network, total=None)
+
+        def report(standing: Progress) -> None:
+            what = f"{plan.setting.network}: {standing.doing}"
+            bars.update(task, completed=standing.elapsed_s, total=standing.expected_s or None, description=what)
+
+        yield report
+
+
+def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
+    """A new folder with the plan in it."""
+    from ..profiling.scaling_plan import begin
+    from ..profiling.store import new_recording_path
+
+    folder: Path = args.output or new_recording_path("scale")
+    begin(folder, plan)
+    return folder.resolve()
+
+
+def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> ScalingPlan:
+    """The plan that the command line asks for.
+
+    Args:
+        args: of the command line.
+        device_count: devices that there are in all.
+        per_node: devices of the first node.
+    """
+    from ..profiling.cells import Setting
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.networks import get_network, names
+    from ..profiling.protocol import doubled
+    from ..profiling.scaling_plan import ScalingPlan
+    from ..profiling.workload import check_precision
+
+    if not args.network:
+        raise CurvescopeError(f"Name the network to scale: {', '.join(names())}; or `--resume DIR`.")
+    device = _device(args)
+    check_precision(args.precision, device)
+    own = ":" in args.network
+    length = args.sequence_length if not own and get_network(args.network).reads_text else None
+    if args.sequence_length is not None and length is None:
+        raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} reads no text.")
+    shape = measuring.input_shape(args.input_shape) if own else None
+    setting = Setting(args.network, shape, length, device, args.phase, args.precision)
+    setting.find_network()
+    counts = {1, *(_counts("--devices", args.devices) if args.devices else ())}
+    counts |= {per_node * n for n in (_counts("--nodes", args.nodes) if args.nodes else ())}
+    if not args.devices and not args.nodes:
+        counts |= {*doubled(1, device_count), device_count}
+    devices = tuple(sorted(counts))
+    total = args.total_batch
+    batch = args.batch if args.batch is not None or total is not None else _BATCH
+    for option, value in (("--batch", batch), ("--total-batch", total), ("--threads", args.threads)):
+        if value is not None and value < 1:
+            raise CurvescopeError(f"{option} {value}: at least 1.")
+    if total is not None and (unequal := [n for n in devices if total % n]):
+        raise CurvescopeError(
+            f"--total-batch {total} cannot be shared equally by {', '.join(map(str, unequal))} devices."
+        )
+    threads = (args.threads or max(1, _cores() // max(devices))) if device == "cpu" else None
+    protocol = measuring.protocol_of(args)
+    return ScalingPlan(setting, devices, batch, total, protocol, threads, args.input, args.timeout)
+
+
+def _counts(option: str, text: str) -> tuple[int, ...]:
+    from ..profiling.errors import CurvescopeError
+
+    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
+        raise CurvescopeError(f"{option} {text}: numbers from 1, as in 1,2,4.")
+    return tuple(int(part) for part in text.split(","))
+
+
+def _device(args: argparse.Namespace) -> str:
+    from ..profiling.workload import pick_device
+
+    return pick_device(args.device).partition(":")[0]
+
+
+def _device_count(args: argparse.Namespace) -> int:
+    """GPUs of this machine, or of its CPU the cores."""
+    if _device(args) == "cpu":
+        return _cores()
+    from ..profiling.workload import import_torch
+
+    return int(import_torch().cuda.device_count())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

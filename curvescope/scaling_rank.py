@@ -1,0 +1,39 @@
+"""`python -m curvescope.scaling_rank DIR`: one rank of the scaling run in DIR, as `curvescope scale` starts it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from . import measuring
+from .profiling.cells import end_with_parent
+from .profiling.distributed import launched_place
+from .profiling.errors import CurvescopeError
+from .profiling.scaling import run_rank
+from .profiling.scaling_plan import read_scaling_plan
+from .profiling.team import Team
+
+
+def main() -> int:
+    """Measure; an error of the user's is one line on standard error."""
+    end_with_parent()
+    try:
+        _measure(Path(sys.argv[1]))
+    except CurvescopeError as error:
+        print(f"curvescope: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _measure(folder: Path) -> None:
+    plan = read_scaling_plan(folder)
+    place = launched_place()
+    if place is None:
+        raise CurvescopeError("This is one rank of several: start it with torchrun.")
+    plan.setting.find_network()  # what cannot be imported is said before the ranks meet
+    with Team(place, plan.timeout_s) as team:
+        run_rank(folder, plan, team, precise=measuring.precise_enough(plan.protocol))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""What `scale` and `explain` print of a scaling run: tables and the split of the lost efficiency, or one document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from .analysis.rank_parts import KERNEL_COLUMNS, RankTables
+from .analysis.render_scaling import render_series, series_document
+from .analysis.scaling import PointTables, Series, scale
+from .profiling.clock_alignment import alignment_of
+from .profiling.distributed import META_KEY, place_of
+from .profiling.errors import CurvescopeError
+from .profiling.scaling_plan import ScalingPlan, ScalingPoint, is_complete, rank_recordings, read_scaling_plan
+from .profiling.store import Recording
+
+
+def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:
+    """Print what a scaling run found so far.
+
+    Args:
+        folder: of the run.
+        everything: split the loss at every number of devices, and every layer.
+        as_json: one JSON document on standard output.
+
+    Raises:
+        CurvescopeError: nothing was measured yet.
+    """
+    plan = read_scaling_plan(folder)
+    recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
+    measured = [_tables(point, recordings[point.devices]) for point in plan.points if recordings[point.devices]]
+    series = scale(measured, plan.weak, plan.strong, plan.protocol.statistic)
+    empty = _empty(recordings)
+    if not series and not empty:
+        raise CurvescopeError(
+            f"{folder} has no step of one device yet: `curvescope scale --resume {folder}` goes on measuring."
+        )
+    first = next((ranks[0].meta for ranks in recordings.values() if ranks), {})
+    complete = is_complete(folder, plan)
+    if as_json:
+        print(json.dumps(_document(folder, plan, first, series, empty, complete), allow_nan=False))
+        return
+    console = Console(highlight=False)
+    console.print(Text(_headline(plan, first), "bold"))
+    for one in series:
+        console.print()
+        console.print(render_series(one, everything))
+    console.print()
+    for devices, cell in empty:
+        console.print(Text(f"Batch {cell['batch']} on {devices} devices: {cell['why']} ({cell['detail']}).", "yellow"))
+    if not complete:
+        console.print(Text("Not complete: some of it is not measured yet.", "yellow"))
+    console.print(Text(f"Recorded in {folder}, a recording per rank. Next:"))
+    if not complete:
+        console.print(Text(f"  curvescope scale --resume {folder}"))
+    if not everything:
+        console.print(Text(f"  curvescope explain {folder} --all"))
+    last = folder / f"devices{plan.devices[-1]}" / "rank0"
+    console.print(Text(f"  curvescope compare {folder / 'devices1' / 'rank0'} {last} --by layer"))
+
+
+def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables:
+    ranks = []
+    for place, recording in enumerate(recordings):
+        steps = recording.frame("steps")
+        rank = place_of(recording.meta)
+        node = None if rank is None else rank.node
+        clock = alignment_of(recording.meta[META_KEY].get("clock"))
+        kernels = recording.frame("kernels", KERNEL_COLUMNS)
+        ranks.append(
+            RankTables(place, node, steps[steps["batch"] == point.batch], kernels, recording.frame("ranges"), clock)
+        )
+    return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
+
+
+def _empty(recordings: dict[int, list[Recording]]) -> list[tuple[int, dict[str, Any]]]:
+    return [(devices, cell) for devices, ranks in recordings.items() if ranks for cell in ranks[0].meta["empty"]]
+
+
+def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
+    setting, device = plan.setting, meta.get("device") or {}
+    parts = [setting.network, f"{setting.kind} step", setting.precision, str(device.get("name"))]
+    parts += [f"{plan.threads} threads per process"] if plan.threads else []
+    return ", ".join([*parts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
+
+
+def _document(
+    folder: Path,
+    plan: ScalingPlan,
+    meta: dict[str, Any],
+    series: Sequence[Series],
+    empty: Sequence[tuple[int, dict[str, Any]]],
+    complete: bool,
+) -> dict[str, Any]:
+    return {
+        "run": str(folder),
+        "complete": complete,
+        "network": plan.setting.network,
+        "step": plan.setting.kind,
+        "precision": plan.setting.precision,
+        "device": meta.get("device"),
+        "threads": plan.threads,
+        "input": plan.source,
+        "protocol": meta.get("protocol"),
+        "versions": meta.get("versions"),
+        "lost": meta.get("lost"),
+        "empty": [{"devices": devices, **cell} for devices, cell in empty],
+        "series": [series_document(one) for one in series],
+    }

@@ -1,0 +1,156 @@
+"""What a scaling run is to measure, as data, and the folder it is measured into.
+
+DIR/scale.json                      the plan: it says which recordings belong together
+DIR/devices1/rank0/                 one recording per number of devices and rank
+DIR/devices4/rank0/ … rank3/
+DIR/logs/                           what the ranks said, where torchrun was started from here
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .cells import Setting, protocol_from
+from .errors import CurvescopeError
+from .protocol import Protocol
+from .store import META_FILE, Recording, atomic_file, open_recording
+
+PLAN_FILE = "scale.json"
+_FORMAT = "curvescope scale"
+_VERSION = 1
+
+
+@dataclass(frozen=True, order=True)
+class ScalingPoint:
+    """What one visit measures.
+
+    Attributes:
+        devices: how many step together, a rank each.
+        batch: samples in the step of each.
+    """
+
+    devices: int
+    batch: int
+
+    @property
+    def total_batch(self) -> int:
+        """Samples in a step of all devices."""
+        return self.devices * self.batch
+
+
+@dataclass(frozen=True)
+class ScalingPlan:
+    """What a scaling run measures.
+
+    Attributes:
+        setting: the network and how it runs; its device is cpu or cuda, of which each rank takes its own.
+        devices: numbers of devices, increasing, the first of them 1.
+        batch: of each device in weak scaling; null for none.
+        total_batch: of all devices together in strong scaling; null for none. It divides by every number of devices.
+        protocol: how often.
+        threads: threads of each process on a CPU; null on GPUs.
+        source: where batches come from, see `feeds`.
+        timeout_s: a rank that keeps the others waiting longer ends the run.
+    """
+
+    setting: Setting
+    devices: tuple[int, ...]
+    batch: int | None
+    total_batch: int | None
+    protocol: Protocol
+    threads: int | None
+    source: str
+    timeout_s: float
+
+    @property
+    def weak(self) -> tuple[ScalingPoint, ...]:
+        """Points with the batch of each device fixed; the first is what the others are held against."""
+        return () if self.batch is None else tuple(ScalingPoint(n, self.batch) for n in self.devices)
+
+    @property
+    def strong(self) -> tuple[ScalingPoint, ...]:
+        """Points with the total fixed."""
+        total = self.total_batch
+        return () if total is None else tuple(ScalingPoint(n, total // n) for n in self.devices)
+
+    @property
+    def points(self) -> tuple[ScalingPoint, ...]:
+        """All that is measured.
+
+        Of strong scaling that is also one device at every batch size, to tell what the smaller batch costs from what
+        the other devices cost.
+        """
+        alone = (ScalingPoint(1, point.batch) for point in self.strong)
+        return tuple(sorted({*self.weak, *self.strong, *alone}))
+
+
+def begin(folder: Path, plan: ScalingPlan) -> None:
+    """Write the plan into a new folder.
+
+    Raises:
+        CurvescopeError: something is already there, or it cannot be written.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise CurvescopeError(
+            f"{folder} already holds something; nothing is overwritten. Choose another -o DIR, or go on with the "
+            f"run that is there: `curvescope scale --resume {folder}`."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"format": _FORMAT, "version": _VERSION, "argv": sys.argv[1:], **asdict(plan)}
+    with atomic_file(folder / PLAN_FILE) as file:
+        file.write(json.dumps(document, indent=1).encode())
+
+
+def read_scaling_plan(folder: Path) -> ScalingPlan:
+    """The plan of a scaling run.
+
+    Raises:
+        CurvescopeError: there is none in the folder, or it is not to be read.
+    """
+    try:
+        document = json.loads((folder / PLAN_FILE).read_bytes())
+        if document.pop("format") != _FORMAT or document.pop("version") > _VERSION:
+            raise CurvescopeError(f"{folder / PLAN_FILE} was written by another Curvescope; go on with that one.")
+        del document["argv"]
+        setting = document["setting"]
+        setting["input_shape"] = setting["input_shape"] and tuple(setting["input_shape"])
+        document["devices"] = tuple(document["devices"])
+        return ScalingPlan(
+            **{**document, "setting": Setting(**setting), "protocol": protocol_from(document["protocol"])}
+        )
+    except FileNotFoundError:
+        raise CurvescopeError(f"{folder} holds no scaling run (no {PLAN_FILE} in it).") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CurvescopeError(f"{folder / PLAN_FILE} cannot be read ({error}).") from error
+
+
+def rank_folder(folder: Path, devices: int, rank: int) -> Path:
+    """Where a rank of that many devices is recorded."""
+    return folder / f"devices{devices}" / f"rank{rank}"
+
+
+def rank_recordings(folder: Path, devices: int) -> list[Recording]:
+    """The recordings of all ranks of that many devices, in their order; empty unless every one has begun."""
+    paths = [rank_folder(folder, devices, rank) for rank in range(devices)]
+    return [open_recording(path) for path in paths] if all((path / META_FILE).is_file() for path in paths) else []
+
+
+def whole_visits(recordings: Sequence[Recording]) -> set[str]:
+    """Names of the parts that every rank has: a visit that some rank did not finish is none."""
+    parts = [{part.stem for part in recording.parts("steps")} for recording in recordings]
+    return set.intersection(*parts) if parts else set()
+
+
+def is_complete(folder: Path, plan: ScalingPlan) -> bool:
+    """Whether every rank of every number of devices came to its end."""
+    recordings = [rank_recordings(folder, devices) for devices in plan.devices]
+    return all(of_point and all(one.complete for one in of_point) for of_point in recordings)
+
+
+def visit_part(batch: int, repeat: int) -> str:
+    """Name of the parts of one visit."""
+    return f"b{batch:07d}_r{repeat:05d}"

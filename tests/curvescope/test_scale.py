@@ -1,0 +1,237 @@
+"""`curvescope scale` with real processes over Gloo, and what is planted in them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.clock_alignment import alignment_of
+from curvescope.profiling.distributed import Place, place_of
+from curvescope.profiling.scaling_launch import describe_failure
+from curvescope.profiling.store import open_recording
+
+from . import scale_models as planted
+
+HERE = Path(__file__).parent
+NETWORK = ["scale_models:build", "--input-shape", "64", "--device", "cpu", "--threads", "1"]
+SHORT = ["--quick", "--time-limit", "0.1"]  # the least number of rounds
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Two processes, weak and strong; the folder and the document."""
+    folder = tmp_path_factory.mktemp("scale") / "run"
+    options = ["--devices", "1,2", "--batch", "8", "--total-batch", "16", "--input", "scale_models:load"]
+    done = scale(*NETWORK, *options, *SHORT, "-o", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def scale(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "curvescope", "scale", *arguments],
+        cwd=HERE,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def point_of(document, kind, devices):
+    series = next(one for one in document["series"] if one["kind"] == kind)
+    return next(point for point in series["points"] if point["devices"] == devices)
+
+
+def parts_of(point):
+    return {part["kind"]: part["ms"]["value"] for part in point["loss"]["parts"]}
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong"])
+def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
+    alone, point = (point_of(measured[1], kind, devices) for devices in (1, 2))
+    ideal_ms = alone["step_ms"]["value"] / (1 if kind == "weak" else 2)
+    loss_ms = point["step_ms"]["value"] - ideal_ms
+    assert point["loss"]["ms"]["value"] == pytest.approx(loss_ms, abs=1e-9)
+    assert math.fsum(parts_of(point).values()) == pytest.approx(loss_ms, abs=1e-9)
+    assert point["efficiency"]["value"] == pytest.approx(ideal_ms / point["step_ms"]["value"])
+    assert point["samples_per_s"]["value"] == pytest.approx(16e3 / point["step_ms"]["value"])
+    assert (point["rounds"], point["incomplete_steps"], point["unmatched_steps"]) == (4, 0, 0)
+
+
+def test_planted_slow_rank_and_its_layer_are_named(measured):
+    loss = point_of(measured[1], "weak", 2)["loss"]
+    late, parts = loss["late"], parts_of(point_of(measured[1], "weak", 2))
+    assert (late["rank"], late["node"], late["latest_in"]) == (1, 1, late["profiled_steps"])
+    first = late["parts"][0]
+    assert (first["layer"], first["phase"], first["kind"]) == ("slow", "forward", "slower kernels")
+    assert first["ms"]["value"] > 0.9e3 * planted.SLOW_RANK_S
+    # One of two ranks is longer, the other waits as long for it.
+    assert parts["load imbalance"] > 0.3e3 * planted.SLOW_RANK_S
+    assert parts["slower kernels"] > 0.3e3 * planted.SLOW_RANK_S
+    assert (loss["kernels"][0]["layer"], loss["kernels"][0]["phase"]) == ("slow", "forward")
+
+
+def test_planted_slow_input_shows_as_input(measured):
+    assert parts_of(point_of(measured[1], "weak", 2))["input"] > 0.9e3 * planted.SLOW_INPUT_S
+
+
+def test_clock_of_the_other_node_is_found_to_its_stated_error(measured):
+    recording = open_recording(measured[0] / "devices2" / "rank1")
+    clock = alignment_of(recording.meta["distributed"]["clock"])
+    assert len(clock.readings) == 5  # before each of four rounds, and at the end
+    at_ns = int(recording.frame("steps")["start_ns"].iloc[0])
+    assert abs(clock.offset_ns(at_ns) + planted.CLOCK_AHEAD_NS) <= clock.error_ns(at_ns)
+    assert point_of(measured[1], "weak", 2)["clock_error_ns"] < planted.SLOW_RANK_S * 1e9 / 2
+
+
+def test_a_recording_per_rank_says_whose_it_is(measured):
+    folder = measured[0]
+    found = {path.parent.relative_to(folder).as_posix() for path in folder.glob("*/*/recording.json")}
+    assert found == {"devices1/rank0", "devices2/rank0", "devices2/rank1"}
+    assert place_of(open_recording(folder / "devices2" / "rank1").meta) == Place(1, 2, 1, node=1)
+
+
+def test_a_complete_run_is_printed_again_without_measuring(measured, capsys):
+    assert main(["scale", "--resume", str(measured[0]), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["series"] == measured[1]["series"]
+    assert main(["explain", str(measured[0]), "--all"]) == 0
+    text = capsys.readouterr().out
+    assert "Weak scaling, batch 8 on each device" in text
+    assert "Strong scaling, batch 16 in all" in text
+    assert "slow forward" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "Name the network"),
+        (("alexnet", "--devices", "1,two"), "numbers from 1"),
+        (("alexnet", "--devices", "1,3", "--total-batch", "16"), "cannot be shared equally by 3 devices"),
+        (("alexnet", "--batch", "0"), "--batch 0: at least 1"),
+        (("alexnet", "--nodes", "1,2"), "torchrun and srun"),
+        (("alexnet", "--sequence-length", "8"), "reads no text"),
+        (("--resume", "nowhere"), "holds no scaling run"),
+    ],
+)
+def test_bad_input_says_what_to_do(arguments, says, capsys):
+    assert main(["scale", *arguments, "--device", "cpu"]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_more_gpus_than_there_are_is_refused(monkeypatch, capsys, tmp_path):
+    from curvescope.commands import scale as command
+
+    monkeypatch.setattr(command, "_device", lambda _: "cuda")
+    monkeypatch.setattr(command, "_device_count", lambda _: 2)
+    assert main(["scale", "alexnet", "--devices", "1,2,4", "-o", str(tmp_path / "run")]) == 2
+    assert "4 devices are asked for, and this machine has 2 GPUs" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def torchrun_says(*failures):
+    return "\n".join(
+        f"[{i}]:\n  time      : x\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 7)\n"
+        for i, (rank, code) in enumerate(failures)
+    )
+
+
+def test_the_rank_that_took_the_others_with_it_is_named(tmp_path):
+    """Rank 0 lost the connection to rank 2, which the system killed; torchrun ended rank 1."""
+    log = tmp_path / "run_1" / "attempt_0" / "2" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("first\nlast words\n")
+    text = describe_failure(torchrun_says((0, 1), (1, -15), (2, -9)), tmp_path, Path("runs/x"))
+    assert text.startswith("Rank 2 was killed by SIGKILL, which the system sends when memory runs out")
+    assert "last words" in text
+    assert "curvescope scale --resume runs/x" in text
+
+
+def test_what_a_rank_refuses_is_told_in_its_words(tmp_path):
+    log = tmp_path / "run_1" / "attempt_0" / "1" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("noise\ncurvescope: alexnet does not fit: choose a smaller --batch.\n[W] noise of the end\n")
+    text = describe_failure(torchrun_says((0, 1), (1, 2)), tmp_path, Path("runs/x"))
+    assert text == "alexnet does not fit: choose a smaller --batch."
+
+
+def test_torchrun_that_does_not_start_is_quoted(tmp_path):
+    assert "no such option" in describe_failure("torchrun: no such option\n", tmp_path, Path("x"))
+
+
+@pytest.mark.slow
+def test_four_processes_of_an_existing_launch(tmp_path):
+    """As a user's own torchrun starts it: rank 0 prints the document, alone."""
+    options = ["--devices", "1,2,4", "--batch", "4", *SHORT, "-o", str(tmp_path / "run"), "--json"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "-m"]
+    done = subprocess.run(
+        [*torchrun, "curvescope", "scale", *NETWORK, *options],
+        cwd=HERE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    for devices in (2, 4):
+        point = point_of(document, "weak", devices)
+        loss_ms = point["step_ms"]["value"] - point_of(document, "weak", 1)["step_ms"]["value"]
+        assert math.fsum(parts_of(point).values()) == pytest.approx(loss_ms, abs=1e-9)
+        assert point["loss"]["late"]["parts"][0]["layer"] == "slow"
+
+
+@pytest.mark.slow
+def test_a_dying_rank_ends_the_run_and_resume_goes_on(tmp_path):
+    folder = tmp_path / "run"
+    options = [*NETWORK, "--devices", "1,2", "--batch", "4", *SHORT, "-o", str(folder)]
+    # The first round has three visits' steps on two devices: it is whole; the second is not.
+    done = scale(*options, CURVESCOPE_TEST_DIE_AT="12")
+    assert done.returncode == 2
+    assert "Rank 1 was killed by SIGKILL" in done.stderr
+    assert not ranks_alive(folder)
+    before = {path: path.read_bytes() for path in folder.glob("devices*/rank0/steps/*.parquet")}
+    assert before
+    done = scale("--resume", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["complete"]
+    assert point_of(document, "weak", 2)["rounds"] == 4
+    kept = [path for path, content in before.items() if path.read_bytes() == content]
+    assert len(kept) >= len(before) - 1  # but for the visit that rank 1 did not finish
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_no_process(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "curvescope", "scale", *NETWORK, "--devices", "1,2", "-o", str(folder)]
+    process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("devices2/rank1/steps/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"curvescope scale --resume {folder}" in said.replace("\n", "")
+    assert not ranks_alive(folder)
+
+
+def ranks_alive(folder):
+    alive = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in cmdline.read_bytes() and int(cmdline.parent.name) != os.getpid():
+                alive.append(cmdline.parent.name)
+        except OSError:
+            continue
+    return alive

@@ -106,7 +106,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "anomalies": [_anomaly(e, e in found.explanations) for e in explanations],
         "heat": _heat(found),
         "timelines": [timeline(one.kernels, steps, used[batch], batch) for batch in focus],
-        "roofline": _roofline(one.kernels, steps, recorded.hardware, focus),
+        "roofline": _roofline(one.kernels, steps, recorded.hardware, focus, found.parts),
         "kernels": _kernels(found.parts, used),
     }
 
@@ -116,8 +116,6 @@ def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     if one.meta.get("kind") == MODELLED:
         return diagnose_modelled(one.kernels, recorded, one.meta["device"]["key"])
     steps = recorded.steps
-    if one.meta.get("kind") == MODELLED:
-        return diagnose_modelled(one.kernels, recorded, one.meta["device"]["key"])
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
         parts = step_parts(one.kernels, steps)
         terms = estimate_terms(parts)
@@ -333,9 +331,10 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
 
 
 def _roofline(
-    kernels: pd.DataFrame, steps: pd.DataFrame, hardware: Hardware, focus: Sequence[int]
+    kernels: pd.DataFrame, steps: pd.DataFrame, hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame
 ) -> dict[str, Any] | None:
-    if not focus:
+    """Null where no kernel ran, as in a recording of ranges without a GPU."""
+    if not focus or (parts.loc[parts["batch"] == focus[-1], "name"] == IDLE).all():
         return None
     drawn = roofline.roofline(steps, kernels, hardware, "kernel", focus[-1])
     document = roofline.document(drawn)

@@ -205,13 +205,20 @@ def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | 
 
 
 def _headline(recording: Recording) -> str:
+    """What was recorded, where and how; what a profile does not tell is left out."""
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
-    parts = [f"{meta.get('network')}", f"{meta.get('step')} step"]
-    parts += [meta["precision"]] if meta.get("precision", "fp32") != "fp32" else []
-    parts += ["compiled"] if meta.get("compiled") else []
-    parts += [f"{device.get('name')}", f"protocol {protocol.get('name')}"]
-    return ", ".join([*parts, *([f"{device['threads']} threads"] if "threads" in device else [])])
+    precision = meta.get("precision") or "fp32"
+    told = (
+        meta.get("network") or recording.path.name,
+        f"{meta['step']} step" if meta.get("step") else None,
+        precision if precision != "fp32" else None,
+        "compiled" if meta.get("compiled") else None,
+        device.get("name"),
+        f"protocol {protocol['name']}" if protocol.get("name") else None,
+        f"{device['threads']} threads" if "threads" in device else None,
+    )
+    return ", ".join(filter(None, told))
 
 
 def _document(

@@ -213,7 +213,7 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
                             f"curvescope record -o {network}-{kind} -- "
                             f"python {here}/collected_steps.py {network} {scale.device} {kind} {scale.batches}"
                         ),
-                        Command(f"curvescope explain {network}-{kind} --all", f"{network}-{kind}.txt", cuda=True),
+                        Command(f"curvescope explain {network}-{kind} --all", f"{network}-{kind}.txt"),
                         Command(
                             f"curvescope breakdown {network}-{kind} --by layer",
                             f"{network}-{kind}-breakdown.txt",

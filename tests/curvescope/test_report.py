@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -101,6 +102,20 @@ def test_a_profile_whose_every_step_was_watched_has_a_report(tmp_path, capsys):
     run = embedded(tmp_path / "r.html")["runs"][0]
     assert any("Every step was profiled" in text for text in run["caveats"])
     assert run["anomalies"][0]["causes"][0]["cause"] == "algorithm switch"
+
+
+def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsys):
+    """As ranges recorded around a program without a GPU: the roofline's refusal used to be the report's."""
+    write_planted(tmp_path / "run", network=None, step=None, protocol=None)
+    shutil.rmtree(tmp_path / "run" / "kernels")
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
+    run = embedded(tmp_path / "r.html")["runs"][0]
+    assert run["roofline"] is None
+    assert run["curve"]
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "run")]) == 0
+    # What the recording does not tell is left out.
+    assert capsys.readouterr().out.splitlines()[0] == "run, GeForce GTX 1080"
 
 
 @browser

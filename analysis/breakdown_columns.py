@@ -101,7 +101,8 @@ def device_columns(memory: pa.Table) -> pa.Table:
 def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: _Groups) -> _Work:
     pieces = []
     for table in tables:
-        table = table.filter(pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid()))
+        if table["step"].null_count or table["duration_ns"].null_count:
+            table = table.filter(pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid()))
         step = table["step"].to_numpy().astype(np.int64)
         place = np.minimum(np.searchsorted(profiled, step), len(profiled) - 1)
         inside = profiled[place] == step

@@ -251,6 +251,8 @@ TABLES: dict[str, Table] = {t.name: t for t in (KERNELS, RANGES, MEMORY, LAUNCHE
 def conform(table: Table, data: pa.Table) -> pa.Table:
     """The data with exactly the table's columns, in order; absent nullable columns become null.
 
+    Text that comes dictionary-encoded stays so: a name that a million rows share is written once.
+
     Args:
         table: the schema to hold the data against.
         data: columns by name; types must cast without loss.
@@ -265,11 +267,12 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
     for column in table.columns:
         if column.name in data.column_names:
             array = data.column(column.name)
-            if array.type != column.dtype:
+            if array.type not in (column.dtype, pa.dictionary(pa.int32(), column.dtype)):
                 array = array.cast(column.dtype)
         else:
             array = pa.nulls(data.num_rows, column.dtype)
         if not column.nullable and array.null_count:
             raise ValueError(f"{table.name}.{column.name} must not be null; {array.null_count} rows are")
         arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=table.arrow)
+    fields = [field.with_type(array.type) for field, array in zip(table.arrow, arrays, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.arrow.metadata))

@@ -215,7 +215,9 @@ class RecordingWriter:
             part = f"{self._numbered[table]:05d}"
             self._numbered[table] += 1
         with atomic_file(folder / f"{part}.parquet") as file:
-            pq.write_table(conformed, file, compression="zstd", **_encodings(conformed.schema))
+            # Without Arrow's own types: text that was dictionary-encoded in memory is text to who reads it.
+            encodings = _encodings(TABLES[table].arrow)
+            pq.write_table(conformed, file, compression="zstd", store_schema=False, **encodings)
 
     def update(self, **meta: Any) -> None:
         """Replace entries of `recording.json`, and write it."""

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -20,7 +21,8 @@
 namespace {
 
 constexpr std::size_t kHeaderBytes = 100;
-constexpr std::size_t kDeepest = 40;  // a b-tree of 2^32 pages with two children each is not deeper
+constexpr std::uint64_t kAheadPages = 64;  // read at once: a call for every page takes longer than what is in it
+constexpr std::size_t kDeepest = 40;       // a b-tree of 2^32 pages with two children each is not deeper
 constexpr std::uint64_t kLargestRecord = std::uint64_t{1} << 30;  // SQLite's own default limit
 constexpr std::uint8_t kInterior = 0x05, kLeaf = 0x0d;
 
@@ -165,7 +167,16 @@ struct CurvescopeTableScan {
     // Each page belongs to one place of one tree: more visits than pages are a circle.
     if (number == 0 || number > pages_ || ++visits_ > pages_) throw Damaged();
     page.resize(page_bytes_);
-    if (!read_at(page.data(), page_bytes_, (number - 1) * page_bytes_)) throw Unreadable();
+    if (number < ahead_first_ || number >= ahead_first_ + ahead_pages_) {
+      // Leaves lie in a row, mostly: where one follows soon after the last, those behind it are read along.
+      const bool in_a_row = number > last_ && number - last_ <= kAheadPages;
+      ahead_first_ = number;
+      ahead_pages_ = in_a_row ? std::min(kAheadPages, pages_ - number + 1) : 1;
+      ahead_.resize(ahead_pages_ * page_bytes_);
+      if (!read_at(ahead_.data(), ahead_.size(), (number - 1) * page_bytes_)) throw Unreadable();
+    }
+    last_ = number;
+    std::memcpy(page.data(), ahead_.data() + (number - ahead_first_) * page_bytes_, page_bytes_);
   }
 
   void descend(std::uint64_t number) {
@@ -270,6 +281,8 @@ struct CurvescopeTableScan {
   std::uint64_t page_bytes_ = 0, usable_bytes_ = 0, pages_ = 0, visits_ = 0;
   std::vector<Level> path_;
   std::vector<std::uint8_t> spare_, overflowing_, overflow_page_;
+  std::vector<std::uint8_t> ahead_;  // pages from `ahead_first_` on
+  std::uint64_t ahead_first_ = 0, ahead_pages_ = 0, last_ = 0;
 };
 
 extern "C" {

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +27,17 @@ import pyarrow.compute as pc
 
 from ..schema import TABLES
 from ..store import RecordingWriter
-from . import Options, describe_steps, timeline
+from . import Options, describe_steps, steps, timeline
 from .nesting import NONE, Codes, HostRanges, Ints, Placement
 from .range_names import RangeName, scrub
 from .timeline import DeviceWork, Joiner, Launches, Timeline
 
+_MOST_ROOM = 1 << 26  # rows; a file may say anything
 _LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
-_PLACING = ("start_ns", "end_ns", "process", "device", "context", "stream", "correlation_id", "thread_key")
+_PLACING = ("start_ns", "end_ns", "process", "correlation_id", "thread_key")
+_TELLING_APART = ("device", "context", "stream", "name")  # needed where no range marks the steps
 
+_Rows = TypeVar("_Rows", Launches, DeviceWork)
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # given the columns that are needed; null for all
 
 
@@ -79,8 +82,6 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
     """Join, find the steps, and write every table."""
     lost: Counter[str] = Counter()
     ranges, names, said = _named_ranges(profile.ranges, options, lost)
-    hosts = _host_calls(profile, options)
-    work = _device_work(profile, hosts, options, lost)
     everything = HostRanges(
         _ints(ranges, "start_ns"),
         _ints(ranges, "end_ns"),
@@ -89,12 +90,15 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
         _codes(ranges["name"]),
         said,
     )
+    marks = steps.find_marks(everything, names)
+    hosts = _host_calls(profile, options)
+    work = _device_work(profile, hosts, options, lost, marked=bool(marks))
     nested = _select(everything, pc.equal(ranges["kind"], "push_pop").to_numpy().astype(bool))
     # What reading left behind is given back before the joins: together they would set the peak.
     pa.default_memory_pool().release_unused()
     operators = profile.operators
     placement = operators.placement if operators is not None else None
-    built = timeline.build(nested, everything, names, hosts, work, options.batch, placement)
+    built = timeline.build(nested, everything, hosts, work, marks, options.batch, placement)
     counted: dict[str, pa.Array] = {}
     if operators is not None:
         counted = operators.count_work(built, work)
@@ -228,40 +232,56 @@ def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tupl
 
 def _host_calls(profile: Profile, options: Options) -> Launches:
     """What the joins need of the host calls."""
-    pieces: list[Launches] = []
-    done = 0
+    none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    calls = _Growing(Launches(none, none, codes, none), profile.count)
     for batch in profile.launches(("start_ns", "process", "thread_key", "correlation_id")):
         process = _ints(batch, "process").astype(np.int32)
-        columns = (_ints(batch, name) for name in ("start_ns", "thread_key", "correlation_id"))
-        start, thread, correlation = columns
-        pieces.append(Launches(start, thread, process, correlation))
-        done += batch.num_rows
-        options.report("reading launches", done, profile.count)
-    none = np.zeros(0, np.int64)
-    return _joined(pieces, Launches(none, none, none.astype(np.int32), none))
+        start, thread, correlation = (_ints(batch, name) for name in ("start_ns", "thread_key", "correlation_id"))
+        calls.append(Launches(start, thread, process, correlation))
+        options.report("reading launches", calls.count, profile.count)
+    return calls.rows()
 
 
-_Rows = TypeVar("_Rows", Launches, DeviceWork)
+class _Growing(Generic[_Rows]):
+    """Rows taken in piece by piece, column by column."""
+
+    def __init__(self, empty: _Rows, expected: int) -> None:
+        """Make room.
+
+        Args:
+            empty: of no row; says the types.
+            expected: rows, about; memory that is not written to is not taken.
+        """
+        self.count = 0
+        self._kind: type[_Rows] = type(empty)
+        self._room = min(expected, _MOST_ROOM)
+        self._columns = [np.empty(self._room, getattr(empty, column.name).dtype) for column in fields(empty)]
+
+    def append(self, piece: _Rows) -> None:
+        values = [getattr(piece, column.name) for column in fields(piece)]
+        first, self.count = self.count, self.count + len(values[0])
+        if self.count > self._room:
+            self._room = max(2 * self._room, self.count)
+            self._columns = [
+                np.append(column[:first], np.empty(self._room - first, column.dtype)) for column in self._columns
+            ]
+        for column, value in zip(self._columns, values, strict=True):
+            column[first : self.count] = value
+
+    def rows(self) -> _Rows:
+        return self._kind(*(column[: self.count] for column in self._columns))
 
 
-def _joined(pieces: list[_Rows], empty: _Rows) -> _Rows:
-    """The pieces one after the other, freed column by column."""
-    for column in fields(empty):
-        columns = [getattr(piece, column.name) for piece in (empty, *pieces)]
-        setattr(empty, column.name, np.concatenate(columns))
-        for piece in pieces:
-            setattr(piece, column.name, None)
-    return empty
-
-
-def _device_work(profile: Profile, hosts: Launches, options: Options, lost: Counter[str]) -> DeviceWork:
+def _device_work(
+    profile: Profile, hosts: Launches, options: Options, lost: Counter[str], *, marked: bool
+) -> DeviceWork:
     """Work with its launches; that of the host is its own launch, which is added to `hosts`."""
     joiner = Joiner(hosts)
-    pieces: list[DeviceWork] = []
+    none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    work = _Growing(DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes), profile.count)
     own: list[Launches] = [hosts]
-    done = 0
     for batches, named in ((profile.kernels, True), (profile.memory, False)):
-        for batch in batches((*_PLACING, "name") if named else _PLACING):
+        for batch in batches(_PLACING if marked else _PLACING + _TELLING_APART):
             times = _Timed(batch)
             lost["negative_durations"] += int(np.count_nonzero(times.backwards))
             lost["without_time"] += int(np.count_nonzero(~times.timed & ~times.backwards))
@@ -271,29 +291,27 @@ def _device_work(profile: Profile, hosts: Launches, options: Options, lost: Coun
             if (here := thread != NONE).any():
                 first = sum(len(piece.start_ns) for piece in own)
                 launch[here] = first + np.arange(np.count_nonzero(here))
-                none = np.full(np.count_nonzero(here), NONE, np.int64)
-                own.append(Launches(times.start_ns[here], thread[here], process[here], none))
-            streams = process.astype(np.int64)
-            for column in ("device", "context", "stream"):
-                streams = streams * 1_000_003 + _ints(batch, column)  # wraps around: only has to tell streams apart
-            pieces.append(
-                DeviceWork(
-                    np.where(times.placed, times.start_ns, 0),
-                    np.where(times.timed, times.end_ns, 0),
-                    times.timed & (not profile.replayed),
-                    process,
-                    launch,
-                    _codes(batch["name"]).astype(np.int32) if named else np.full(batch.num_rows, NONE, np.int32),
-                    (streams ^ streams >> 32).astype(np.int32),
-                )
-            )
-            done += batch.num_rows
-            options.report("reading device work", done, profile.count)
+                no_id = np.full(np.count_nonzero(here), NONE, np.int64)
+                own.append(Launches(times.start_ns[here], thread[here], process[here], no_id))
+            name, stream = np.full((2, batch.num_rows), 0 if named else NONE, np.int32)
+            if not marked:
+                name = _codes(batch["name"]) if named else name
+                stream = _streams(batch, process)
+            start, end = np.where(times.placed, times.start_ns, 0), np.where(times.timed, times.end_ns, 0)
+            work.append(DeviceWork(start, end, times.timed & (not profile.replayed), process, launch, name, stream))
+            options.report("reading device work", work.count, profile.count)
     if len(own) > 1:
         for each in fields(hosts):
             setattr(hosts, each.name, np.concatenate([getattr(piece, each.name) for piece in own]))
-    none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    return _joined(pieces, DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes))
+    return work.rows()
+
+
+def _streams(batch: pa.Table, process: Codes) -> Ints:
+    """Numbers that tell streams apart, over devices."""
+    streams = process.astype(np.int64)
+    for column in ("device", "context", "stream"):
+        streams = streams * 1_000_003 + _ints(batch, column)  # wraps around
+    return np.asarray((streams ^ streams >> 32).astype(np.int32))
 
 
 def _range_rows(

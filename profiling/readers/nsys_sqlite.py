@@ -80,18 +80,24 @@ class _Export:
         order = np.argsort(strings["id"].to_numpy(), kind="stable")
         self._string_ids: Ints = strings["id"].to_numpy()[order]
         self._strings: pa.Array = strings["value"].combine_chunks().take(pa.array(order))
+        low, high = (int(self._string_ids[0]), int(self._string_ids[-1])) if len(order) else (0, -1)
+        self._ends = low, high
+        self._place: Ints | None = None
+        if high - low < 4 * len(order) + 1024:  # ids in a row, as profilers give them: a table beats a search
+            self._place = np.full(high - low + 2, -1, np.int64)
+            self._place[self._string_ids[::-1] - low] = np.arange(len(order))[::-1]
         self._code = np.full(len(order) + 1, -1, np.int32)  # of the strings that name something here
         self._texts: list[str] = []
 
     def profile(self) -> Profile:
         """The neutral tables."""
-        count = sum(map(self._tables.count, (_RUNTIME, _KERNEL, _COPY, _SET)))
+        count = sum(map(self._tables.about, (_RUNTIME, _KERNEL, _COPY, _SET)))
         return Profile("nsys", self._ranges(), self._launches, self._kernels, self._memory, count)
 
     def missing(self) -> dict[str, str]:
         """What was not recorded, by name, with what that means."""
         tables, missing = self._tables, {}
-        if not tables.count(_KERNEL):
+        if not tables.about(_KERNEL):
             launched = tables.count(_RUNTIME)
             missing["kernels"] = (
                 f"no kernel in {_KERNEL}, though {launched} CUDA calls were recorded: nothing was launched, or GPU "
@@ -99,9 +105,9 @@ class _Export:
                 if launched
                 else f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with `--trace=cuda,nvtx`"
             )
-        elif not tables.count(_RUNTIME):
+        elif not tables.about(_RUNTIME):
             missing["launches"] = f"no call in {_RUNTIME}: kernels cannot be joined to ranges"
-        if not tables.count(_NVTX):
+        if not tables.about(_NVTX):
             missing["ranges"] = f"no range in {_NVTX}: layer and phase are unknown; record with `--trace=cuda,nvtx`"
         return missing
 
@@ -234,21 +240,22 @@ class _Export:
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         there = self._tables.columns(_KERNEL)
         name = next((column for column in _KERNEL_NAMES if column in there), None)
-        columns = _PLACE if needed is not None else {**_PLACE, **_SHAPE}
+        columns = _needed(needed, _SHAPE)
         extra = [] if needed is not None else ["staticSharedMemory", "dynamicSharedMemory"]
-        wanted = dict.fromkeys([*columns.values(), *extra, *([name] if name else [])], _I64)
+        named = needed is None or "name" in needed
+        wanted = dict.fromkeys([*columns.values(), *extra, *([name] if name and named else [])], _I64)
         for batch in self._tables.scan(_KERNEL, wanted):
             found = {ours: batch[theirs] for ours, theirs in columns.items()}
             found["process"] = _process(batch["globalPid"])
-            found["name"] = self._names(batch[name] if name else pa.nulls(batch.num_rows, _I64))
+            if named:
+                found["name"] = self._names(batch[name] if name else pa.nulls(batch.num_rows, _I64))
             if extra:
                 found["shared_memory_bytes"] = pc.add(batch[extra[0]], batch[extra[1]])
             yield pa.table(found)
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for name, kind in ((_COPY, "copy"), (_SET, "set")):
-            extra = {} if needed is not None else {"bytes": "bytes", "address": "virtualAddress"}
-            columns = {**_PLACE, **extra}
+            columns = _needed(needed, {"bytes": "bytes", "address": "virtualAddress"})
             wanted = dict.fromkeys([*columns.values(), "copyKind"], _I64)
             for batch in self._tables.scan(name, wanted):
                 found = {ours: batch[theirs] for ours, theirs in columns.items()}
@@ -272,10 +279,22 @@ class _Export:
 
     def _places(self, ids: pa.ChunkedArray) -> pa.Array:
         wanted = pc.fill_null(ids, -1).to_numpy()
-        if not len(self._string_ids):
-            return pa.nulls(len(wanted), _I64)
-        at = np.minimum(np.searchsorted(self._string_ids, wanted), len(self._string_ids) - 1)
-        return pa.array(at, mask=(self._string_ids[at] != wanted) | ids.is_null().to_numpy().astype(bool))
+        if self._place is not None:
+            low, high = self._ends
+            known = (wanted >= low) & (wanted <= high)
+            at = self._place[np.where(known, wanted - low, -1)]
+            known = at >= 0
+        else:
+            at = np.minimum(np.searchsorted(self._string_ids, wanted), len(self._string_ids) - 1)
+            known = self._string_ids[at] == wanted
+        if ids.null_count:
+            known &= ids.is_valid().to_numpy().astype(bool)
+        return pa.array(at, mask=~known)
+
+
+def _needed(needed: Sequence[str] | None, further: dict[str, str]) -> dict[str, str]:
+    """Our and their names of the columns that are needed; null for all, the further ones too."""
+    return {**_PLACE, **further} if needed is None else {ours: _PLACE[ours] for ours in needed if ours in _PLACE}
 
 
 def copy_kinds(numbers: pa.ChunkedArray) -> pa.Array:

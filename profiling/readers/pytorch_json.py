@@ -197,10 +197,15 @@ class _Events:
         if len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]:
             kernel_batches = _batches(self._kernel_rows(kernels))
         else:
-            start, end, operators.rows = operators.segments()
-            work: _Table = {"name": events.name[operators.rows], "start_ns": start, "end_ns": end}
-            work["stream"] = events.thread[operators.rows]
-            kernel_batches = _placed(_batches(self._named(work)), operators)
+            start, end, event = operators.segments()
+            work: _Table = {
+                "name": events.name[event],
+                "start_ns": start,
+                "end_ns": end,
+                "thread": events.thread[event],
+            }
+            rows = self._named(work)
+            kernel_batches = _batches(rows.append_column("stream", rows["thread"]))
         return Profile(
             "torch",
             ranges,
@@ -293,20 +298,6 @@ def _batches(table: pa.Table) -> Batches:
     def slices(_needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for first in range(0, table.num_rows, _BATCH_ROWS):
             yield table.slice(first, _BATCH_ROWS)
-
-    return slices
-
-
-def _placed(batches: Batches, operators: TorchOperators) -> Batches:
-    """The same with layer, phase and operator."""
-
-    def slices(needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        first = 0
-        for batch in batches(needed):
-            assert operators.rows is not None
-            columns = operators.placement.take(operators.rows[first : first + batch.num_rows])
-            first += batch.num_rows
-            yield pa.table({**{name: batch[name] for name in batch.column_names}, **columns})
 
     return slices
 

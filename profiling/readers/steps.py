@@ -96,25 +96,32 @@ def _marks(process: int, ranges: HostRanges, rows: Ints) -> Marks:
     return Marks(process, start[apart], end[apart], batch[apart])
 
 
-def mark_windows(marks: Marks, step: Ints, work_end_ns: Ints) -> Windows:
-    """Windows (start, end) of the marked steps.
+class MarkedEnds:
+    """Where the marked steps of a process end, as the work launched in them becomes known."""
 
-    Args:
-        marks: of one process.
-        step: position of the mark that each piece of device work was launched in, or `NONE`.
-        work_end_ns: ends of that work.
-    """
-    ends = marks.end_ns.copy()
-    if len(ends) and ends[-1] == np.iinfo(np.int64).max:
-        ends[-1] = marks.start_ns[-1]
-    inside = step != NONE
-    np.maximum.at(ends, step[inside], work_end_ns[inside])
-    windows, before = [], np.iinfo(np.int64).min
-    for start, end in zip(marks.start_ns.tolist(), ends.tolist(), strict=True):
-        start = max(start, int(before))
-        before = end = max(start, end)
-        windows.append((start, end))
-    return windows
+    def __init__(self, marks: Marks) -> None:
+        self._starts_ns, self._ends_ns = marks.start_ns, marks.end_ns.copy()
+        if len(self._ends_ns) and self._ends_ns[-1] == np.iinfo(np.int64).max:
+            self._ends_ns[-1] = marks.start_ns[-1]
+
+    def reach(self, step: Ints, work_end_ns: Ints) -> None:
+        """Take in work.
+
+        Args:
+            step: position of the mark that each piece was launched in, or `NONE`.
+            work_end_ns: its ends.
+        """
+        inside = step != NONE
+        np.maximum.at(self._ends_ns, step[inside], work_end_ns[inside])
+
+    def windows(self) -> Windows:
+        """Windows (start, end) of the steps."""
+        windows, before = [], np.iinfo(np.int64).min
+        for start, end in zip(self._starts_ns.tolist(), self._ends_ns.tolist(), strict=True):
+            start = max(start, int(before))
+            before = end = max(start, end)
+            windows.append((start, end))
+        return windows
 
 
 def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints) -> Windows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from . import steps
 from .nesting import NONE, Codes, HostRanges, Ints, Placement, place
+
+_STRETCH_ROWS = 1 << 16
 
 LOST = {
     "device_work_without_launch": "kernels, copies and sets whose launch was not recorded; layer and phase unknown",
@@ -49,8 +51,8 @@ class DeviceWork:
     timed: np.typing.NDArray[np.bool_]
     process: Codes
     launch: Codes  # index of each row's launch, or NONE
-    kernel_name: Codes  # code of a kernel's name; NONE for copies and sets
-    stream: Codes  # tells streams apart, over devices
+    kernel_name: Codes  # code of a kernel's name, any number where steps are marked; NONE for copies and sets
+    stream: Codes  # tells streams apart, over devices; any number where steps are marked
 
 
 @dataclass
@@ -92,6 +94,11 @@ class Timeline:
         return code_array(found)
 
 
+def _stretches(count: int) -> Iterator[slice]:
+    """Rows some at a time: what is worked out of them stays in the processor's caches."""
+    return (slice(first, min(first + _STRETCH_ROWS, count)) for first in range(0, count, _STRETCH_ROWS))
+
+
 def code_array(code: Ints | Codes) -> pa.Array:
     """Numbers with null for `NONE`."""
     return pa.array(code, mask=code == NONE)
@@ -100,9 +107,9 @@ def code_array(code: Ints | Codes) -> pa.Array:
 def build(
     nested: HostRanges,
     all_ranges: HostRanges,
-    names: Sequence[str],
     launches: Launches,
     work: DeviceWork,
+    marks: list[steps.Marks],
     batch: int | None,
     placement: Placement | None = None,
 ) -> Timeline:
@@ -111,23 +118,31 @@ def build(
     Args:
         nested: push/pop ranges.
         all_ranges: these, start/end ranges and marks.
-        names: one per entry of `said` of both.
         launches: host calls.
         work: device work.
+        marks: the step marks among the ranges.
         batch: samples per step, if the user gave it.
         placement: of what launches lie in, where that is more than the push/pop ranges.
     """
     operators = placement is not None
     placement = placement or place(nested)
-    around = placement.nest.innermost(launches.thread, launches.start_ns).astype(np.int32)
+    around = np.empty(len(launches.start_ns), np.int32)
+    for rows in _stretches(len(around)):
+        around[rows] = placement.nest.innermost(launches.thread[rows], launches.start_ns[rows])
     joined = work.launch != NONE
     range_ = np.full(len(joined), NONE, np.int32)
-    range_[joined] = around[work.launch[joined]]
-    timeline = Timeline(placement, range_, np.full(len(joined), NONE, np.int32), [], steps.NOTHING, [])
+    ahead, most_ahead_ns = 0, 0
+    if len(around):
+        for rows in _stretches(len(range_)):
+            launch = work.launch[rows]
+            range_[rows] = np.where(launch == NONE, NONE, around[launch])
+            ahead_ns = launches.start_ns[launch] - work.start_ns[rows]
+            ahead_ns[(launch == NONE) | ~work.timed[rows]] = 0
+            ahead += int(np.count_nonzero(ahead_ns > 0))
+            most_ahead_ns = max(most_ahead_ns, int(ahead_ns.max()))
+    timeline = Timeline(placement, range_, np.full(len(joined), NONE, np.int32), [], steps.NOTHING, marks)
     lost = timeline.lost
-    timed = joined & work.timed
-    ahead_ns = launches.start_ns[work.launch[timed]] - work.start_ns[timed]
-    timeline.before_launch = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
+    timeline.before_launch = ahead, most_ahead_ns
     if len(launches.start_ns):
         lost["device_work_without_launch"] = int(np.count_nonzero(~joined))
     if operators:
@@ -136,7 +151,7 @@ def build(
     elif len(nested.start_ns):
         lost["device_work_without_range"] = int(np.count_nonzero(joined & (range_ == NONE)))
     lost["ranges_cut"], lost["backward_without_forward"] = placement.nest.cut, placement.unjoined
-    _find_steps(timeline, all_ranges, names, launches, work, batch)
+    _find_steps(timeline, all_ranges, launches, work, batch)
     return timeline
 
 
@@ -145,14 +160,16 @@ class Joiner:
 
     def __init__(self, launches: Launches) -> None:
         """Index the launches; of two with one id the first counts."""
-        self._processes, which = np.unique(launches.process, return_inverse=True)
-        self._several = len(self._processes) > 1
-        keys = launches.correlation
-        self._low, high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
+        process, keys = launches.process, launches.correlation
+        self._several = len(process) > 0 and bool((process != process[0]).any())
+        self._processes, which = (
+            np.unique(process, return_inverse=True) if self._several else (process[:1], np.zeros(len(keys), np.int8))
+        )
+        self._low, self._high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
         # Ids in a row, as profilers give them: a table beats a search.
-        self._dense = not self._several and high - self._low < 4 * len(keys) + 1024
+        self._dense = not self._several and self._high - self._low < 4 * len(keys) + 1024
         if self._dense:
-            self._table = np.full(max(high - self._low + 1, 0), NONE, np.int32)
+            self._table = np.full(max(self._high - self._low + 1, 0), NONE, np.int32)
             self._table[keys[::-1] - self._low] = np.arange(len(keys), dtype=np.int32)[::-1]
         else:
             self._order = np.lexsort((keys, which))
@@ -171,7 +188,7 @@ class Joiner:
                 mine &= process == of_launches
             wanted = correlation[mine]
             if self._dense:
-                inside = (wanted >= self._low) & (wanted - self._low < len(self._table))
+                inside = (wanted >= self._low) & (wanted <= self._high)
                 at = np.where(inside, wanted - self._low, 0)
                 found[mine] = np.where(inside, self._table[at], NONE)
             else:
@@ -184,28 +201,26 @@ class Joiner:
 def _find_steps(
     timeline: Timeline,
     ranges: HostRanges,
-    names: Sequence[str],
     launches: Launches,
     work: DeviceWork,
     batch: int | None,
 ) -> None:
     lost, timed = timeline.lost, work.timed
-    timeline.marks = steps.find_marks(ranges, names)
     windows: list[tuple[int, int, int, int]] = []  # process, batch, start, end
     if timeline.marks:
         timeline.steps_from = steps.MARKS
-        # Work is placed by its launch; where that was not recorded, by its own time.
-        moment = (
-            np.where(work.launch == NONE, work.start_ns, launches.start_ns[work.launch])
-            if len(launches.start_ns)
-            else work.start_ns
-        )
         for marks in timeline.marks:
-            mine = (work.process == marks.process) & timed
-            at = np.where(mine, marks.step_of(moment), NONE)
-            timeline.step = np.where(at == NONE, timeline.step, at + len(windows)).astype(np.int32)
-            found = steps.mark_windows(marks, at, work.end_ns)
-            windows += [(marks.process, int(b), *w) for b, w in zip(marks.batch, found, strict=True)]
+            ends = steps.MarkedEnds(marks)
+            for rows in _stretches(len(timed)):
+                # Work is placed by its launch; where that was not recorded, by its own time.
+                launch, moment = work.launch[rows], work.start_ns[rows]
+                if len(launches.start_ns):
+                    moment = np.where(launch == NONE, moment, launches.start_ns[launch])
+                mine = (work.process[rows] == marks.process) & timed[rows]
+                at = np.where(mine, marks.step_of(moment), NONE)
+                timeline.step[rows] = np.where(at == NONE, timeline.step[rows], at + len(windows))
+                ends.reach(at, work.end_ns[rows])
+            windows += [(marks.process, int(b), *w) for b, w in zip(marks.batch, ends.windows(), strict=True)]
     elif (kernels := timed & (work.kernel_name != NONE)).any():
         columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream)
         found = steps.repeated_windows(*(column[kernels] for column in columns))
@@ -220,9 +235,10 @@ def _find_steps(
     if windows:
         lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (timeline.step == NONE)))
         low, high = (np.array([window[place] for window in windows]) for place in (2, 3))
-        cut = work.start_ns < low[timeline.step]
-        cut |= work.end_ns > high[timeline.step]
-        lost["device_work_cut_by_steps"] = int(np.count_nonzero(cut & (timeline.step != NONE)))
+        for rows in _stretches(len(timed)):
+            at = timeline.step[rows]
+            cut = (work.start_ns[rows] < low[at]) | (work.end_ns[rows] > high[at])
+            lost["device_work_cut_by_steps"] += int(np.count_nonzero(cut & (at != NONE)))
     told = _batch_told(timeline, ranges, len(windows))
     several = len(timeline.marks) > 1
     for step, (process, of_mark, start, end) in enumerate(windows):

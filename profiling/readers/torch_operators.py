@@ -56,12 +56,9 @@ class TorchOperators:
 
     Attributes:
         placement: by the index of the event.
-        rows: the event of each row of device work where operators on the host are the work, else null: then work is
-            launched from them.
     """
 
     def __init__(self, events: HostEvents, texts: Sequence[str]) -> None:
-        self.rows: Codes | None = None
         self._events, self._texts = events, texts
         self._nest = nest(events.thread, events.start_ns, events.end_ns)
         self._is_operator = ~events.is_range
@@ -91,15 +88,14 @@ class TorchOperators:
         for rows in self._nest.levels:  # from the outside in
             above = call[self._nest.parent[rows]]
             call[rows] = np.where(above == NONE, call[rows], above)
-        around = built.range_ if self.rows is None else self.rows
-        of_row = _at(call, around)
+        of_row = _at(call, built.range_)
         rows = np.flatnonzero((of_row != NONE) & work.timed & (work.kernel_name != NONE))
         duration = work.end_ns[rows] - work.start_ns[rows]
         rows = rows[np.lexsort((-rows, duration, of_row[rows]))]  # of the longest of a call the first comes last
         rows = rows[np.append(np.diff(of_row[rows]) != 0, [True] * (len(rows) > 0)).astype(bool)]
         counted = {}
         for name, known in zip(("flops", "bytes_compulsory"), amounts, strict=True):
-            values = np.full(len(around), NONE, np.int64)
+            values = np.full(len(of_row), NONE, np.int64)
             values[rows] = known[of_row[rows]]
             counted[name] = pa.array(values, mask=values == NONE)
         return counted

@@ -155,6 +155,16 @@ def test_joins_by_time_correlation_and_sequence_number(tmp_path):
     }
 
 
+def test_the_ends_of_64_bits_are_ids_like_others(tmp_path):
+    """Found by fuzzing: the least id of all, less the least of the launches', wrapped around to a place in a table."""
+    far = [on_gpu("kernel", "far", 1040, 1, number) for number in (-(2**63), 2**63 - 1)]
+    (tmp_path / "p").write_text(json.dumps({"traceEvents": [*PLANTED, *far]}))
+    recording = open_recording(import_profile(tmp_path / "p", tmp_path / "r").path)
+    rows = [row for row in recording.arrow("kernels").to_pylist() if row["name"] == "far"]
+    assert sorted(row["correlation_id"] for row in rows) == [-(2**63), 2**63 - 1]
+    assert {(row["op"], row["phase"]) for row in rows} == {(None, None)}
+
+
 def test_batch_is_null_when_nothing_tells_it_and_can_be_given(tmp_path):
     untold = [e for e in PLANTED if e["name"] != "aten::conv2d"]
     (tmp_path / "p").write_text(json.dumps({"traceEvents": untold}))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from .analysis import terminal
 from .analysis.rank_parts import KERNEL_COLUMNS, RankTables
 from .analysis.render_scaling import render_series, series_document
 from .analysis.scaling import PointTables, Series, scale
@@ -45,7 +45,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     if as_json:
         print(json.dumps(_document(folder, plan, first, series, empty, complete), allow_nan=False))
         return
-    console = Console(highlight=False)
+    console = terminal.console()
     console.print(Text(_headline(plan, first), "bold"))
     for one in series:
         console.print()

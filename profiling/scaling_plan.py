@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .cells import Setting, protocol_from
+from .command_line import without_secrets
 from .errors import CurvescopeError
 from .protocol import Protocol
-from .store import META_FILE, Recording, atomic_file, open_recording
+from .store import META_FILE, Recording, atomic_file, claimed_folder, open_recording
 
 PLAN_FILE = "scale.json"
 _FORMAT = "curvescope scale"
@@ -94,14 +95,9 @@ def begin(folder: Path, plan: ScalingPlan) -> None:
     Raises:
         CurvescopeError: something is already there, or it cannot be written.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise CurvescopeError(
-            f"{folder} already holds something; nothing is overwritten. Choose another -o DIR, or go on with the "
-            f"run that is there: `curvescope scale --resume {folder}`."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {"format": _FORMAT, "version": _VERSION, "argv": sys.argv[1:], **asdict(plan)}
-    with atomic_file(folder / PLAN_FILE) as file:
+    document = {"format": _FORMAT, "version": _VERSION, "argv": without_secrets(sys.argv[1:]), **asdict(plan)}
+    resume = f"Or go on with the run that is there: `curvescope scale --resume {folder}`."
+    with claimed_folder(folder, resume), atomic_file(folder / PLAN_FILE) as file:
         file.write(json.dumps(document, indent=1).encode())
 
 
@@ -124,7 +120,7 @@ def read_scaling_plan(folder: Path) -> ScalingPlan:
         )
     except FileNotFoundError:
         raise CurvescopeError(f"{folder} holds no scaling run (no {PLAN_FILE} in it).") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CurvescopeError(f"{folder / PLAN_FILE} cannot be read ({error}).") from error
 
 
@@ -135,8 +131,13 @@ def rank_folder(folder: Path, devices: int, rank: int) -> Path:
 
 def rank_recordings(folder: Path, devices: int) -> list[Recording]:
     """The recordings of all ranks of that many devices, in their order; empty unless every one has begun."""
-    paths = [rank_folder(folder, devices, rank) for rank in range(devices)]
-    return [open_recording(path) for path in paths] if all((path / META_FILE).is_file() for path in paths) else []
+    recordings = []
+    for rank in range(devices):
+        path = rank_folder(folder, devices, rank)
+        if not (path / META_FILE).is_file():
+            return []
+        recordings.append(open_recording(path))
+    return recordings
 
 
 def whole_visits(recordings: Sequence[Recording]) -> set[str]:

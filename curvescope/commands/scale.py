@@ -79,14 +79,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_here(args: argparse.Namespace) -> int:
     """Start the ranks on this machine."""
-    from rich.console import Console
-
+    from ..analysis import terminal
     from ..profiling.errors import CurvescopeError
     from ..profiling.scaling_launch import launch
     from ..profiling.scaling_plan import is_complete, read_scaling_plan
     from ..show_scaling import show_scaling
 
-    messages = Console(stderr=True, highlight=False)
+    messages = terminal.console(stderr=True)
     if args.nodes not in (None, "1"):
         raise CurvescopeError(
             f"--nodes {args.nodes}: other nodes are reached by a launch on all of them, as `curvescope scale --help` "
@@ -152,12 +151,13 @@ def _run_rank(args: argparse.Namespace, place: Place) -> int:
 
 @contextlib.contextmanager
 def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
+    from ..analysis import terminal
+
     columns = TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn()
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=terminal.console(stderr=True), transient=True) as bars:
         task = bars.add_task(plan.setting.network, total=None)
 
         def report(standing: Progress) -> None:

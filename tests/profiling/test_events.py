@@ -234,3 +234,26 @@ def test_windows_of_fetched_batches_are_told():
     rows = kernel_rows([STEP, mark("phase:input", 5, 90), op("aten::copy_", 20, 10), mark("phase:forward", 100, 50)])
     assert rows.inputs == [(5, 90)]
     assert placed(rows) == [("aten::copy_", 20, 10, None, "input")]
+
+
+def test_nccl_kernel_is_of_the_collective_that_launched_it():
+    rows = kernel_rows(
+        [
+            STEP,
+            mark("phase:backward", 0, 900),
+            op("torch::distributed::reducer::mul_out", 100, 20),
+            op("aten::mul", 105, 10, correlation=1),
+            op("c10d::allreduce_", 200, 50, correlation=2),
+            op("nccl:all_reduce", 210, 30, correlation=3),
+        ],
+        [
+            DeviceEvent("vectorized_elementwise_kernel", 130, 10, 0, 7, 11, 1),
+            DeviceEvent("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 300, 400, 0, 20, 12, 3),
+        ],
+        host_rows=False,
+    )
+    assert [(row["name"], row["op"], row["phase"]) for row in rows.kernels] == [
+        ("vectorized_elementwise_kernel", "torch::distributed::reducer::mul_out", "backward"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "nccl:all_reduce", "backward"),
+    ]
+    assert rows.lost == {}

@@ -322,7 +322,7 @@ def _range_rows(
     columns["duration_ns"] = pa.array(ranges.end_ns - ranges.start_ns)
     columns["step"] = built.step_of_host(ranges.process, ranges.start_ns)
     rows = pa.table({"source": _constant(profile.source, table.num_rows), **columns})
-    return rows.filter(table["shown"]) if "shown" in table.column_names else rows
+    return rows.filter(pc.fill_null(table["shown"], True)) if "shown" in table.column_names else rows
 
 
 def _columns_of(table: str, data: pa.Table, keep: frozenset[str]) -> dict[str, pa.ChunkedArray]:

@@ -28,6 +28,9 @@ GROUPS = ("layer", "phase", "step", "op", "batch")
 LIBRARY_DOMAINS = frozenset(
     {"nccl", "cublas", "cublaslt", "cudnn", "cufft", "cusparse", "cusolver", "curand", "cccl", "nvshmem", "cutensor"}
 )
+# Torch's operators, modules and steps as `curvescope record` sees them on the CPU; a user's pattern is not for them.
+TORCH_DOMAIN = "curvescope.torch"
+FORWARD_RANGE = "curvescope.forward:"  # a module's call that is no part of a backward pass
 LONGEST_NAME = 4096  # characters of a range's or kernel's name that are kept
 _LONGEST_READ = 1 << 16  # and that are read for what they say
 
@@ -106,7 +109,8 @@ class RangeNames:
     def read(self, name: str, domain: str | None = None) -> RangeName:
         """What the name says, in its NVTX domain."""
         name = name[:_LONGEST_READ]
-        said = self._by_pattern(name) if self._pattern is not None else _by_habit(name, domain)
+        by_pattern = self._pattern is not None and domain != TORCH_DOMAIN
+        said = self._by_pattern(name) if by_pattern else _by_habit(name, domain)
         return said if said.layer is None else said._replace(layer=scrub(said.layer))
 
     def _by_pattern(self, name: str) -> RangeName:
@@ -144,6 +148,11 @@ def _by_habit(name: str, domain: str | None) -> RangeName:
         return RangeName(path, True, "backward" if backward else "forward", batch=batch)
     if domain is not None and domain.lower() in LIBRARY_DOMAINS:
         return RangeName(op=name)
+    if domain == TORCH_DOMAIN:
+        if name.startswith(FORWARD_RANGE):
+            return RangeName(name.removeprefix(FORWARD_RANGE), True, "forward")
+        if not name.startswith(("curvescope.", "Optimizer.", "step ")):
+            return _emitted(name)
     if name.startswith("curvescope."):
         kind, _, value = name.removeprefix("curvescope.").partition(":")
         return RangeName(

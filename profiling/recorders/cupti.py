@@ -5,12 +5,13 @@ Times are CUPTI's, moved to the host's monotonic clock by readings of both clock
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..clocks import throttle_names
 from ..cupti_facts import COPY_KINDS, LAUNCH_SHAPE
@@ -77,17 +78,24 @@ class Clock:
 class Texts:
     """The texts of several processes as one dictionary, so that columns of all of them have one."""
 
-    def __init__(self, processes: Sequence[ProcessChunks]) -> None:
+    def __init__(self, processes: Sequence[ProcessChunks], more: Iterable[str] = ()) -> None:
         code: dict[str, int] = {}
         self._codes = {
             id(process): np.array([code.setdefault(name, len(code)) for name in process.names], np.int32)
             for process in processes
         }
+        for text in more:
+            code.setdefault(text, len(code))
         self._texts = pa.array([scrub(text) for text in code] or [""], pa.string())
 
     def column(self, process: ProcessChunks, ids: Integers) -> pa.DictionaryArray:
         """The texts of a process's ids."""
         return pa.DictionaryArray.from_arrays(pa.array(self._codes[id(process)][ids]), self._texts)
+
+    def encode(self, texts: pa.ChunkedArray) -> pa.DictionaryArray:
+        """Texts, all of them among those that were given."""
+        codes = pc.index_in(texts, value_set=self._texts)
+        return pa.DictionaryArray.from_arrays(pa.array(codes.to_numpy(), pa.int32()), self._texts)
 
 
 class ProcessColumns:

@@ -16,7 +16,8 @@ import pytest
 from curvescope.cli import main
 from curvescope.profiling.native import library_path
 from curvescope.profiling.recorders.chunks import EVENT, MARK, POP, PUSH, read_chunks
-from curvescope.profiling.recorders.inject import FOLDER_VARIABLE, merge_chunks
+from curvescope.profiling.recorders.inject import FOLDER_VARIABLE
+from curvescope.profiling.recorders.merge import merge_chunks
 from curvescope.profiling.recorders.nvtx import match_push_pop
 from curvescope.profiling.store import RecordingWriter, open_recording
 

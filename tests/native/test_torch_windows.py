@@ -1,0 +1,193 @@
+"""`curvescope record -- python train.py` without a GPU: what torch runs on the CPU in real, unchanged programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.recorders.inject import FOLDER_VARIABLE, STARTUP
+from curvescope.profiling.recorders.merge import merge_chunks
+from curvescope.profiling.recorders.torch_events import read_processes
+from curvescope.profiling.store import RecordingWriter, open_recording
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def record(tmp_path, capfd):
+    """Exit code, recording, and what the program itself printed to both streams."""
+
+    def record(program, *options):
+        source = tmp_path / "program.py"
+        source.write_text(textwrap.dedent(program))
+        code = main(["record", "-o", str(tmp_path / "r"), *options, "--", sys.executable, "-W", "error", str(source)])
+        out, err = capfd.readouterr()
+        err = "".join(line for line in err.splitlines(True) if not line.startswith("curvescope: "))
+        return code, open_recording(tmp_path / "r"), out, err
+
+    return record
+
+
+TRAINING = """
+    import nvtx, torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+            self.head = nn.Parameter(torch.randn(10, 4 * 14 * 14))
+
+        def forward(self, x):
+            x = torch.relu(self.conv(x)).flatten(1)
+            with nvtx.annotate("head"):  # no module: its layer is the range's
+                return F.linear(x, self.head)
+
+    net, loss = Net(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x, y = torch.randn(8, 3, 16, 16), torch.randint(10, (8,))
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss(net(x), y).backward()
+        optimizer.step()
+    print("trained")
+"""
+
+
+def test_a_training_program_gives_kernels_by_step_layer_and_phase(record, capfd):
+    code, recording, out, err = record(TRAINING)
+    assert (code, out, err) == (0, "trained\n", "")
+    steps, kernels = recording.frame("steps"), recording.frame("kernels")
+    assert recording.meta["steps_from"] == "marks"
+    assert len(steps) == 5
+    assert set(steps["batch"]) == {8}
+    assert set(steps["phase"]) == {"training"}
+    convolutions = kernels[kernels["name"] == "aten::convolution_backward"]
+    assert set(convolutions["layer"]) == {"conv"}
+    assert set(convolutions["phase"]) == {"backward"}
+    # Its backward pass is led to the range by autograd's number. Of the three products, the one for the weight and the
+    # one for the input come back: 2 m n k each, of 8 samples, 784 inputs and 10 outputs.
+    head = kernels[kernels["layer"] == "head"]
+    assert set(head["phase"]) == {"forward", "backward"}
+    assert head["flops"].sum() == 5 * 3 * 2 * 8 * 784 * 10
+    assert "optimizer" in set(kernels["phase"])
+    inside = kernels[kernels["step"].notna()].merge(steps, on="step", suffixes=("", "_step"))
+    assert (inside["start_ns"] >= inside["start_ns_step"]).all()
+    # A range of the program lies around its kernels on the same clock and thread.
+    named = recording.frame("ranges")
+    (heads,) = [named[named["name"] == "head"]]
+    assert len(heads) == 5
+    assert set(named["source"]) == {"nvtx", "torch"}
+    assert recording.meta["device"]["kind"] == "cpu"
+    (collector,) = recording.meta["collectors"]
+    assert collector["torch_status"] == "recorded"
+    assert main(["breakdown", str(recording.path), "--by", "layer", "--json"]) == 0
+    labels = {row["label"] for row in json.loads(capfd.readouterr().out)["rows"]}
+    assert {"conv forward", "conv backward", "head forward", "head backward"} <= labels
+
+
+OWN_AFFAIRS = """
+    import multiprocessing, os, subprocess, sys, threading
+    import sitecustomize
+    assert sitecustomize.mine == "the program's own"
+    assert not any("startup" in entry for entry in sys.path), sys.path
+    import nvtx, torch
+    from torch import nn
+
+    nvtx.mark("in the parent")
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def infer(times=3):
+        with torch.no_grad():
+            for _ in range(times):
+                net(torch.ones(2, 4))
+
+    def work(_):
+        infer()
+        return os.getpid()
+
+    if __name__ == "__main__":
+        infer()
+        threads = [threading.Thread(target=infer) for _ in range(3)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        for method in ("fork", "spawn"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                assert pool.map(work, [0]) != [os.getpid()]
+                pool.close()
+                pool.join()
+        # torch.compile in one graph, without a warning, is as it would be.
+        compiled = torch.compile(net, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(torch.ones(2, 4)), net(torch.ones(2, 4)))
+        child = os.fork()
+        if child == 0:
+            nvtx.push_range("in the child"), nvtx.pop_range()
+            infer()
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        sys.exit(3)
+"""
+
+
+def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(record, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text('mine = "the program\'s own"\n')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
+    code, recording, out, err = record(OWN_AFFAIRS)
+    assert (code, out, err) == (3, "", "")
+    kernels = recording.frame("kernels")
+    assert kernels["process"].nunique() == 4
+    products = kernels[(kernels["op"] == "aten::linear") & (kernels["flops"] > 0)]  # a call's work is on one row of it
+    calls = products.groupby("process").size()
+    # The main one: 3 calls in each of 4 threads, and one beside the compiled one, which counts or is compiled away.
+    assert sorted(calls)[:3] == [3, 3, 3]
+    assert max(calls) in (13, 14)
+    assert set(kernels["phase"].dropna()) == {"forward"}
+    assert "0" in set(products["layer"])
+    assert "in the child" in set(recording.frame("ranges")["name"])
+    assert {c["torch_status"] for c in recording.meta["collectors"]} == {"recorded"}
+
+
+def test_a_program_that_profiles_itself_has_torchs_profiler_for_its_own(record):
+    code, recording, out, _ = record(
+        """
+        import torch
+        net = torch.nn.Linear(4, 4)
+        net(torch.ones(2, 4))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            net(torch.ones(2, 4))
+        print(sum(event.name == "aten::addmm" for event in profiler.events()))
+        net(torch.ones(2, 4))
+        """
+    )
+    assert (code, out) == (0, "1\n")
+    assert (recording.frame("kernels")["flops"] > 0).sum() == 1  # the call before it
+    assert "profiler itself" in recording.meta["collectors"][0]["torch_status"]
+
+
+def test_killed_the_windows_before_the_last_are_there(tmp_path):
+    chunks = tmp_path / "chunks"
+    chunks.mkdir()
+    program = "import time, torch\nnet = torch.nn.Linear(4, 4)\nwhile True: net(torch.ones(2, 4)), time.sleep(0.02)"
+    environment = {**os.environ, "PYTHONPATH": str(STARTUP), FOLDER_VARIABLE: str(chunks)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+        while len(list(chunks.glob("*.window.json"))) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    (found,) = read_processes(chunks)
+    assert found.windows >= 2
+    with RecordingWriter(tmp_path / "r", {"device": None}) as writer:
+        merge_chunks(chunks, writer)
+    recording = open_recording(tmp_path / "r")
+    assert recording.arrow("kernels").num_rows == sum(table.num_rows for table in found.kernels)
+    assert recording.arrow("steps").num_rows == (recording.frame("kernels")["flops"] > 0).sum() >= 2

@@ -2,8 +2,8 @@
 
 Kernels, copies, sets, allocations, the CUDA calls behind them, clocks and power come from CUPTI, which is looked for in
 each process that starts CUDA: CURVESCOPE_CUPTI=PATH names another libcupti, CURVESCOPE_CUPTI=off leaves it out. Without
-a GPU the recording holds the ranges. The command's exit code is passed on; interrupted with Ctrl-C, what was recorded
-is kept.
+a GPU the recording holds the ranges and what torch runs on the CPU (CURVESCOPE_TORCH=off leaves that out). The
+command's exit code is passed on; interrupted with Ctrl-C, what was recorded is kept.
 
 `--with nsys` runs it under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each kernel to
 measure its bytes, FLOPs and occupancy; `--with nvprof` records a timeline on Kepler to Turing.
@@ -17,10 +17,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..profiling.remote import AnyPath, as_path
+
 if TYPE_CHECKING:
     from ..profiling.readers import Options
-
-from ..profiling.remote import AnyPath, as_path
 
 _NOUNS = {"kernels": "kernels", "memory": "memory operations", "launches": "CUDA calls", "ranges": "ranges"}
 
@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
     statuses = {c["cupti_status"]: None for c in collectors if c.get("cupti_status", "recording") != "recording"}
     if not any("cupti_status" in c for c in collectors):
         statuses = {"No process started CUDA: there was no GPU work to record.": None}
+    statuses |= {c["torch_status"]: None for c in collectors if c.get("torch_status", "recorded") != "recorded"}
     for status in statuses:
         print(f"curvescope: {status}", file=sys.stderr)
     for entry in recording.meta["lost"].values():

@@ -6,7 +6,7 @@ a step, a start, a duration and the code of its group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..profiling.errors import CurvescopeError
+from ..profiling.schema import TABLES
 from .breakdown import KEYS, Breakdown, Row, observed, pick_batch
 from .exclusive import exclusive_ns
 from .terms import IDLE, central_of
@@ -40,17 +41,24 @@ class _Work:
 
 
 @dataclass
-class _Groups:
-    """Labels of groups, each once, by the key's values."""
+class Groups:
+    """Codes of groups, by the values of their key, numbered as they come."""
 
-    labels: list[str] = field(default_factory=list)
     _code: dict[tuple[str | None, ...], int] = field(default_factory=dict)
 
+    @property
+    def keys(self) -> list[tuple[str | None, ...]]:
+        """The key of every code."""
+        return list(self._code)
+
+    @property
+    def labels(self) -> list[str]:
+        """The key of every code as text."""
+        return [" ".join("-" if part is None else part for part in key) for key in self._code]
+
     def code(self, key: tuple[str | None, ...]) -> int:
-        if key not in self._code:
-            self._code[key] = len(self.labels)
-            self.labels.append(" ".join("-" if part is None else part for part in key))
-        return self._code[key]
+        """The number of a key."""
+        return self._code.setdefault(key, len(self._code))
 
 
 def break_down_columns(
@@ -74,7 +82,7 @@ def break_down_columns(
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
     profiled = profiled.sort_values("step")
-    groups = _Groups()
+    groups = Groups()
     work = _collect(tables, profiled["step"].to_numpy(np.int64), KEYS[by], groups)
     start, window = (profiled[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
     exclusive_ms, idle_ms = _exclusive(work, start, window)
@@ -86,19 +94,20 @@ def break_down_columns(
     return observed(rows, window[used] / 1e6, curve, batch, len(window))
 
 
-def device_columns(memory: pa.Table) -> pa.Table:
+def device_columns(memory: pa.Table, columns: Sequence[str] = COLUMNS) -> pa.Table:
     """Copies and sets of the device as kernels of those names, as `terms.device_work` has them."""
     moved = memory.filter(
         pc.and_(pc.is_in(memory["kind"], pa.array(["copy", "set"])), memory["duration_ns"].is_valid())
     )
     kind, how = moved["kind"].cast(pa.string()), moved["copy_kind"].cast(pa.string())
     name = pc.coalesce(pc.binary_join_element_wise(kind, how, " "), kind)
-    columns = {c: moved[c] if c in moved.column_names else pa.nulls(moved.num_rows, pa.string()) for c in COLUMNS}
-    nothing = pa.nulls(moved.num_rows, pa.int64())
-    return pa.table({**columns, "name": name, "flops": nothing, "bytes_compulsory": nothing})
+    known = {c: moved[c] for c in columns if c in moved.column_names}
+    schema = TABLES["kernels"].arrow
+    absent = {c: pa.nulls(moved.num_rows, schema.field(c).type) for c in columns if c not in known}
+    return pa.table({c: name if c == "name" else {**known, **absent}[c] for c in columns})
 
 
-def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: _Groups) -> _Work:
+def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: Groups) -> _Work:
     pieces = []
     for table in tables:
         if table["step"].null_count or table["duration_ns"].null_count:
@@ -110,7 +119,7 @@ def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups
             table, place = table.filter(pa.array(inside)), place[inside]
         start, duration = (table[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
         flops, size = (_numbers(table[name]) for name in ("flops", "bytes_compulsory"))
-        pieces.append(_Work(place, start, duration, _group_codes(table, keys, groups), flops, size))
+        pieces.append(_Work(place, start, duration, group_codes(table, keys, groups), flops, size))
     if not pieces:
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
         return _Work(none, none, none, none, nothing, nothing)
@@ -123,8 +132,8 @@ def _numbers(column: pa.ChunkedArray) -> Floats:
     return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
 
 
-def _group_codes(table: pa.Table, keys: list[str], groups: _Groups) -> Ints:
-    """The group of each row; a row whose key is null has a group too."""
+def group_codes(table: pa.Table, keys: list[str], groups: Groups) -> Ints:
+    """The group of each row by the values of these columns; a row whose key is null has a group too."""
     code = np.zeros(table.num_rows, np.int64)
     values: list[list[str | None]] = []
     for key in keys:
@@ -164,17 +173,36 @@ def _exclusive(work: _Work, window_start: Ints, window_ns: Ints) -> tuple[Floats
         order = np.argsort(work.step, kind="stable")
         for name in _Work.__dataclass_fields__:
             setattr(work, name, getattr(work, name)[order])
-    low = window_start[work.step]
-    start = np.clip(work.start_ns - low, 0, window_ns[work.step])
-    end = np.maximum(np.clip(work.start_ns + work.duration_ns - low, 0, window_ns[work.step]), start)
+    shares, idle = share_out(work.step, work.start_ns, work.duration_ns, window_start, window_ns)
+    return shares / 1e6, idle / 1e6
+
+
+def share_out(
+    step: Ints, start_ns: Ints, duration_ns: Ints, window_start_ns: Ints, window_ns: Ints
+) -> tuple[Floats, Floats]:
+    """`exclusive_ns` of many steps at once.
+
+    Args:
+        step: position of each row's step, rising, shape (rows,).
+        start_ns: starts of the rows.
+        duration_ns: their durations.
+        window_start_ns: start of each step, shape (steps,).
+        window_ns: wall time of each step.
+
+    Returns:
+        Exclusive time of every row and idle time of every step, in ns.
+    """
+    low, room = window_start_ns[step], window_ns[step]
+    start = np.clip(start_ns - low, 0, room)
+    end = np.maximum(np.clip(start_ns + duration_ns - low, 0, room), start)
     shares = (end - start).astype(np.float64)
     # Where nothing runs beside anything else, a row's exclusive time is its own; only the other steps are shared out.
-    beside = (work.step[1:] == work.step[:-1]) & (start[1:] < end[:-1])
-    for step in np.unique(work.step[1:][beside]).tolist():
-        first, last = np.searchsorted(work.step, [step, step + 1])
-        shares[first:last], _ = exclusive_ns(start[first:last], (end - start)[first:last], 0, int(window_ns[step]))
-    busy = np.bincount(work.step, weights=shares, minlength=len(window_ns))
-    return shares / 1e6, np.maximum(window_ns - busy, 0.0) / 1e6
+    beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
+    for one in np.unique(step[1:][beside]).tolist():
+        first, last = np.searchsorted(step, [one, one + 1])
+        shares[first:last], _ = exclusive_ns(start[first:last], (end - start)[first:last], 0, int(window_ns[one]))
+    busy = np.bincount(step, weights=shares, minlength=len(window_ns))
+    return shares, np.maximum(window_ns - busy, 0.0)
 
 
 def _rows(work: _Work, exclusive_ms: Floats, used: Ints, labels: list[str], steps: int) -> list[Row]:

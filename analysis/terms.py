@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,18 +181,28 @@ def estimate_terms(parts: pd.DataFrame) -> Terms:
         (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(kind))
         for layer, phase, kind in table.columns
     )
-    batches = tuple(sorted(int(b) for b in table.index.unique("batch")))
+    batches = sorted(int(b) for b in table.index.unique("batch"))
+    return terms_of(keys, {batch: table.xs(batch, level="batch").to_numpy(np.float64) for batch in batches})
+
+
+def terms_of(keys: Sequence[tuple[str | None, str | None, str]], times_ms: Mapping[int, Floats]) -> Terms:
+    """Terms from their times.
+
+    Args:
+        keys: (layer, phase, kind) of every term.
+        times_ms: by batch size, increasing: time of every term in every profiled step, shape (steps, terms).
+    """
+    batches = tuple(times_ms)
     generator = np.random.default_rng(_SEED)
     values, replicates, profiled = [], [], {}
-    for batch in batches:
-        steps_ms = table.xs(batch, level="batch").to_numpy(np.float64)
+    for batch, steps_ms in times_ms.items():
         everything = np.arange(len(steps_ms))[None, :]
         drawn = generator.integers(0, len(steps_ms), size=(REPLICATES, len(steps_ms)))
         weights = _central_weights(steps_ms.sum(axis=1), everything)
         values.append((weights @ steps_ms)[0])
         replicates.append(_central_weights(steps_ms.sum(axis=1), drawn) @ steps_ms)
         profiled[batch] = (len(steps_ms), int((weights > 0).sum()))
-    return Terms(keys, batches, np.array(values), np.stack(replicates, axis=1), profiled)
+    return Terms(tuple(keys), batches, np.array(values), np.stack(replicates, axis=1), profiled)
 
 
 def central_steps(parts: pd.DataFrame) -> list[int]:

@@ -28,6 +28,7 @@ COMMANDS = {
     "step": "run steps of a network in NVTX ranges, for a profiler to watch",
     "report": "write recordings as one HTML page that needs no network",
     "runs": "list recordings",
+    "ranks": "stragglers, balance and waiting over the recordings of many ranks",
     "networks": "list the networks with their parameters, FLOPs and activations",
     "bench": "what operators and the device cost alone: GEMM, convolution, memory, latency, launch",
     "devices": "list the GPUs that the cost model knows, each number with its source",

@@ -166,8 +166,8 @@ def show_table(
             {
                 "problem": one.problem,
                 "device_name": one.device_name,
-                "curve": [_plain(point) for point in one.curve.points],
-                "findings": [{**_plain(finding), "shape": finding.shape} for finding in one.findings],
+                "curve": [plain(point) for point in one.curve.points],
+                "findings": [{**plain(finding), "shape": finding.shape} for finding in one.findings],
             }
             for one in listed
         ]
@@ -233,25 +233,27 @@ def _document(
         "protocol": recording.meta.get("protocol"),
         "lost": recording.meta.get("lost"),
         "empty": recording.meta.get("empty", []),
-        "curve": [_plain(point) for point in diagnosis.curve.points],
-        "findings": [{**_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
+        "curve": [plain(point) for point in diagnosis.curve.points],
+        "findings": [{**plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
         "anomalies": [
             {
-                **_plain(explanation),
+                **plain(explanation),
                 "verdict": render_causes.verdict_sentence(explanation.attribution),
-                "parts": [{**_plain(part), "label": part.label} for part in explanation.parts],
+                "parts": [{**plain(part), "label": part.label} for part in explanation.parts],
             }
             for explanation in explanations
         ],
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Dataclasses as JSON holds them; an infinite end of an interval is null: not known."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

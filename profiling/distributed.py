@@ -79,6 +79,21 @@ def launched_place(environment: Mapping[str, str] = os.environ) -> Place | None:
         ) from error
 
 
+def describe_place(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """The entry of `recording.json` for a process recorded as it is; none where it is no rank, or that is not sure.
+
+    The node is torchrun's GROUP_RANK or Slurm's SLURM_NODEID, which count nodes in the order of their first ranks.
+    """
+    try:
+        place = launched_place(environment)
+    except CurvescopeError:  # a launcher of launchers sets some of the variables; recording goes on without
+        return {}
+    if place is None:
+        return {}
+    node = environment.get("GROUP_RANK", environment.get("SLURM_NODEID", ""))
+    return {META_KEY: (replace(place, node=int(node)) if node.isdigit() else place).entry()}
+
+
 def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
     """Address and port at which the ranks meet: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step.
 

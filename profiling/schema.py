@@ -104,6 +104,7 @@ KERNELS = Table(
         _LAYER,
         _key("op", _TEXT, "Framework operator that launched the kernel, as in `aten::convolution`."),
         _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
+        _key("communicator", _TEXT, "Group of ranks that a collective ran over, as its framework names it; else null."),
         _sum("flops", "FLOP", "Work by the direct algorithm, from shapes; on one row of an operator call only."),
         _sum("bytes_compulsory", "B", "Each operand moved once, from shapes; on one row of an operator call only."),
         _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),

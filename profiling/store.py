@@ -332,8 +332,9 @@ class Recording:
         text = [name for name in names if schema.field(name).type == pa.string()]
         for part in self.parts(table):
             try:
-                there = set(_names(part))
-                read = _read(part, columns=[n for n in names if n in there], read_dictionary=text)
+                with _parquet(part, read_dictionary=text) as file:
+                    there = set(file.schema_arrow.names)
+                    read = file.read([n for n in names if n in there])
             except (pa.ArrowException, ValueError, OSError) as error:
                 raise _damaged(part, error) from error
             absent = {n: pa.nulls(read.num_rows, schema.field(n).type) for n in names if n not in there}
@@ -376,8 +377,11 @@ class Recording:
 
     def count_rows(self, table: str) -> int:
         """Rows of a table; only the ends of its files are read."""
-        placed = map(_where, self.parts(table))
-        return sum(int(pq.read_metadata(source, filesystem=filesystem).num_rows) for source, filesystem in placed)
+        count = 0
+        for part in self.parts(table):
+            with _parquet(part) as file:
+                count += int(file.metadata.num_rows)
+        return count
 
     @cached_property
     def sql(self) -> duckdb.DuckDBPyConnection:
@@ -398,23 +402,15 @@ def _now_utc() -> str:
 
 
 def _read_part(part: AnyPath, wanted: set[str] | None) -> pa.Table:
-    return _read(part, columns=None if wanted is None else [name for name in _names(part) if name in wanted])
+    with _parquet(part) as file:
+        return file.read(None if wanted is None else [name for name in file.schema_arrow.names if name in wanted])
 
 
-def _where(part: AnyPath) -> tuple[Path | str, Any]:
-    """What pyarrow's functions take for a path, and for a file system."""
-    return (part.key, part.filesystem) if isinstance(part, RemotePath) else (part, None)
-
-
-def _names(part: AnyPath) -> list[str]:
-    source, filesystem = _where(part)
-    return list(pq.read_schema(source, filesystem=filesystem).names)
-
-
-def _read(part: AnyPath, **options: Any) -> pa.Table:
-    source, filesystem = _where(part)
-    # A folder above it may be named `job=3`: that is no column of the table.
-    return pq.read_table(source, filesystem=filesystem, partitioning=None, **options)
+def _parquet(part: AnyPath, **options: Any) -> pq.ParquetFile:
+    """The opened file: of a remote one, what is asked for is fetched in few requests."""
+    if isinstance(part, RemotePath):
+        return pq.ParquetFile(part.key, filesystem=part.filesystem, pre_buffer=True, **options)
+    return pq.ParquetFile(part, **options)
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from ..distributed import META_KEY
 from ..errors import CurvescopeError
 from ..recorders.events import NODE_PREFIX
 from ..store import RecordingWriter
@@ -44,6 +45,7 @@ _FIELDS = (
     *(Field(name, NUMBER, True) for name in ("Sequence number", "Fwd thread id", "correlation", "device", "stream")),
     *(Field(name, NUMBER, True) for name in ("registers per thread", "shared memory", "bytes")),
     *(Field(name, JSON, True) for name in ("grid", "block", "Input Dims", "Concrete Inputs", "Input type")),
+    *(Field(name, JSON, True) for name in ("Process Group Name", "Process Group Ranks")),
 )
 _HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER = range(1, 9)
 _CATEGORIES = {
@@ -89,6 +91,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for name, count in events.lost.items():
         writer.count_lost(name, count, _LOST[name])
     writer.update(device=_device(trace.document.get("deviceProperties"), events.devices))
+    if (place := _place(trace.document.get("distributedInfo"))) is not None:
+        writer.update(**{META_KEY: place})
     assemble(profile, writer, options)
 
 
@@ -172,6 +176,8 @@ class _Events:
                 "bytes": known["bytes"],
                 "grid": known["grid"].astype(np.int32),
                 "block": known["block"].astype(np.int32),
+                "group": known["Process Group Name"].astype(np.int32),
+                "members": known["Process Group Ranks"].astype(np.int32),
             },
         )
 
@@ -224,7 +230,15 @@ class _Events:
             extents = np.array([self._extents(text) for text in distinct.tolist()], np.int64).reshape(-1, 3)
             for axis, name in enumerate("xyz"):
                 rows = rows.append_column(f"{what}_{name}", _nullable(extents[code, axis]))
-        return rows
+        # A name alone may be that of another group on another rank; long lists of ranks are cut by the profiler.
+        code, distinct = pd.factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
+        groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
+        return rows.append_column("communicator", pa.array(groups, pa.string()).take(pa.array(code)))
+
+    def _group(self, name: int, members: int) -> str | None:
+        """A process group's name and ranks; null where it has none."""
+        told = [str(json.loads(self._texts[text])) for text in (name, members) if text != NONE]
+        return " ".join(told) or None
 
     def _memory_rows(self, device: _Table) -> pa.Table:
         columns = {name: device[name] for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
@@ -300,6 +314,16 @@ def _batches(table: pa.Table) -> Batches:
             yield table.slice(first, _BATCH_ROWS)
 
     return slices
+
+
+def _place(information: Any) -> dict[str, Any] | None:
+    """Whose trace it is; the profiler does not say on which node."""
+    if not isinstance(information, dict):
+        return None
+    rank, world = information.get("rank"), information.get("world_size")
+    if not isinstance(rank, int) or not isinstance(world, int):
+        return None
+    return {"rank": rank, "world_size": world, "local_rank": None, "node": None}
 
 
 def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:

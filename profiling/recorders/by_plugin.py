@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from .. import plugins
 from ..command_line import without_secrets
 from ..errors import CurvescopeError
@@ -52,4 +50,4 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
                 "Report it to its authors; `--with cupti` records without it."
             ) from error
     recording = open_recording(path)
-    return code, {table: sum(pq.read_metadata(p).num_rows for p in recording.parts(table)) for table in TABLES}
+    return code, {table: recording.count_rows(table) for table in TABLES}

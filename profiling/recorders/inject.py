@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..command_line import without_secrets
+from ..distributed import describe_place
 from ..errors import CurvescopeError
 from ..host import describe_host, describe_versions
 from ..native import library_path, record_start, record_stop
@@ -126,4 +127,4 @@ def record(
 
 def _meta() -> dict[str, Any]:
     about = {"kind": "profile", "network": None, "device": None, "batches": None, "protocol": None}
-    return {**about, "recorder": "cupti", "host": describe_host(), "versions": describe_versions()}
+    return {**about, **describe_place(), "recorder": "cupti", "host": describe_host(), "versions": describe_versions()}

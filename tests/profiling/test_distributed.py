@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curvescope.profiling.distributed import Place, first_host, launched_place, place_of, rendezvous
+from curvescope.profiling.distributed import Place, describe_place, first_host, launched_place, place_of, rendezvous
 from curvescope.profiling.errors import CurvescopeError
 
 TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
@@ -54,3 +54,12 @@ def test_entry_of_a_recording_comes_back():
     assert place_of({}) is None
     with pytest.raises(CurvescopeError, match="damaged"):
         place_of({"distributed": {"rank": 3}})
+
+
+def test_what_is_recorded_as_it_is_says_its_place_where_that_is_sure():
+    entry = {"rank": 9, "world_size": 16, "local_rank": 1, "node": 1}
+    assert describe_place({**TORCHRUN, "GROUP_RANK": "1"}) == {"distributed": entry}
+    assert describe_place({**SLURM, "SLURM_NODEID": "1"}) == {"distributed": entry}
+    assert describe_place(TORCHRUN) == {"distributed": {**entry, "node": None}}
+    assert describe_place({"RANK": "0", "WORLD_SIZE": "2"}) == {}  # nodes of a job whose ranks torchrun will make
+    assert describe_place({}) == {}

@@ -1,0 +1,29 @@
+"""Collectives by the names of the kernels and calls that run them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+# NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
+# ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, as torch names its work: gloo:all_reduce.
+_NCCL = re.compile(
+    r"nccl(?:Dev)?(?:Kernel)?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AlltoAll)", re.IGNORECASE
+)
+_GLOO = re.compile(r"^gloo:(\w+)")
+_SPELLED = {"allreduce": "AllReduce", "allgather": "AllGather", "reducescatter": "ReduceScatter"}
+_SPELLED |= {"broadcast": "Broadcast", "reduce": "Reduce", "alltoall": "AlltoAll"}
+
+
+@lru_cache(maxsize=65_536)
+def collective(name: str) -> str | None:
+    """What all ranks of a group do together under this name, as NCCL spells it; null for all else.
+
+    Sends and receives are communication, but between two ranks, and are none.
+    """
+    if match := _NCCL.search(name):
+        return _SPELLED.get(match[1].lower(), match[1])
+    if match := _GLOO.match(name):
+        plain = match[1].replace("_", "").lower()
+        return None if plain in ("send", "recv") else _SPELLED.get(plain, match[1])
+    return None

@@ -1,0 +1,167 @@
+"""What many ranks of one job tell together: stragglers, layers out of balance, collectives that wait and for whom.
+
+Takes the folders of the ranks, the folder above them, patterns or URLs (`'s3://bucket/job/rank*/'`, in quotes); each
+is a recording, or a trace of the PyTorch profiler. Every recording is reduced where it lies to small tables that add
+up, by workers of this machine or of a Dask cluster (`--scheduler`); one that cannot be read is named, and the rest goes
+on. Interrupted with Ctrl-C, it shows what it has.
+
+The largest stragglers are explained against all other ranks, layer by layer; `--explain 0-7 --against 8-15` explains
+the difference of other groups of ranks, `--explain node:3` of a node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..analysis.rank_difference import Difference
+    from ..analysis.rank_tables import Reduction
+    from ..analysis.stragglers import Ranks
+    from ..rank_jobs import Job, Reducer
+
+_EXPLAINED = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("ranks", nargs="+", metavar="WHERE", help="recordings of ranks: folders, patterns, URLs")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, as in tcp://host:8786")
+    parser.add_argument("--workers", type=int, metavar="N", help="workers on this machine (default: by cores and work)")
+    parser.add_argument("--explain", metavar="RANKS", help="ranks to explain, as in 3 or 0-7,12 or node:2")
+    parser.add_argument("--against", metavar="RANKS", help="ranks to hold them against (default: all others)")
+    parser.add_argument("--all", action="store_true", help="every row, not the largest")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Reduce, analyse and print."""
+    from ..analysis.rank_tables import combine
+    from ..analysis.stragglers import analyse
+    from ..cli import EXIT_INTERRUPTED
+    from ..profile_files import progress
+    from ..profiling.errors import CurvescopeError
+    from ..rank_jobs import Reducer, find_ranks
+
+    if args.workers is not None and args.workers < 1:
+        raise CurvescopeError(f"--workers {args.workers}: at least one.")
+    if args.against and not args.explain:
+        raise CurvescopeError("--against goes with --explain, which says what is held against it.")
+    jobs, bad = find_ranks(args.ranks)
+    groups = _groups(jobs, args.explain, args.against)
+    interrupted = False
+    reduction, differences = bad, list[Any]()
+    with progress() as report, Reducer(len(jobs), args.scheduler, args.workers) as reducer:
+        try:
+            reduction = reducer.reduce(jobs, lambda done: report(f"ranks {reducer.says}", done, len(jobs)))
+            found = _analysed(combine([reduction, bad]), analyse)
+            differences = _explained(reducer, jobs, reduction, found, groups)
+        except KeyboardInterrupt:
+            interrupted = True
+            if not differences and not reduction["ranks"].num_rows:
+                reduction = reducer.so_far
+    if interrupted:
+        if not reduction["ranks"].num_rows:
+            raise KeyboardInterrupt
+        found = analyse(combine([reduction, bad]))
+    _show(args, found, differences, len(jobs), interrupted=interrupted)
+    return EXIT_INTERRUPTED if interrupted else 0
+
+
+def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
+    from ..profiling.errors import CurvescopeError
+
+    if not reduction["ranks"].num_rows:
+        place, reason = reduction.unreadable[0]
+        count = len(reduction.unreadable)
+        raise CurvescopeError(f"None of {count} recordings could be read. The first, {place}: {reason}")
+    found: Ranks = analyse(reduction)
+    return found
+
+
+def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> list[tuple[str, list[Job]]]:
+    from ..profiling.errors import CurvescopeError
+
+    asked = [("--explain", explain), ("--against", against)]
+    groups = [(text, _chosen(jobs, option, text)) for option, text in asked if text is not None]
+    if len(groups) == 2 and {job.who.rank for job in groups[0][1]} & {job.who.rank for job in groups[1][1]}:
+        raise CurvescopeError(f"--explain {explain} --against {against}: some rank is in both.")
+    if groups and not against and len(groups[0][1]) == len(jobs):
+        raise CurvescopeError(f"--explain {explain}: these are all the ranks; nothing is left to hold them against.")
+    return groups
+
+
+def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
+    from ..profiling.errors import CurvescopeError
+
+    try:
+        if text.startswith("node:"):
+            wanted = {job.who.rank for job in jobs if job.who.node == int(text.removeprefix("node:"))}
+        else:
+            wanted = set()
+            for piece in text.split(","):
+                first, _, last = piece.partition("-")
+                wanted |= set(range(int(first), int(last or first) + 1))
+    except ValueError:
+        raise CurvescopeError(f"{option} {text}: ranks as in 3 or 0-7,12, or a node as in node:2.") from None
+    chosen = [job for job in jobs if job.who.rank in wanted]
+    if not chosen:
+        raise CurvescopeError(f"{option} {text}: no such rank; there are {jobs[0].who.rank} to {jobs[-1].who.rank}.")
+    return chosen
+
+
+def _explained(
+    reducer: Reducer, jobs: Sequence[Job], reduction: Reduction, found: Ranks, groups: list[tuple[str, list[Job]]]
+) -> list[Difference]:
+    """The differences asked for, else those of the largest stragglers; each group's recordings are read once more."""
+    from ..analysis.rank_difference import explain_difference, group_of
+
+    rest = "the others"
+    if groups:
+        own = [(_named(text), reducer.reduce(members)) for text, members in groups]
+        one = group_of(*own[0])
+        other = group_of(*own[1]) if len(own) > 1 else group_of(rest, reduction, less=own[0][1])
+        return [explain_difference(one, other, reduction)]
+    if found.ranks < 2:
+        return []
+    differences = []
+    for straggler in found.stragglers[:_EXPLAINED]:
+        own_tables = reducer.reduce([job for job in jobs if job.who.rank == straggler.rank])
+        steps = None if len(straggler.slow_steps) < 2 else straggler.slow_steps
+        others = group_of(rest, reduction, less=own_tables)
+        one = group_of(_named(str(straggler.rank)), own_tables)
+        differences.append(explain_difference(one, others, reduction, steps))
+    return differences
+
+
+def _named(text: str) -> str:
+    if text.startswith("node:"):
+        return f"node {text.removeprefix('node:')}"
+    return f"rank {text}" if text.isdigit() else f"ranks {text}"
+
+
+def _show(
+    args: argparse.Namespace, found: Ranks, differences: list[Difference], asked: int, *, interrupted: bool
+) -> None:
+    if args.json:
+        from ..show import plain
+
+        document = {"interrupted": interrupted, "asked": asked, **plain(found), "differences": plain(differences)}
+        print(json.dumps(document, allow_nan=False))
+        return
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..analysis.render_ranks import render_difference, render_ranks
+
+    console = Console(highlight=False)
+    if interrupted:
+        console.print(Text(f"Interrupted: this is of {found.ranks} of {asked} ranks.", "yellow"))
+    console.print(render_ranks(found, everything=args.all))
+    for difference in differences:
+        console.print()
+        console.print(render_difference(difference, everything=args.all))

@@ -1,0 +1,293 @@
+"""`curvescope ranks`: many recordings, on a disk and on S3, in one process and on a cluster that loses workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from curvescope import rank_jobs
+from curvescope.analysis.rank_tables import TABLES
+from curvescope.cli import main
+from curvescope.profiling.errors import BackendMissingError
+from curvescope.profiling.remote import as_path
+from curvescope.profiling.store import RecordingWriter
+from curvescope.rank_jobs import Reducer, find_ranks
+
+from ..analysis.planted_ranks import rank_tables
+from ..profiling.s3_server import s3_server
+
+RANKS = 12
+
+
+def slow(rank, step, layer):
+    return 1.3 if (rank, layer) == (5, "conv2") else 1.0
+
+
+def write_ranks(root, ranks=RANKS, steps=8, name="rank{}", said=True):
+    for rank, (step_rows, table) in rank_tables(ranks, steps, slow).items():
+        place = {"rank": rank, "world_size": ranks, "local_rank": rank % 4, "node": rank // 4}
+        with RecordingWriter(root / name.format(rank), {"distributed": place} if said else {}) as writer:
+            writer.write("kernels", table.append_column("source", [["cupti"] * len(table)]))
+            count = [0] * len(step_rows)
+            writer.write("steps", {**step_rows.to_dict("list"), "repeat": count, "index": count})
+    return root
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return write_ranks(tmp_path_factory.mktemp("job"))
+
+
+def answer(capsys, *arguments, code=0):
+    assert main(["ranks", *map(str, arguments), "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def same(one, other):
+    return one.unreadable == other.unreadable and all(one[name].equals(other[name]) for name in TABLES)
+
+
+def reduced(arguments, **options):
+    jobs, _ = find_ranks([str(a) for a in arguments])
+    with Reducer(len(jobs), **options) as reducer:
+        return reducer.reduce(jobs)
+
+
+def test_a_slow_rank_is_found_and_explained(job, capsys):
+    found = answer(capsys, job)
+    (one,) = found["stragglers"]
+    assert (one["rank"], one["node"], one["terms"][0]["layer"]) == (5, 1, "conv2")
+    (difference,) = found["differences"]
+    assert difference["name"] == "rank 5"
+    assert difference["ranks"] == [1, RANKS - 1]
+    shares = {(p["part"]["layer"], p["part"]["kind"]): p["part"]["value"]["value"] for p in difference["parts"]}
+    assert shares["conv2", "kernels"] == pytest.approx(0.3, abs=0.03)
+    assert shares[None, "communication"] == pytest.approx(-0.3, abs=0.03)
+    assert sum(shares.values()) == pytest.approx(difference["value"]["value"], abs=1e-9)
+
+
+def test_it_is_shown(job, capsys):
+    assert main(["ranks", str(job / "rank*")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "12 ranks on 3 nodes, 8 steps, 384 kernels" in text
+    assert "Stragglers: 1" in text
+    assert "rank 5 (1 rank) less the others (11 ranks): 0 ms a step" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "expected"),
+    [
+        (["--explain", "5"], [1, 11], 0.3),
+        (["--explain", "4-6", "--against", "0-2,8"], [3, 4], 0.1),
+        (["--explain", "node:1"], [4, 8], 0.075),
+        (["--explain", "5", "--against", "node:0"], [1, 4], 0.3),
+    ],
+)
+def test_groups_of_ranks_are_explained(job, capsys, options, ranks, expected):
+    (difference,) = answer(capsys, job, *options)["differences"]
+    assert difference["ranks"] == ranks
+    assert difference["own"]["value"] == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--explain", "99"], "no such rank; there are 0 to 11"),
+        (["--explain", "a-b"], "ranks as in 3 or 0-7,12"),
+        (["--explain", "0-4", "--against", "4-5"], "some rank is in both"),
+        (["--explain", "0-11"], "nothing is left"),
+        (["--against", "3"], "goes with --explain"),
+        (["--workers", "0"], "at least one"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(job, capsys, options, message):
+    assert main(["ranks", str(job), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(tmp_path, capsys):
+    write_ranks(tmp_path, ranks=4)
+    part = tmp_path / "rank1" / "kernels" / "00000.parquet"
+    part.write_bytes(part.read_bytes()[:50])
+    (tmp_path / "rank2" / "recording.json").write_text("{")
+    with RecordingWriter(tmp_path / "zz_again", {"distributed": {"rank": 3}}):
+        pass
+    found = answer(capsys, tmp_path)
+    assert found["ranks"] == 2
+    reasons = {place.rsplit("/", 1)[-1]: reason for place, reason in found["unreadable"]}
+    assert "is damaged" in reasons["rank1"]
+    assert "cannot be read" in reasons["rank2"]
+    assert len(reasons) == 3
+    for rank in (0, 3):
+        part = tmp_path / f"rank{rank}" / "kernels" / "00000.parquet"
+        part.write_bytes(b"")
+    (tmp_path / "zz_again" / "recording.json").unlink()
+    assert main(["ranks", str(tmp_path)]) == 2
+    assert "None of 4 recordings could be read" in capsys.readouterr().err
+
+
+def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, capsys):
+    write_ranks(tmp_path, ranks=11, name="rank-{}_a7", said=False)
+    jobs, _ = find_ranks([str(tmp_path)])
+    assert [(job.who.rank, job.place.name) for job in jobs] == [(rank, f"rank-{rank}_a7") for rank in range(11)]
+    assert main(["ranks", str(tmp_path / "nothing")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert main(["ranks", str(tmp_path / "nothing*")]) == 2
+    assert "no recording there" in capsys.readouterr().err
+
+
+def write_trace(path, rank, all_reduce_us):
+    """A trace of the PyTorch profiler: two steps of a product, and an all-reduce of two groups of ranks."""
+    events = []
+    for step in range(2):
+        at = 1000 * step
+        first = rank // 2 * 2
+        group = {"Process Group Name": "1", "Process Group Ranks": str([first, first + 1])}
+        events.append({"cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 900, "tid": 1})
+        for number, (name, ts, dur, stream, more) in enumerate(
+            [
+                ("sgemm", at + 10, 800 - all_reduce_us, 7, {}),
+                ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 810 - all_reduce_us, all_reduce_us, 20, group),
+            ]
+        ):
+            launch = {"correlation": at + number}
+            args = {**launch, "device": 0, "stream": stream, "grid": [1, 1, 1], "block": [1, 1, 1], **more}
+            call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 1 + number, "dur": 1, "tid": 1}
+            events.append({**call, "args": launch})
+            events.append({"cat": "kernel", "name": name, "ts": ts, "dur": dur, "tid": stream, "args": args})
+    document = {
+        "schemaVersion": 1,
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 4},
+        "traceEvents": [{"ph": "X", "pid": 1, **event} for event in events],
+    }
+    path.write_text(json.dumps(document))
+
+
+def test_traces_of_the_pytorch_profiler_tell_their_rank_and_groups(tmp_path, capsys):
+    for rank, all_reduce_us in enumerate((50, 60, 200, 250)):
+        write_trace(tmp_path / f"host7_{9 - rank}.json", rank, all_reduce_us)
+    found = answer(capsys, tmp_path)
+    assert (found["ranks"], found["unreadable"]) == (4, [])
+    # Of each group its own shortest counts: 10 us wait for rank 0, 50 for rank 2; over all four it were 200.
+    waits = {w["channel"]: w for w in found["waits"]}
+    assert set(waits) == {"1 [0, 1]", "1 [2, 3]"}
+    assert waits["1 [0, 1]"]["last"] == [[0, pytest.approx(0.010)]]
+    assert waits["1 [2, 3]"]["last"] == [[2, pytest.approx(0.050)]]
+
+
+def test_interrupted_it_shows_what_it_has(job, capsys, monkeypatch):
+    original, calls = rank_jobs.reduce_jobs, []
+
+    def interrupted(jobs):
+        calls.append(jobs)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return original(jobs)
+
+    monkeypatch.setattr(rank_jobs, "reduce_jobs", interrupted)
+    found = answer(capsys, job, "--workers", 1, code=130)
+    assert (found["interrupted"], found["ranks"], found["asked"]) == (True, 4, RANKS)
+
+
+def test_ranks_on_s3_give_what_they_give_on_a_disk(tmp_path):
+    write_ranks(tmp_path, ranks=3)
+    with s3_server("ranks"):
+        write_ranks(as_path("s3://ranks/job=1"), ranks=3)
+        remote = reduced(["s3://ranks/job=1/rank*/"], workers=1)
+        assert len(find_ranks(["s3://ranks/job=1"])[0]) == 3
+    assert same(remote, reduced([tmp_path], workers=1))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as started:
+        yield started
+
+
+def test_a_killed_worker_costs_no_result(job, cluster):
+    jobs, _ = find_ranks([str(job)])
+    many = [rank_jobs.Job(rank_jobs.Who(j.who.rank + RANKS * i), j.place) for j in jobs for i in range(5)]
+    expected = rank_jobs.reduce_jobs(many)
+    killed = []
+    with Reducer(len(many), scheduler=cluster.scheduler_address) as reducer:
+
+        def kill(done):
+            if not killed:
+                killed.append(next(iter(cluster.workers.values())).pid)
+                os.kill(killed[0], signal.SIGKILL)
+
+        assert same(reducer.reduce(many, kill), expected)
+    assert killed
+
+
+def test_a_cluster_elsewhere_answers_the_same(job, cluster, capsys):
+    alone = answer(capsys, job, "--workers", 1)
+    assert answer(capsys, job, "--scheduler", cluster.scheduler_address) == alone
+
+
+def test_a_scheduler_that_is_not_there_is_said(job, capsys, monkeypatch):
+    import distributed
+
+    def refuse(*_, **__):
+        raise OSError("timed out")
+
+    monkeypatch.setattr(distributed, "Client", refuse)
+    assert main(["ranks", str(job), "--scheduler", "tcp://127.0.0.1:1"]) == 2
+    assert "no Dask scheduler answers there" in capsys.readouterr().err
+
+
+def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_count(job, monkeypatch):
+    """A fake of Dask's edge: what it raises when a task has lost its worker too often."""
+    import distributed
+
+    jobs, _ = find_ranks([str(job)])
+
+    class Future:
+        def __init__(self, chunk):
+            self.chunk = chunk
+
+        def result(self):
+            if any(job.who.rank == 7 for job in self.chunk):
+                raise distributed.KilledWorker("task", None, 3)
+            return rank_jobs.reduce_jobs(self.chunk)
+
+    class Completed:
+        def __init__(self, futures):
+            self.futures = futures
+
+        def add(self, future):
+            self.futures.append(future)
+
+        def __iter__(self):
+            while self.futures:
+                yield self.futures.pop(0)
+
+    class Client:
+        def submit(self, function, chunk, pure):
+            return Future(chunk)
+
+        def scheduler_info(self, n_workers):
+            return {"workers": {}}
+
+    monkeypatch.setattr(distributed, "as_completed", Completed)
+    reducer = Reducer(len(jobs), scheduler="tcp://nowhere")
+    reducer._client = Client()
+    found = reducer.reduce(jobs)
+    assert found.column("ranks", "rank").tolist() == [rank for rank in range(RANKS) if rank != 7]
+    ((place, reason),) = found.unreadable
+    assert place == str(job / "rank7")
+    assert "was killed" in reason
+
+
+def test_without_dask_one_process_serves(job, capsys, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert answer(capsys, job)["ranks"] == RANKS
+    with pytest.raises(BackendMissingError, match=r"curvescope\[cluster\]"):
+        Reducer(RANKS, workers=4)

@@ -148,3 +148,13 @@ def test_what_commands_measure_of_the_device_stays_in_the_folder(campaign, tmp_p
     line = "python -c 'import os; print(os.environ[\"CURVESCOPE_DATA\"])'"
     campaign.run_stage(stage(campaign, {"line": line, "output": "said.txt"}), tmp_path / "gpu" / "one", rehearsal=True)
     assert (tmp_path / "gpu" / "one" / "said.txt").read_text().strip() == str(tmp_path / "gpu" / "data")
+
+
+@pytest.mark.slow
+def test_a_rehearsal_packs_the_records_that_a_cpu_gives(tmp_path):
+    assert run(tmp_path, "--rehearse", "records").returncode == 0
+    packed = tmp_path / "out" / "records" / "test_data"
+    assert sorted(path.name for path in packed.iterdir()) == ["README.md", "collector", "torch_trace.json.gz"]
+    log = (tmp_path / "out" / "records" / "log.txt").read_text()
+    assert "raw_buffers.chunks.gz: not recorded here" in log
+    assert "ncu.csv: not recorded here" in log

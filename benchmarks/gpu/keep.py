@@ -46,7 +46,8 @@ def main() -> int:
         shutil.copytree(args.results / "records" / "test_data", data)
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text("\n".join(case_study(args.results, args.name, stages)) + "\n")
-    print(f"Wrote {results}, {data} and {page}. The page has the tables; what they mean is for people to write.")
+    written = ", ".join(str(path) for path in (results, data, page) if path.exists())
+    print(f"Wrote {written}. The page has the tables; what they mean is for people to write.")
     return 0
 
 

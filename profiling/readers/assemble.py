@@ -191,7 +191,9 @@ class _Timed:
         start, end = table["start_ns"], table["end_ns"]
         begun, ended = (column.is_valid().to_numpy().astype(bool) for column in (start, end))
         self.start_ns, self.end_ns = _ints(table, "start_ns"), _ints(table, "end_ns")
-        far = (np.abs(self.start_ns) > _LATEST_NS) | (np.abs(self.end_ns) > _LATEST_NS)
+        # The least number of all has no positive twin: both ends are asked for.
+        far = np.maximum(self.start_ns, self.end_ns) > _LATEST_NS
+        far |= np.minimum(self.start_ns, self.end_ns) < -_LATEST_NS
         self.placed = begun & ~far & ((self.start_ns != 0) | (ended & (self.end_ns != 0)))
         self.backwards = self.placed & ended & (self.end_ns < self.start_ns)
         self.timed = self.placed & ended & ~self.backwards

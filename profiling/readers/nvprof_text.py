@@ -247,7 +247,8 @@ class _Output:
         self._lost["kernels_without_known_metric"] += 0 if columns else count
         self._lost["flops_partly_counted"] += count if counted and len({*counted} - {"half precision"}) < 2 else 0
         self._lost["metrics_averaged"] += count if count > 1 else 0
-        row: dict[str, Any] = {"name": scrub(kernel), "device": int(found[2]) if found is not None else None}
+        kernel = scrub(kernel)
+        row: dict[str, Any] = {"device": int(found[2]) if found is not None else None}
         for column, amount in columns.items():
             row[column] = amount if column == "achieved_occupancy" else round(amount)
         for first in range(0, count, _BATCH_ROWS):
@@ -255,7 +256,10 @@ class _Output:
             arrays = {
                 name: pa.repeat(pa.scalar(cell, KERNELS.arrow.field(name).type), size) for name, cell in row.items()
             }
-            self._write(pa.table({**arrays, "source": pa.repeat("nvprof", size)}))
+            once = pa.repeat(pa.scalar(0, pa.int32()), size)  # a long name of ten million launches is kept once
+            named = {"name": kernel, "source": "nvprof"}
+            arrays |= {name: pa.DictionaryArray.from_arrays(once, pa.array([text])) for name, text in named.items()}
+            self._write(pa.table(arrays))
         self._measured += count
 
     def _write(self, rows: pa.Table) -> None:

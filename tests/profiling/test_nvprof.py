@@ -14,7 +14,8 @@ import pytest
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.store import open_recording
+
+from .sqlite_profiles import imported, lost, query
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 TITAN = PROFILES / "syed-ahmed_tf_out.nvvp.gz"
@@ -23,30 +24,13 @@ TRACE = PROFILES / "magus_gtx1080ti_convolutionFFT2D_trace.csv"
 METRICS = PROFILES / "magus_gtx950_convolutionFFT2D_metrics.csv.gz"
 
 
-def imported(path, tmp_path):
-    return open_recording(import_profile(path, tmp_path / "recording").path)
-
-
-def lost(recording):
-    return {name: entry["count"] for name, entry in recording.meta["lost"].items()}
-
-
-@pytest.fixture
-def query(tmp_path):
-    def run(path, sql):
-        unpacked = tmp_path / "unpacked"
-        unpacked.write_bytes(gzip.decompress(path.read_bytes()))
-        return sqlite3.connect(unpacked).execute(sql).fetchall()
-
-    return run
-
-
 @pytest.mark.parametrize("path", [TITAN, LANGUAGE_MODEL], ids=lambda p: p.name[:12])
-def test_counts_and_times_are_what_sql_says(path, tmp_path, query):
+def test_counts_and_times_are_what_sql_says(path, tmp_path):
     recording = imported(path, tmp_path)
     kernels, memory, launches = (recording.frame(name) for name in ("kernels", "memory", "launches"))
     ((count, time, blocks, registers),) = query(
         path,
+        tmp_path,
         "SELECT count(*), sum(end - start), sum(gridX * gridY * gridZ), sum(registersPerThread) "
         "FROM CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
     )
@@ -56,11 +40,11 @@ def test_counts_and_times_are_what_sql_says(path, tmp_path, query):
     for kind, table in (("copy", "MEMCPY"), ("set", "MEMSET")):
         rows = memory[memory["kind"] == kind]
         ((count, time, size),) = query(
-            path, f"SELECT count(*), sum(end-start), sum(bytes) FROM CUPTI_ACTIVITY_KIND_{table}"
+            path, tmp_path, f"SELECT count(*), sum(end-start), sum(bytes) FROM CUPTI_ACTIVITY_KIND_{table}"
         )
         assert (len(rows), rows["duration_ns"].sum(), rows["bytes"].sum()) == (count, time, size)
-    ((runtime,),) = query(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    ((driver,),) = query(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_DRIVER")
+    ((runtime,),) = query(path, tmp_path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+    ((driver,),) = query(path, tmp_path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_DRIVER")
     assert len(launches) == runtime + driver
     named = launches[launches["name"].isin(["cudaLaunch", "cudaLaunchKernel", "cuLaunchKernel"])]
     assert kernels["correlation_id"].isin(named["correlation_id"]).all()
@@ -78,7 +62,7 @@ def test_maxwell_device_and_demangled_names(tmp_path):
     assert any(name.startswith("void cudnn::detail::implicit_convolve_sgemm<float, 1024, 5, 5, 3") for name in names)
 
 
-def test_markers_of_every_call_give_layer_phase_and_operator(tmp_path, query):
+def test_markers_of_every_call_give_layer_phase_and_operator(tmp_path):
     recording = imported(LANGUAGE_MODEL, tmp_path)
     kernels = recording.frame("kernels")
     attention = kernels[kernels["layer"] == "language-model.py:110"]
@@ -91,6 +75,7 @@ def test_markers_of_every_call_give_layer_phase_and_operator(tmp_path, query):
     assert backward["layer"].notna().all()
     ((pairs,),) = query(
         LANGUAGE_MODEL,
+        tmp_path,
         "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MARKER m JOIN StringTable s ON s._id_ = m.name "
         "WHERE m.flags = 2 AND s.value GLOB '*Backward*, seq = *'",
     )

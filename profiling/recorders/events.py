@@ -30,8 +30,10 @@ LAYER_RANGE = "curvescope.layer:"
 INPUT_PHASE = "input"
 
 NODE_PREFIX = "autograd::engine::evaluate_function: "
-# Calls of torch.distributed, of DDP's reducer, and the collectives of its backends.
-_COMMUNICATION = ("c10d::", "torch::distributed::", "torch.distributed.", "gloo:", "nccl:")
+# Collectives: they run on threads of their backend.
+COLLECTIVES = ("gloo:", "nccl:")
+# Calls of torch.distributed and of DDP's reducer, and collectives.
+_COMMUNICATION = ("c10d::", "torch::distributed::", "torch.distributed.", *COLLECTIVES)
 _BATCHED_OPERATORS = {"aten::bmm", "aten::baddbmm"}
 _GEMM_OPERATORS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "addmv", "mv", "dot")}
 
@@ -219,7 +221,8 @@ def _inherit_forward_layers(nodes: Sequence[_Node]) -> None:
 
 def _place_primitives(nodes: list[_Node], verbose: VerboseLog, lost: dict[str, int]) -> None:
     """Add primitives and MKL calls as the innermost children of the operators that ran them."""
-    operators = [n for n in nodes if not n.event.is_range]
+    # A collective runs beside the operators and calls neither library: what begins after it is not inside it.
+    operators = [n for n in nodes if not n.event.is_range and not n.event.name.startswith(COLLECTIVES)]
     starts = [n.event.start_ns for n in operators]
     placed: list[_Node] = []
     for primitive in verbose.primitives:

@@ -12,8 +12,6 @@ from . import events, onednn
 # torch.profiler's number for user annotations and for autograd nodes (c10's RecordScope).
 _BACKWARD_SCOPE = 1
 _USER_SCOPE = 7
-# Collectives announce themselves like user annotations, and are work.
-_COLLECTIVES = ("gloo:", "nccl:")
 
 
 @contextlib.contextmanager
@@ -110,7 +108,8 @@ def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.Devi
                     event.start_ns(),
                     event.duration_ns(),
                     event.start_thread_id(),
-                    scope == _USER_SCOPE and not event.name().startswith(_COLLECTIVES),
+                    # Collectives announce themselves like user annotations, and are work.
+                    scope == _USER_SCOPE and not event.name().startswith(events.COLLECTIVES),
                     scope == _BACKWARD_SCOPE or event.fwd_thread_id() > 0,
                     event.sequence_nr(),
                     event.fwd_thread_id(),

@@ -257,3 +257,17 @@ def test_nccl_kernel_is_of_the_collective_that_launched_it():
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "nccl:all_reduce", "backward"),
     ]
     assert rows.lost == {}
+
+
+def test_a_primitive_beside_a_collective_is_its_operators():
+    """Gloo's thread begins the collective after the operator and before the primitive, which is inside the operator."""
+    log = VerboseLog(primitives=[Primitive("convolution jit:avx2", 250, 40)])
+    rows = kernel_rows(
+        [STEP, op("aten::convolution", 200, 150), op("gloo:all_reduce", 220, 400, thread=2)], verbose=log
+    )
+    assert [(row["name"], row["op"], row["start_ns"], row["duration_ns"]) for row in rows.kernels] == [
+        ("aten::convolution", "aten::convolution", 200, 50),
+        ("gloo:all_reduce", "gloo:all_reduce", 220, 400),
+        ("convolution jit:avx2", "aten::convolution", 250, 40),
+        ("aten::convolution", "aten::convolution", 290, 60),
+    ]

@@ -24,6 +24,7 @@ import pandas as pd
 
 from ..profiling.clock_alignment import ClockAlignment
 from ..profiling.recorders.events import INPUT_PHASE, PHASE_RANGE
+from .collectives import collective
 from .exclusive import layered_exclusive_ns
 from .terms import IDLE
 
@@ -33,9 +34,7 @@ WAITING = "waiting"
 INPUT = "input"
 KINDS = (KERNELS, COMMUNICATION, WAITING, INPUT, IDLE)
 
-# NCCL's kernels are called ncclDevKernel_…, older ones ncclKernel_…; Gloo's collectives as torch calls them.
-_COLLECTIVE = r"^(?:nccl|gloo:)"
-# What DDP does around them (see `events.kernel_rows`).
+# What DDP does around collectives (see `events.kernel_rows`).
 _AROUND_COLLECTIVES = ("c10d::", "torch::distributed::", "torch.distributed.")
 # Codes of what a row is: a kind, but for the work around collectives, which goes before them.
 _KERNEL, _AROUND, _WAITING, _MOVING, _INPUT, _IDLE = range(6)
@@ -106,7 +105,9 @@ class _Timeline:
         around = self.kernels["op"].fillna("").str.startswith(_AROUND_COLLECTIVES).to_numpy(bool)
         fetches = (self.kernels["phase"] == INPUT_PHASE).fillna(False).to_numpy(bool)
         self._code = np.select([around, fetches], [_AROUND, _INPUT], _KERNEL)
-        self._code[self.kernels["name"].str.contains(_COLLECTIVE).to_numpy(bool)] = _MOVING
+        names = self.kernels["name"]
+        shared = names.map({name: collective(str(name)) is not None for name in names.unique()})
+        self._code[shared.to_numpy(bool)] = _MOVING
         inputs = rank.ranges[(rank.ranges["name"] == PHASE_RANGE + INPUT_PHASE) & rank.ranges["step"].notna()]
         self._inputs = inputs[["step", "start_ns", "duration_ns"]].to_numpy(np.int64)
 

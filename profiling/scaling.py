@@ -26,7 +26,7 @@ from .distributed import META_KEY, Place
 from .errors import CurvescopeError
 from .feeds import make_feed
 from .host import describe_device
-from .recorders.events import INPUT_PHASE, PHASE_RANGE
+from .recorders.events import COLLECTIVES, INPUT_PHASE, PHASE_RANGE
 from .scaling_plan import (
     PLAN_FILE,
     ScalingPlan,
@@ -341,6 +341,8 @@ class _Rank:
             step = rows[-1]["step"]
             for row in profiled.kernels:
                 row["step"] = step
+                if str(row["op"]).startswith(COLLECTIVES):
+                    row["communicator"] = f"{devices} devices"
             writer.write("kernels", columns_of(profiled.kernels), part)
             writer.write("ranges", columns_of([_input_range(window, step) for window in profiled.inputs]), part)
             for name, count in profiled.lost.items():

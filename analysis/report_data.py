@@ -114,7 +114,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
     if one.meta.get("kind") == MODELLED:
-        return diagnose_modelled(one.kernels, recorded, one.meta["device"]["key"])
+        return diagnose_modelled(one.kernels, recorded, one.meta)
     steps = recorded.steps
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
         parts = step_parts(one.kernels, steps)

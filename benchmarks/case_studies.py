@@ -15,7 +15,8 @@ from scatter import Series, write_curves
 
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.constants import constants_for, load_fitted
-from curvescope.analysis.cost_model.networks import FRAMEWORKS, Step, estimate_step, load_operations
+from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
+from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
 from curvescope.analysis.cost_model.published import predict, read_deepbench
 from curvescope.analysis.cost_model.recording import machine_for, usual_library
 from curvescope.profiling.devices import get_device
@@ -34,27 +35,29 @@ def modelled(
     framework: Any,
     kind: str = "forward+backward",
     memory_bytes: float | None = None,
+    library: str | None = None,
 ) -> Step:
-    """Steps on a GPU with the library of its time."""
+    """Steps on a GPU, with the library of its time if none is named."""
     gpu = get_device(device)
     operations = load_operations(network) if isinstance(network, str) else network
-    library = get_library(usual_library(gpu))
-    return estimate_step(operations, batches, machine_for(gpu), library, kind, memory_bytes, framework)
+    chosen = get_library(library or usual_library(gpu))
+    return estimate_step(operations, batches, machine_for(gpu), chosen, kind, memory_bytes, framework)
 
 
 def vgg_on_gtx1080() -> None:
     """Case 1."""
     print("VGG on GTX 1080; published 420.28 and 899.86 ms, excess +59.30 ms")
-    rules = (FRAMEWORKS["torch"], ASKING, FRAMEWORKS["tensorflow"], FRAMEWORKS["no_workspace"])
+    rules = (FRAMEWORKS["torch"], ASKING, FRAMEWORKS["tensorflow"], FRAMEWORKS["caffe"])
     print("| network | rules | GPU memory | T(64) ms | T(128) ms | excess ms | held at 128, GiB |")
     for network in ("vgg_a", "vgg16", "vgg19"):
         for rule in rules:
-            for memory in (None, 12 * GIB):
+            usable = (None, 12 * GIB, 7.2 * GIB, 6.8 * GIB) if network == "vgg_a" else (None, 12 * GIB)
+            for memory in usable:
                 step = modelled(network, [64, 128], "gtx1080", rule, memory_bytes=memory)
                 small, large = step.time_s * 1e3
-                fits = step.fits[1]
+                fits, card = step.fits[1], "8 GB" if memory is None else f"{memory / GIB:g} GiB"
                 print(
-                    f"| {network} | {rule.name} | {'8' if memory is None else '12'} GiB | {small:.0f} | "
+                    f"| {network} | {rule.name} | {card} | {small:.0f} | "
                     f"{f'{large:.0f}' if fits else 'does not fit'} | {f'{large - 2 * small:+.1f}' if fits else ''} | "
                     f"{step.memory_bytes[1] / GIB:.2f} |"
                 )
@@ -126,15 +129,18 @@ def alexnet_on_k40m() -> None:
         for (b1, t1), (b2, t2) in pairwise(zip(rows.batch, rows.time_ms, strict=True)):
             print(f"  {framework} {b1}->{b2}: {t1:.0f} -> {t2:.0f}, excess {t2 - b2 / b1 * t1:+.0f} ms")
     batches = [64, 128, 256, 512]
-    for rule in (FRAMEWORKS["tensorflow"], ASKING, FRAMEWORKS["no_workspace"]):
-        step = modelled(alexnet_ungrouped(), batches, "k40", rule)
+    for rule, kind in (
+        (FRAMEWORKS["tensorflow"], "training"),
+        (FRAMEWORKS["paddle"], "training"),
+        (FRAMEWORKS["caffe"], "forward+backward"),
+    ):
+        step = modelled(alexnet_ungrouped(), batches, "k40", rule, kind, library="cudnn5.1")
         times, held = np.round(step.time_s * 1e3), np.round(step.memory_bytes / GIB, 2)
-        print(f"  modelled, {rule.name}: {times} ms, held {held} GiB")
-        conv = [t for t in step.terms if t.op == "convolution" and t.kernel[2] != t.kernel[3]]
-        for term in conv:
-            print(f"    {term.layer} {term.kernel[2]} -> {term.kernel[3]} at 512")
-        if rule.autotuned or rule.workspace_bytes == 0:
-            curves.append(Series(f"{rule.name}, modelled", batches, list(step.time_s * 1e3 / step.batches)))
+        print(f"  modelled, {rule.name}, {kind}: {times} ms, excess {times[3] - 2 * times[2]:+.0f}, held {held} GiB")
+        for term in step.terms:
+            if term.op == "convolution" and term.kernel[2] != term.kernel[3]:
+                print(f"    {term.layer} {term.kernel[2]} -> {term.kernel[3]} at 512")
+        curves.append(Series(f"{rule.name}, modelled", batches, list(step.time_s * 1e3 / step.batches)))
     write_curves(FIGURES / "case_alexnet_k40m.svg", "AlexNet, forward + backward, K40m", "ms per sample", curves)
 
 

@@ -22,15 +22,39 @@ from scatter import Series, write_scatter
 from curvescope.analysis.cost_model import holdout
 from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, load_fitted
 from curvescope.analysis.cost_model.fit import fit_constants
-from curvescope.analysis.cost_model.networks import load_operations
-from curvescope.analysis.cost_model.published import Measured, read_deepbench, read_k40, read_neusight
-from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.profiling.devices import get_device
+from curvescope.analysis.cost_model.published import (
+    Measured,
+    read_caffe_streams,
+    read_deepbench,
+    read_k40,
+    read_neusight,
+    read_streams,
+)
 
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 RESIDUALS = HERE / "cost_model_residuals.csv.gz"
 DOCS = HERE.parent / "docs"
+MISSED = """## What is missed, and what would settle it
+
+- **Matrix products, mean error.** Half of the products are within a tenth; the mean hangs on widths of 8 to 64,
+  where old cuBLAS changes its kernel from one width to the next. Titan X (Pascal) takes 0.16 ms at width 16 and
+  0.26 ms at 32 for 2560 × 2560, P100 0.11 and 0.08 ms. What a width costs is common to the shapes of a card and
+  other on the next card, so no card foretells it of another. Kernel names of cuBLAS 7.5 and 8.0 at these widths
+  would settle it.
+- **Intervals of whole steps.** Nearly half of the steps outside are AlexNet's under MXNet 0.9, by far too slow at small
+  batches: its fully connected layers are products of those widths, and its update, which moves 19 times the
+  parameters, may run beside the backward pass on MXNet's second thread, where the model runs it after. A timeline
+  of one such step would settle it.
+- **Anomalies.** Of the positive excesses those of ResNet come out in sign, at about a third of their size: the 256
+  MiB that MXNet's ResNet grants a convolution no longer hold non-fused Winograd at batch 256. Those of AlexNet do
+  not, nor VGG's from 1 to 2. Kernel names at the batch before and after would settle them.
+- **VGG and AlexNet on K80.** Steps at batch 16 and more are up to two fifths too slow while those at 8 are not:
+  some algorithm is faster there than K40's rows show, which hold few such shapes. Convolutions of 128 channels and
+  more on any Kepler card at batch 8 and 16, timed by algorithm, would settle it.
+- **Curvature of forward passes.** 79 % of the signs are right where 80 % was aimed at; over excesses and curvatures
+  of all steps it is 91 %. Most that are wrong are K80's at batch 8, as above.
+"""
 LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
 
 
@@ -38,30 +62,34 @@ def measurements() -> tuple[list[Measured], Measured]:
     """What is fitted, and the K40's other half."""
     k40 = read_k40(PUBLISHED)
     even = np.arange(len(k40.time_s)) % 2 == 0
-    return [*read_deepbench(PUBLISHED), k40.take(even)], k40.take(~even)
+    return [*read_deepbench(PUBLISHED), *read_streams(PUBLISHED), k40.take(even)], k40.take(~even)
 
 
 def refit() -> None:
     """Fit, hold out, and write the constants and the residuals."""
     fitted_to, k40_rest = measurements()
-    deepbench = [group for group in fitted_to if group.source == "deepbench"]
+    operators = [group for group in fitted_to if group.architecture != "kepler"]
     print("fitting to all")
     constants = fit_constants(fitted_to)
     print("leaving out GPUs")
     shorter = partial(fit_constants, most_steps=10)  # within a tenth of a percent of where 25 end
-    gpus = holdout.hold_out_gpus(deepbench, shorter)
+    gpus = holdout.hold_out(operators, "device", shorter)
+    print("leaving out architectures")
+    architectures = holdout.hold_out(operators, "architecture", shorter)
     print("leaving out problems")
-    problems = holdout.hold_out_problems(deepbench, shorter)
+    problems = holdout.hold_out_problems(operators, shorter)
     k40 = holdout.compare(k40_rest, constants["kepler"])
     frames = [
         gpus[gpus.known].assign(held_out="gpu"),
-        gpus[~gpus.known].assign(held_out="architecture"),
+        architectures.assign(held_out="architecture"),
         problems.assign(held_out="problem"),
         k40.assign(held_out="k40 odd rows"),
     ]
     for group in read_neusight(PUBLISHED):
         rows = holdout.compare(group, constants[group.architecture])
         frames.append(rows.assign(held_out="neusight"))
+    caffe = read_caffe_streams(PUBLISHED)
+    frames.append(holdout.compare(caffe, constants[caffe.architecture]).assign(held_out="caffe streams"))
     table = pd.concat(frames, ignore_index=True).drop(columns="known").round({"measured_ms": 4, "predicted_ms": 4})
     with RESIDUALS.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
         file.write(table.to_csv(index=False).encode())
@@ -71,20 +99,29 @@ def refit() -> None:
 def write_constants(values: dict[str, dict[str, float]]) -> None:
     """Write the constants and, from the residuals, how far they are off."""
     table = pd.read_csv(RESIDUALS, keep_default_na=False)
-    known, unseen = (table[table.held_out == held_out] for held_out in ("gpu", "architecture"))
-    off = np.log(unseen.predicted_ms / unseen.measured_ms).groupby(unseen.kind).median().abs()
-    kinds: dict[str, list[str]] = {}
+    known = table[table.held_out.isin(("gpu", "caffe streams"))]
+    unseen, other = (table[table.held_out == held_out] for held_out in ("architecture", "neusight"))
+    other = other[other.measured_ms >= LONG_MS]
+    measured: dict[str, dict[str, list[str]]] = {}
     for group in measurements()[0]:
-        kinds.setdefault(group.architecture, []).append(group.kind)
+        libraries = measured.setdefault(group.architecture, {}).setdefault(group.kind, [])
+        libraries.extend([group.library] if group.library not in libraries else [])
     document = {
         "about": "Written by benchmarks/cost_model.py; meanings and ranges in constants.py.",
         "values": values,
         "spreads": {k: {n: round(v, 4) for n, v in asdict(s).items()} for k, s in holdout.spreads(known).items()},
-        "unseen": {str(kind): round(float(value), 4) for kind, value in off.items()},
-        "measured": {architecture: sorted(set(names)) for architecture, names in sorted(kinds.items())},
+        "unseen": {str(kind): round(float(value), 4) for kind, value in _offsets(unseen).items()},
+        "measured": {architecture: dict(sorted(kinds.items())) for architecture, kinds in sorted(measured.items())},
+        "other_library": round(float(_offsets(other).max()), 4),
     }
     FITTED.write_text(json.dumps(document, indent=1) + "\n")
     load_fitted.cache_clear()
+
+
+def _offsets(rows: pd.DataFrame) -> pd.Series:
+    """By kind, how far a GPU lies off as a whole: root mean square over GPUs of the median, in logarithms."""
+    medians = np.log(rows.predicted_ms / rows.measured_ms).groupby([rows.kind, rows.device]).median()
+    return np.sqrt((medians**2).groupby("kind").mean())
 
 
 def write_operator_report() -> list[str]:
@@ -93,10 +130,11 @@ def write_operator_report() -> list[str]:
     lines = ["## Operators", ""]
     titles = {
         "gpu": "A GPU left out of the fit, another of its architecture in it",
-        "architecture": "V100 left out, and with it its architecture",
+        "architecture": "An architecture left out of the fit",
         "problem": "A fifth of the shapes left out on every GPU",
         "k40 odd rows": "K40, TensorFlow 1.10: every second row",
         "neusight": f"NeuSight (cuDNN 8, never fitted), rows over {LONG_MS:g} ms",
+        "caffe streams": "ReLUs of native Caffe, which only move bytes, never fitted",
     }
     for held_out, title in titles.items():
         rows = table[table.held_out == held_out]
@@ -127,7 +165,7 @@ def write_operator_report() -> list[str]:
             DOCS / f"figures/cost_model_{held_out.replace(' ', '_')}.svg", title, "measured ms", "predicted ms", series
         )
     known = table[table.held_out == "gpu"]
-    inside = holdout.coverage(known)
+    inside = holdout.coverage(known[known.kind != "streaming"])
     lines += [
         "### Intervals", "",
         "The 90 % interval of a kind of operator on a GPU, taken from the other GPUs' held-out rows, contains:", "",
@@ -145,36 +183,6 @@ def write_operator_report() -> list[str]:
     for parameter in PARAMETERS:
         values = " | ".join(f"{c[parameter.name]:.3g}" for c in fitted.constants.values())
         lines.append(f"| {parameter.name} | {parameter.meaning} | {parameter.low:g} to {parameter.high:g} | {values} |")
-    return [*lines, ""]
-
-
-def write_streaming_report() -> list[str]:
-    """A table of operators that only move bytes: the ReLUs of native Caffe, which read and write their tensor once."""
-    table = pd.read_csv(PUBLISHED / "titanx_maxwell_caffe_per_layer.csv")
-    machine = machine_for(get_device("titanx_maxwell"))
-    passes = {
-        "forward": 2,
-        "backward": 3,
-    }  # backward: the output's gradient and the output in, the input's gradient out
-    found = []
-    for network in ("vgg_a", "alexnet"):
-        rows = table.rename(columns={"pass": "phase"})
-        rows = rows[(rows.network == network) & rows.layer.str.fullmatch(r"conv\d/relu")]
-        relus = [r for r in load_operations(network)["operations"] if r["op"] == "relu_" and len(r["outputs"][0]) == 4]
-        for place, relu in enumerate(relus, start=1):
-            for row in rows[rows.layer == f"conv{place}/relu"].itertuples():
-                elements = np.prod([factor * row.batch_nominal + constant for factor, constant in relu["outputs"][0]])
-                says_ms = machine.streaming("relu", np.array([4.0 * passes[row.phase] * elements])).time_s[0] * 1e3
-                found.append((network, row.phase, row.time_ms, says_ms))
-    frame = pd.DataFrame(found, columns=["network", "pass", "measured_ms", "modelled_ms"])
-    lines = ["### Streams", "", "The ReLUs of native Caffe on Titan X (Maxwell), never fitted:", ""]
-    lines += ["| network | pass | n | measured ms | modelled / measured |", "|---|---|--:|---|---|"]
-    for (network, phase), part in frame.groupby(["network", "pass"]):
-        ratio = part.modelled_ms / part.measured_ms
-        lines.append(
-            f"| {network} | {phase} | {len(part)} | {part.measured_ms.min():.2f} to {part.measured_ms.max():.2f} | "
-            f"{ratio.min():.2f} to {ratio.max():.2f} |"
-        )
     return [*lines, ""]
 
 
@@ -235,9 +243,8 @@ def main() -> None:
         "",
     ]
     lines += write_operator_report()
-    lines += write_streaming_report()
     lines += write_network_report()
-    (DOCS / "cost-model-validation.md").write_text("\n".join(lines))
+    (DOCS / "cost-model-validation.md").write_text("\n".join([*lines, MISSED]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,34 +13,49 @@ import numpy as np
 import pandas as pd
 
 from curvescope.analysis.cost_model.choice import get_library
-from curvescope.analysis.cost_model.networks import FRAMEWORKS, Step, estimate_step, load_operations
+from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
+from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
 from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.analysis.cost_model.uncertainty import draw_errors
+from curvescope.analysis.cost_model.uncertainty import HOST, draw_errors
 from curvescope.profiling.devices import get_device
 
 EFFECT = 0.05  # an excess or a curvature below this share of the step is not judged by its sign
 
 _DEVICES = {"Tesla K40m": "k40", "Tesla K80 (one GK210)": "k80", "Tesla P100": "p100"}
 _NETWORKS = {
-    "AlexNet-227(group=1)": "alexnet_ungrouped",
-    "Alexnet": "alexnet_ungrouped",
+    "AlexNet-227(group=1)": "alexnet",
+    "Alexnet": "alexnet",
     "GoogLeNet(no aux)": "googlenet",
     "Inception-BN": "inception_bn",
     "Inception-v3": "inception_v3",
     "Resnet 50": "resnet50",
     "Resnet 152": "resnet152",
+    "VGG": "vgg_a",  # by its source at that commit: example/image-classification/symbol/vgg.py
     "VGG 16": "vgg16",
 }
+_RULES = {
+    "PaddlePaddle": "paddle",
+    "TensorFlow": "tensorflow",
+    "Caffe": "caffe",
+    "MXNet 0.9": "mxnet0.9",
+    "MXNet 1.2": "mxnet",
+}
+# MXNet's ResNet asks for 256 MiB where other networks leave the default (symbol/resnet.py, conv_workspace).
+_RESNET_WORKSPACE_BYTES = 256 * 2**20
 
 
-def alexnet_ungrouped() -> Mapping[str, Any]:
-    """AlexNet as Caffe, Paddle and MXNet time it: 96 and 256 filters first, no groups, 227 × 227 images.
+def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
+    """AlexNet as Caffe, Paddle and MXNet time it: 96 and 256 filters first, no groups, no padding of the image.
 
-    Source: Krizhevsky et al. (2012), figure 2, its two halves joined; PaddlePaddle benchmark/README.md says group=1.
+    Source: Krizhevsky et al. (2012), figure 2, its two halves joined; PaddlePaddle 9d377f0 benchmark/README.md says
+    group=1; MXNet's is example/image-classification/symbol/alexnet.py @ 0a03417.
+
+    Args:
+        image: height and width of the images: 227 under Caffe and Paddle, 224 under MXNet.
     """
     rows: list[dict[str, Any]] = []
     parameters = 0
-    channels, extent = 3, 227
+    channels, extent = 3, image
 
     def add(layer: str, op: str, inputs: list[list[list[int]]], output: list[list[int]], **settings: Any) -> None:
         rows.append({"layer": layer, "op": op, "inputs": inputs, "outputs": [output], "settings": settings})
@@ -70,7 +87,10 @@ def alexnet_ungrouped() -> Mapping[str, Any]:
         parameters += width * (inputs + 1)
         inputs = width
     kept = sum(np.prod([c for _, c in row["outputs"][0]][1:]) for row in rows if not row["op"].endswith("_"))
-    return {"parameters": parameters, "activation_bytes": int(4 * (kept + 3 * 227 * 227)), "operations": rows}
+    return {"parameters": parameters, "activation_bytes": int(4 * (kept + 3 * image * image)), "operations": rows}
+
+
+_OWN_TABLES = {"AlexNet-227(group=1)": alexnet_ungrouped, "Alexnet": partial(alexnet_ungrouped, 224)}
 
 
 def compare_sweeps(folder: Path) -> pd.DataFrame:
@@ -84,7 +104,9 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
         interval).
     """
     k40m = pd.read_csv(folder / "k40m_batch_sweeps.csv")
-    k40m = k40m.assign(framework=k40m.framework.str.split().str[0], library="cudnn5", step="forward+backward")
+    k40m = k40m.assign(framework=k40m.framework.str.split().str[0], library="cudnn5.1")
+    # `caffe time` leaves the update out; the others' steps have it (benchmark/README.md there).
+    k40m["step"] = np.where(k40m.framework == "Caffe", "forward+backward", "training")
     mxnet = pd.read_csv(folder / "mxnet_batch_sweeps.csv").rename(columns={"time_ms_per_batch": "time_ms"})
     newer = mxnet.source.str.contains("7.0.5")
     mxnet = mxnet.assign(
@@ -92,20 +114,21 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
         library=np.where(newer, "cudnn7", "cudnn5.1"),
         step=np.where(mxnet["mode"] == "training", "training", "forward"),
     )
-    rules = {"PaddlePaddle": "tensorflow", "TensorFlow": "tensorflow", "Caffe": "no_workspace"}
     frames = []
     columns = ["gpu", "framework", "network", "step", "library"]
     for (gpu, framework, network, step, library), rows in pd.concat([k40m, mxnet]).groupby(columns):
         if network not in _NETWORKS:
-            continue  # recurrent networks, a toy for CIFAR, and a VGG that is not said which
-        name = _NETWORKS[network]
-        operations = alexnet_ungrouped() if name == "alexnet_ungrouped" else load_operations(name)
+            continue  # recurrent networks, and a toy for CIFAR
+        operations = _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])
+        rules = FRAMEWORKS[_RULES[framework]]
+        if network.startswith("Resnet"):
+            rules = replace(rules, workspace_bytes=_RESNET_WORKSPACE_BYTES)
         rows = rows.sort_values("batch")
         modelled = estimate_step(
             operations, rows.batch.tolist(), machine_for(get_device(_DEVICES[gpu])), get_library(library), step,
-            framework=FRAMEWORKS[rules.get(framework, "mxnet")],
+            framework=rules,
         )  # fmt: skip
-        low, high = _interval_ms(modelled, get_device(_DEVICES[gpu]).architecture)
+        low, high = _interval_ms(modelled, get_device(_DEVICES[gpu]).architecture, library)
         frames.append(
             pd.DataFrame(
                 {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
@@ -115,13 +138,17 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _interval_ms(step: Step, architecture: str) -> tuple[Any, Any]:
-    shapes = [
-        f"{t.kind} {t.kernel[0] if t.flops is None else f'{t.flops[0] / step.batches[0]:.0f}'}" for t in step.terms
-    ]
-    errors = draw_errors([t.kind for t in step.terms], shapes, len(step.batches), architecture)
-    times = np.einsum("rbt,tb->rb", errors, np.stack([t.time_s for t in step.terms]))
-    return tuple(np.percentile(np.maximum(times, step.host_s), [5, 95], axis=0) * 1e3)
+def _interval_ms(step: Step, architecture: str, library: str) -> tuple[Any, Any]:
+    sizes, terms = step.batches, step.terms
+    # A term whose algorithm changes is one column per algorithm, as in a recording.
+    columns = [(t, name, np.array(t.kernel) == name) for t in terms for name in dict.fromkeys(t.kernel)]
+    shapes = [f"{t.kind} {name if t.flops is None else f'{t.flops[0] / sizes[0]:.0f}'}" for t, name, _ in columns]
+    kinds, algorithms = [t.kind for t, *_ in columns], [name for _, name, _ in columns]
+    errors = draw_errors([*kinds, HOST], [*algorithms, ""], [*shapes, ""], len(sizes), architecture, library)
+    device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([t.time_s * where for t, _, where in columns]))
+    host = errors[:, :, -1]
+    times = np.maximum(device_s + step.waiting_s * host, step.host_s * host)
+    return tuple(np.percentile(times, [5, 95], axis=0) * 1e3)
 
 
 def judge_shapes(rows: pd.DataFrame) -> pd.DataFrame:

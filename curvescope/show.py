@@ -36,7 +36,7 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
     evidence = recorded(recording)
     work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
     if recording.meta.get("kind") == MODELLED:
-        return diagnose_modelled(work, evidence, recording.meta["device"]["key"], axis)
+        return diagnose_modelled(work, evidence, recording.meta, axis)
     return anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
 
 

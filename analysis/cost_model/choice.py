@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
 from .convolution import PHASE_ALGORITHMS
-from .launches import TILES, Machine
+from .launches import TILES, Machine, Tile
 from .problems import Convolutions, Flags, Floats, Products
 from .product import Estimate, estimate_products
 
@@ -42,11 +42,11 @@ class Library:
     nonfused_weight_channels: float
     fft_tiling: bool
     split_depth: int
-    product_tiles: tuple[tuple[int, int], ...]
+    product_tiles: tuple[Tile, ...]
     slow_transposed: bool
 
 
-_OLD_TILES = ((128, 128), (128, 64), (64, 128))
+_OLD_TILES = TILES[:3]
 LIBRARIES = {
     library.name: library
     for library in (
@@ -57,6 +57,9 @@ LIBRARIES = {
         Library("cudnn8", "cuDNN 8 with cuBLAS 11 or 12", 32, (3, 5), 0, 0, np.inf, True, 0, TILES, False),
     )
 }
+# Whose choices are published: what a library leaves out there says nothing of another architecture, for which it has
+# other kernels, so elsewhere it is taken to choose the fastest.
+CHOICES_SEEN = ("maxwell", "pascal", "volta", "hopper")  # Hopper's as Volta's: the libraries are the same or newer
 # Below this many channels on either side no library is seen to take non-fused Winograd.
 _NONFUSED_CHANNELS = 128
 

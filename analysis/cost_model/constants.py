@@ -41,15 +41,19 @@ PARAMETERS = (
     Parameter("fft", "share of the peak in the complex products of an FFT convolution", 0.05, 1.1, 0.5, True),
     Parameter("weights", "share of the peak in the main loop of a weight gradient", 0.2, 1.1, 0.65, True),
     Parameter("data", "share of the peak in the main loop of a data gradient", 0.2, 1.1, 0.65, True),
-    Parameter("dram", "share of the datasheet's DRAM bandwidth that a stream reaches", 0.6, 1.0, 0.75, True),
+    Parameter("dram", "share of the datasheet's DRAM rate of a kernel of tiles or a transform", 0.6, 1.0, 0.75, True),
+    Parameter("stream", "share of the datasheet's DRAM rate of a kernel that only moves bytes", 0.5, 1.0, 0.75, True),
     Parameter("l2_bytes_per_clock", "bytes that L2 delivers to one SM per clock", 8.0, 128.0, 32.0, True),
     Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5, True),
     Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0, True),
     Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08, False),
     Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, False),
+    Parameter("product_cycles", "likewise, of a matrix product's block", 200.0, 20000.0, 2500.0, False),
     Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0, False),
     Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15, True),
-    Parameter("transform", "DRAM traffic of a transform relative to reading and writing once", 0.3, 4.0, 1.0, False),
+    Parameter("transform", "DRAM traffic of a Winograd transform, relative to one pass each way", 0.3, 4.0, 1.0, True),
+    # A value of 8 bytes fills a quarter of a sector: up to 4 times each way where neighbours are not written together.
+    Parameter("fft_transform", "DRAM traffic of an FFT, relative to one pass each way", 0.5, 16.0, 2.0, True),
     Parameter("split", "cost of adding up split sums, relative to writing them once", 0.1, 10.0, 1.0, False),
     Parameter("stride_waste", "work of a data gradient over its FLOPs, per doubled stride", 1.0, 4.0, 1.3, False),
     Parameter("scatter", "cost of adding products into an image, relative to writing them once", 0.2, 8.0, 1.5, False),
@@ -59,6 +63,8 @@ PARAMETERS = (
 )  # fmt: skip
 
 
+# Shares of the peak: none can come to more than all of it.
+PEAK_SHARES = ("product", "implicit", "winograd", "nonfused", "fft", "weights", "data")
 MAIN_LOOPS = ("product", "implicit", "weights", "data")  # shares of the peak in loops of the same kind
 
 
@@ -78,11 +84,15 @@ class Spread:
 
     Attributes:
         gpu: from one GPU to the next, all operators of a kind alike.
+        algorithm: from one GPU to the next, all operators of a kind that take one algorithm alike.
+        size: from one batch size to the next, all shapes alike: a library changes its kernels with it.
         problem: from one shape to the next, all batch sizes alike.
-        batch: from one batch size to the next.
+        batch: from one batch size of a shape to the next.
     """
 
     gpu: float
+    algorithm: float
+    size: float
     problem: float
     batch: float
 
@@ -95,20 +105,27 @@ class Fitted:
         constants: by architecture.
         spreads: by kind of operator.
         unseen: by kind, how far an architecture that was left out lay off as a whole, in logarithms.
-        measured: by architecture, the kinds that were measured on it.
+        measured: by architecture, the kinds that were measured on it, and by kind with which libraries.
+        other_library: how far convolutions lay off as a whole under a library that was not fitted, in logarithms.
     """
 
     constants: Mapping[str, Constants]
     spreads: Mapping[str, Spread]
     unseen: Mapping[str, float]
-    measured: Mapping[str, Sequence[str]]
+    measured: Mapping[str, Mapping[str, Sequence[str]]]
+    other_library: float
 
-    def spread(self, kind: str, architecture: str) -> Spread:
-        """The spread of a kind; wider from GPU to GPU where nobody measured it on that architecture."""
+    def spread(self, kind: str, architecture: str, library: str) -> Spread:
+        """The spread of a kind; wider from GPU to GPU where nobody measured it there, or not with that library."""
         spread = self.spreads[kind]
-        if kind in self.measured.get(architecture, ()):
+        libraries = self.measured.get(architecture, {}).get(kind)
+        if kind == "streaming":  # no library has a part in it
             return spread
-        return replace(spread, gpu=max(spread.gpu, self.unseen[kind]))
+        if libraries is None:
+            return replace(spread, gpu=max(spread.gpu, self.unseen[kind]))
+        if library not in libraries:
+            return replace(spread, gpu=max(spread.gpu, self.other_library))
+        return spread
 
 
 def starting_constants() -> Constants:
@@ -122,18 +139,35 @@ def load_fitted() -> Fitted:
     loaded = json.loads(FITTED.read_text())
     spreads = {kind: Spread(**spread) for kind, spread in loaded["spreads"].items()}
     constants = {name: Constants(values) for name, values in loaded["values"].items()}
-    return Fitted(constants, spreads, loaded["unseen"], loaded["measured"])
+    return Fitted(constants, spreads, loaded["unseen"], loaded["measured"], loaded["other_library"])
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:
     """The constants of an architecture; of one that was not fitted, those of the newest that came before it.
 
+    Where two or more came before it, their shares of the peak are carried on: what the libraries leave unused shrinks
+    by as much as it did from one to the next.
+
     Args:
         architecture: one of `ARCHITECTURES`.
         fitted: constants by architecture.
     """
+    if architecture in fitted:
+        return fitted[architecture]
     place = ARCHITECTURES.index(architecture)
-    for candidate in (*reversed(ARCHITECTURES[: place + 1]), *ARCHITECTURES[place + 1 :]):
-        if candidate in fitted:
-            return fitted[candidate]
-    raise ValueError("no architecture is fitted")
+    older = [fitted[name] for name in ARCHITECTURES[:place] if name in fitted]
+    if older:
+        return _carry_on(older)
+    newer = [fitted[name] for name in ARCHITECTURES[place:] if name in fitted]
+    if not newer:
+        raise ValueError("no architecture is fitted")
+    return newer[0]
+
+
+def _carry_on(older: Sequence[Constants]) -> Constants:
+    values = dict(older[-1].values)
+    for name in PEAK_SHARES if len(older) > 1 else ():
+        first, last = 1 - older[0][name], 1 - older[-1][name]
+        if first > last > 0:
+            values[name] = 1 - last * (last / first) ** (1 / (len(older) - 1))
+    return Constants(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .launches import Launch, Machine
+from .launches import Launch, Machine, Tile
 from .problems import ITEM_BYTES, Convolutions, Flags, Floats
 from .product import Estimate, split_depth
 
@@ -14,7 +14,9 @@ _FUSED_TILES = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2)
 # NeuSight's 1,279 rows on V100 all name tile148; on P100 all six shapes occur.
 _ONE_FUSED_TILE = ("volta", "hopper")
 _FUSED_CHANNELS = 32
-_CONVOLUTION_TILES = ((128, 128), (128, 64), (128, 32))
+# Threads as in NeuSight's launches.
+_CONVOLUTION_TILES = tuple(Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64)))
+_FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
 _PIXELS_PER_STEP = 32
 _COMPLEX_BYTES = 8
 _FFT_TILE = 32
@@ -36,7 +38,7 @@ def forward(problems: Convolutions, machine: Machine) -> dict[str, Estimate]:
         )  # fmt: skip
 
     plain, precomputed = implicit(constants["index"]), implicit(1.0)
-    indices = machine.streaming("compute_indices", ITEM_BYTES * depth)
+    indices = machine.transforming("compute_indices", ITEM_BYTES * depth)
     zeros = np.zeros_like(pixels)
     return {
         "IMPLICIT_GEMM": Estimate(plain.time_s, (plain,), zeros, everywhere),
@@ -62,7 +64,7 @@ def backward_data(problems: Convolutions, machine: Machine) -> dict[str, Estimat
     # Scattered: a product per tap, added into an image of zeros.
     taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
     added = ITEM_BYTES * taps * pixels * constants["scatter"]
-    zero = machine.streaming("set_zero", problems.input_bytes)
+    zero = machine.transforming("set_zero", problems.input_bytes)
     scatter = machine.tiled(
         "dgrad_scatter", constants["data"], (taps, pixels, ones), problems.k, operands + added,
         tiles=_CONVOLUTION_TILES,
@@ -123,7 +125,7 @@ def _explicit(problems: Convolutions, machine: Machine) -> Estimate:
     pixels = problems.n * problems.p * problems.q
     depth = problems.c * problems.r * problems.s
     columns_bytes = ITEM_BYTES * pixels * depth
-    unfold = machine.streaming("im2col", problems.input_bytes + columns_bytes)
+    unfold = machine.transforming("im2col", problems.input_bytes + columns_bytes)
     main = machine.tiled(
         "sgemm", machine.constants["product"], (pixels, problems.k, np.ones_like(pixels)), depth,
         columns_bytes + problems.weight_bytes + problems.output_bytes,
@@ -141,7 +143,7 @@ def _fused(problems: Convolutions, machine: Machine, share: float) -> Estimate:
         axis=0,
     )
     blocks = groups * np.ceil(problems.k / _FUSED_CHANNELS)
-    compute_s = machine.blocks_s(share, (128, 128), blocks, problems.c)
+    compute_s = machine.blocks_s(share, _CONVOLUTION_TILES[0], blocks, problems.c)
     operands = problems.input_bytes + 16 / 9 * problems.weight_bytes + problems.output_bytes
     # A block reads its 4×4 input tiles (at stride 2, so 4 values each are new) and transformed weights per channel.
     l2_bytes = ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS) + problems.output_bytes
@@ -150,7 +152,7 @@ def _fused(problems: Convolutions, machine: Machine, share: float) -> Estimate:
         "winograd_3x3", machine.combine(compute_s, l2_bytes, operands), blocks, zeros + 256,
         np.broadcast_to([128.0, 128.0], (*blocks.shape, 2)), 2 * 128 * 128 * blocks * problems.c, l2_bytes, operands,
     )  # fmt: skip
-    weights = machine.streaming("transform_weights", 25 / 9 * problems.weight_bytes)
+    weights = machine.transforming("transform_weights", 25 / 9 * problems.weight_bytes)
     possible = (problems.r == 3) & (problems.s == 3) & _unit(problems)
     return Estimate(main.time_s + weights.time_s, (weights, main), 16 / 9 * problems.weight_bytes, np.asarray(possible))
 
@@ -166,9 +168,9 @@ def _nonfused(problems: Convolutions, machine: Machine, *, weights: bool = False
     data_bytes = ITEM_BYTES * points * tiles * problems.c
     result_bytes = ITEM_BYTES * points * tiles * problems.k
     filter_bytes = ITEM_BYTES * points * problems.c * problems.k
-    inputs = machine.streaming("winograd_input", factor * (problems.input_bytes + data_bytes))
-    outputs = machine.streaming("winograd_output", factor * (problems.output_bytes + result_bytes))
-    filters = machine.streaming("winograd_filter", factor * (problems.weight_bytes + filter_bytes))
+    inputs = machine.transforming("winograd_input", factor * (problems.input_bytes + data_bytes))
+    outputs = machine.transforming("winograd_output", factor * (problems.output_bytes + result_bytes))
+    filters = machine.transforming("winograd_filter", factor * (problems.weight_bytes + filter_bytes))
     everything = data_bytes + result_bytes + filter_bytes
     share = machine.constants["nonfused"]
     launches: tuple[Launch, ...]
@@ -195,7 +197,7 @@ def _fft(problems: Convolutions, machine: Machine, *, tiled: bool, weights: bool
         tiles = np.ones_like(problems.n)
     frequencies = size_h * (size_w / 2 + 1)
     images = problems.n * tiles
-    factor = machine.constants["transform"]
+    factor = machine.constants["fft_transform"]
     spectrum = _COMPLEX_BYTES * frequencies
     data, results, filters = (
         spectrum * images * problems.c, spectrum * images * problems.k, spectrum * problems.c * problems.k,
@@ -204,13 +206,13 @@ def _fft(problems: Convolutions, machine: Machine, *, tiled: bool, weights: bool
     # Four real FMAs a complex one: the depth is four times as deep.
     main = machine.tiled(
         "fft_cgemm", machine.constants["fft"], (rows, columns, frequencies), 4 * depth, data + results + filters,
-        tiles=((64, 64), (32, 32)),
+        tiles=_FFT_TILES,
     )  # fmt: skip
     launches = (
-        machine.streaming("fft_input", factor * (problems.input_bytes + data)),
-        machine.streaming("fft_filter", factor * (problems.weight_bytes + filters)),
+        machine.transforming("fft_input", factor * (problems.input_bytes + data)),
+        machine.transforming("fft_filter", factor * (problems.weight_bytes + filters)),
         main,
-        machine.streaming("fft_output", factor * (problems.output_bytes + results)),
+        machine.transforming("fft_output", factor * (problems.output_bytes + results)),
     )
     small = (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT) if not tiled else np.ones(height.shape, bool)
     possible = _unit(problems) & small & (problems.r > 1) & (problems.r <= _FFT_TILE) & (problems.s <= _FFT_TILE)

@@ -14,23 +14,28 @@ from .published import Measured, predict
 
 COVERAGE = 0.9
 _FOLDS = 5
+_OFTEN = 4  # rows that a group must have for its error to be told from theirs
 Fit = Callable[[Sequence[Measured]], dict[str, Constants]]
 
 
-def hold_out_gpus(measured: Sequence[Measured], fit: Fit = fit_constants) -> pd.DataFrame:
-    """Predict every GPU from a fit to the others.
+def hold_out(measured: Sequence[Measured], by: str, fit: Fit = fit_constants) -> pd.DataFrame:
+    """Predict every GPU, or every architecture, from a fit to the others.
+
+    Args:
+        measured: what there is.
+        by: device or architecture.
+        fit: how to fit.
 
     Returns:
         One row per measurement: columns of `compare`, and `known`: whether another GPU of its architecture was in.
     """
     frames = []
-    for device in sorted({group.device for group in measured}):
-        rest = [group for group in measured if group.device != device]
-        constants = fit(rest)
-        for group in measured:
-            if group.device == device:
-                known = group.architecture in constants
-                frames.append(compare(group, constants_for(group.architecture, constants)).assign(known=known))
+    for left_out in sorted({getattr(group, by) for group in measured if group.kind != "streaming"}):
+        inside = [group for group in measured if getattr(group, by) == left_out]
+        constants = fit([group for group in measured if getattr(group, by) != left_out])
+        for group in inside:
+            known = group.architecture in constants
+            frames.append(compare(group, constants_for(group.architecture, constants)).assign(known=known))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -42,7 +47,10 @@ def hold_out_problems(measured: Sequence[Measured], fit: Fit = fit_constants) ->
     """
     frames = []
     for fold in range(_FOLDS):
-        inside = [np.array([_fold(name) == fold for name in group.names]) for group in measured]
+        # A GPU's bandwidth has no shapes: it is known in every fold.
+        inside = [
+            np.array([group.kind != "streaming" and _fold(name) == fold for name in group.names]) for group in measured
+        ]
         constants = fit([g.take(~rows) for g, rows in zip(measured, inside, strict=True)])
         for group, rows in zip(measured, inside, strict=True):
             if rows.any():
@@ -122,9 +130,10 @@ def coverage(held_out: pd.DataFrame) -> pd.DataFrame:
 
 
 def spreads(held_out: pd.DataFrame) -> Mapping[str, Spread]:
-    """How the error splits, by kind: from GPU to GPU, from shape to shape, and between batch sizes of one shape.
+    """How the error splits, by kind: from GPU to GPU, there by algorithm and by batch size, by shape, and what is left.
 
-    Half widths of the central 68 %, so that a few quirks do not set them.
+    Root mean squares of medians, and half widths of the central 68 %, so that a few quirks do not set them. An error
+    that all GPUs share is part of the first: nobody knows it of another.
     """
 
     def spread(values: pd.Series) -> float:
@@ -134,11 +143,31 @@ def spreads(held_out: pd.DataFrame) -> Mapping[str, Spread]:
     found = {}
     for kind, rows in held_out.groupby("kind"):
         error = np.log(rows.predicted_ms / rows.measured_ms)
-        of_gpu = error.groupby(rows.device).transform("median")
-        rest = error - of_gpu
-        of_problem = rest.groupby([rows.device, rows.problem]).transform("mean")
-        several = rest.groupby([rows.device, rows.problem]).transform("size") > 1
-        within = (rest - of_problem)[several]
-        gpus = error.groupby(rows.device).median()
-        found[str(kind)] = Spread(float(gpus.std()), spread(of_problem), spread(within) * np.sqrt(2))
+        of_gpu = error.groupby(rows.device).median()
+        rest = error - rows.device.map(of_gpu)
+        of_algorithm = _shared(rest, [rows.device, rows.algorithm]) if rows.algorithm.nunique() > 1 else 0.0 * rest
+        rest = rest - of_algorithm.fillna(0.0)
+        of_size = _shared(rest, [rows.device, rows.batch])
+        rest = rest - of_size.fillna(0.0)
+        shapes = rest.groupby([rows.device, rows.algorithm, rows.problem])
+        of_shape, several = shapes.transform("mean"), shapes.transform("size") > 1
+        within = (rest - of_shape)[several]
+        found[str(kind)] = Spread(
+            gpu=_root_mean_square(of_gpu),
+            algorithm=_root_mean_square(of_algorithm),
+            size=_root_mean_square(of_size),
+            problem=spread(of_shape),
+            batch=spread(within) * np.sqrt(2) if several.any() else 0.0,
+        )
     return found
+
+
+def _shared(errors: pd.Series, by: Sequence[pd.Series]) -> pd.Series:
+    """The median of each row's group; missing where the group is too small to tell it from its rows."""
+    groups = errors.groupby(list(by))
+    return groups.transform("median").where(groups.transform("size") >= _OFTEN)
+
+
+def _root_mean_square(values: pd.Series) -> float:
+    known = values.dropna()
+    return float(np.sqrt((known**2).mean())) if len(known) else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,10 +12,23 @@ from ...profiling.devices import Device
 from .constants import Constants
 from .problems import ITEM_BYTES, Floats
 
-# Output tiles (rows, columns) that the libraries' fp32 kernels come in, as their names say (…_128x64_…).
-TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
-_OUTPUTS_PER_THREAD = 64  # 8 × 8 accumulators, at 128 registers: the shape of all these kernels
-_REGISTERS_PER_THREAD = 128
+
+class Tile(NamedTuple):
+    """Output tile of a block, its threads, and the constant that says what it spends around its main loop."""
+
+    rows: int
+    columns: int
+    threads: int
+    edge: str = "product_cycles"
+
+
+# Tiles that the libraries' fp32 products come in, as their names say (..._128x64_...), and threads of a block as
+# NeuSight's launches give them; 32x32 is not among those: its kernel's name says that four slices share the depth.
+TILES = (
+    Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 128, 128), Tile(64, 64, 64), Tile(128, 32, 256),
+    Tile(32, 128, 256), Tile(32, 32, 128),
+)  # fmt: skip
+_REGISTERS_BESIDE = 64  # of a thread, besides its accumulators: 8 x 8 of them make 128
 _MOST_BLOCKS_PER_SM = 16
 _DEPTH_PER_STEP = 8
 # The slowest of three overlapping limits decides, but near a tie they get in each other's way: a norm instead of a
@@ -70,11 +84,19 @@ class Machine:
         return self.constants["start_us"] * 1e-6
 
     def streaming(self, name: str, dram_bytes: Floats) -> Launch:
-        """A kernel that only moves bytes, one element per thread in blocks of 256 threads."""
+        """A kernel that only moves bytes, in order."""
+        return self._moving(name, dram_bytes, self.constants["stream"])
+
+    def transforming(self, name: str, dram_bytes: Floats) -> Launch:
+        """A kernel that moves bytes into another order, as a library does around its products."""
+        return self._moving(name, dram_bytes, self.constants["dram"])
+
+    def _moving(self, name: str, dram_bytes: Floats, share: float) -> Launch:
+        # One element per thread, in blocks of 256 threads.
         dram_bytes = np.asarray(dram_bytes, np.float64)
         zeros = np.zeros_like(dram_bytes)
         blocks = np.ceil(dram_bytes / (2 * ITEM_BYTES * 256))
-        time_s = self.start_s + self._dram_s(dram_bytes)
+        time_s = self.start_s + dram_bytes / (self.device.memory_bytes_per_s * share)
         return Launch(
             name, time_s, blocks, zeros + 256, np.zeros((*dram_bytes.shape, 2)), zeros, dram_bytes, dram_bytes
         )
@@ -87,7 +109,7 @@ class Machine:
         depth: Floats,
         dram_bytes: Floats,
         *,
-        tiles: Sequence[tuple[int, int]] = TILES,
+        tiles: Sequence[Tile] = TILES,
         slowdown: Floats | float = 1.0,
     ) -> Launch:
         """A kernel of output tiles over a depth: each problem takes the tile that is fastest.
@@ -103,20 +125,18 @@ class Machine:
         """
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
         best: Launch | None = None
-        for tile_rows, tile_columns in tiles:
-            launch = self._with_tile(
-                name, share, (tile_rows, tile_columns), rows, columns, count, depth, dram_bytes, slowdown
-            )
+        for tile in tiles:
+            launch = self._with_tile(name, share, tile, rows, columns, count, depth, dram_bytes, slowdown)
             best = launch if best is None else choose(launch.time_s < best.time_s, launch, best)
         assert best is not None
         return best
 
-    def blocks_s(self, share: float, tile: tuple[int, int], blocks: Floats, depth: Floats) -> Floats:
+    def blocks_s(self, share: float, tile: Tile, blocks: Floats, depth: Floats) -> Floats:
         """Time of the main loops of a grid: waves of resident blocks, the last one as full as it happens to be."""
         constants, device = self.constants, self.device
-        rows, columns = tile
-        threads = max(rows * columns / _OUTPUTS_PER_THREAD, 32)
-        resident = max(1, min(_MOST_BLOCKS_PER_SM, int(device.registers_per_sm / (threads * _REGISTERS_PER_THREAD))))
+        rows, columns, threads, edge = tile
+        registers = threads * (_REGISTERS_BESIDE + min(64, rows * columns / threads))
+        resident = max(1, min(_MOST_BLOCKS_PER_SM, int(device.registers_per_sm / registers)))
         perimeter = 64 * (1 / rows + 1 / columns)
         rate = self.sm_flops_per_s * share / (1 + constants["small_tile"] * (perimeter - 1))
         half = constants["half_warps"] * device.fp32_lanes_per_sm / 64
@@ -128,7 +148,7 @@ class Machine:
         full = 16 / (16 + half)  # the rate that `share` stands for: two blocks of 256 threads
         issue_s = 2 * rows * columns * depth / rate
         latency_s = np.ceil(depth / _DEPTH_PER_STEP) * constants["step_cycles"] / self.clock_hz
-        edge_s = constants["prologue_cycles"] / self.clock_hz
+        edge_s = constants[edge] / self.clock_hz
         per_sm = np.ceil(blocks / device.sm_count)
         waves = np.floor(per_sm / resident)
         rest = per_sm - waves * resident
@@ -140,7 +160,7 @@ class Machine:
         self,
         name: str,
         share: float,
-        tile: tuple[int, int],
+        tile: Tile,
         rows: Floats,
         columns: Floats,
         count: Floats,
@@ -148,14 +168,14 @@ class Machine:
         dram_bytes: Floats,
         slowdown: Floats | float,
     ) -> Launch:
-        down, across = np.ceil(rows / tile[0]), np.ceil(columns / tile[1])
+        down, across = np.ceil(rows / tile.rows), np.ceil(columns / tile.columns)
         blocks = down * across * count
         compute_s = self.blocks_s(share, tile, blocks, depth) * slowdown
-        l2_bytes = ITEM_BYTES * (blocks * (tile[0] + tile[1]) * depth + rows * columns * count)
+        l2_bytes = ITEM_BYTES * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
         time_s = self.combine(compute_s, l2_bytes, dram_bytes)
-        flops = 2 * blocks * tile[0] * tile[1] * depth
-        shape = np.broadcast_to(np.array(tile, np.float64), (*blocks.shape, 2))
-        threads = np.full_like(blocks, max(tile[0] * tile[1] / _OUTPUTS_PER_THREAD, 32))
+        flops = 2 * blocks * tile.rows * tile.columns * depth
+        shape = np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2))
+        threads = np.full_like(blocks, tile.threads)
         return Launch(name, time_s, blocks, threads, shape, flops, l2_bytes, dram_bytes + np.zeros_like(blocks))
 
     def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats) -> Floats:

@@ -14,51 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
-from .choice import Chosen, Library, choose_algorithm, estimate_phase, estimate_products_of
+from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_phase, estimate_products_of
+from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, waiting_s
 from .launches import Machine
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
 
 TABLE = Path(__file__).with_name("networks.json.gz")
-# Weights, gradients and momentum: what SGD with momentum holds per parameter, and what its update moves.
+# Weights, gradients and momentum: what SGD with momentum holds per parameter.
 _PARAMETER_COPIES = 3
-_OPTIMIZER_PASSES = 5
 # Driver and libraries hold this much of the memory. Not measured here: a round figure for CUDA 8 to 12.
 CONTEXT_BYTES = 400e6
-# Host time of one launch by an eager framework: NeuSight's shortest operators of four kernels take 46 us (V100) and
-# 61 us (P100) longer than those of two.
-HOST_LAUNCH_S = 25e-6
 
 Operations = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Framework:
-    """What a framework does with memory, and how it finds its algorithms.
-
-    Attributes:
-        name: of the framework.
-        pool_places: whether it keeps where the maxima of a pool lie, instead of finding them again.
-        autotuned: whether it times every algorithm of a convolution, instead of asking the library.
-        workspace_bytes: most scratch memory that it grants a convolution.
-    """
-
-    name: str
-    pool_places: bool
-    autotuned: bool
-    workspace_bytes: float
-
-
-FRAMEWORKS = {
-    framework.name: framework
-    for framework in (
-        Framework("torch", True, False, np.inf),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
-        # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set.
-        Framework("tensorflow", False, True, 4 * 2**30),
-        # The operator's `workspace` is 1024 MiB and MXNET_CUDNN_AUTOTUNE_DEFAULT is on if not set.
-        Framework("mxnet", False, True, 2**30),
-        Framework("no_workspace", False, False, 0.0),  # one that grants no scratch memory at all
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -98,6 +65,7 @@ class Step:
         batches: the batch sizes, shape (batches,).
         terms: in order of the step.
         host_s: time the host needs to launch them.
+        waiting_s: time the GPU idles because the host waits for operators one by one.
         memory_bytes: held without workspace, shape (batches,).
         fits: whether that fits the GPU.
     """
@@ -105,6 +73,7 @@ class Step:
     batches: Floats
     terms: tuple[Term, ...]
     host_s: float
+    waiting_s: float
     memory_bytes: Floats
     fits: npt.NDArray[np.bool_]
 
@@ -115,8 +84,12 @@ class Step:
 
     @property
     def time_s(self) -> Floats:
-        """Time of a step: the device's, or the host's where that is longer."""
-        return np.maximum(self.device_s, self.host_s)
+        """Time of a step: the device's with its waits, or the host's where that is longer."""
+        return self.wall_s(self.device_s)
+
+    def wall_s(self, device_s: Floats) -> Floats:
+        """Time of the step if its kernels took `device_s`."""
+        return np.maximum(device_s + self.waiting_s, self.host_s)
 
 
 @cache
@@ -164,7 +137,8 @@ def estimate_step(
     limit = np.clip(free, 0.0, framework.workspace_bytes)
     terms: list[tuple[int, int, Term]] = []
     phases = PHASES[:1] if kind == "forward" else PHASES
-    terms += _convolution_terms(rows, phases, machine, library, limit, framework.autotuned)
+    fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
+    terms += _convolution_terms(rows, phases, machine, library, limit, fastest)
     for place, row in enumerate(rows):
         if row.op in ("addmm", "mm", "bmm"):
             terms += [(*_order(place, t.phase), t) for t in _product_terms(row, kind, machine, library)]
@@ -174,9 +148,9 @@ def estimate_step(
             terms += [(*_order(place, t.phase), t) for t in _streaming_terms(row, kind, machine)]
     ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
     if kind == "training":
-        ordered.append(_optimizer(operations, machine, sizes))
+        ordered.append(_optimizer(operations, machine, sizes, framework.update_passes))
     host_s = HOST_LAUNCH_S * sum(term.launches for term in ordered)
-    return Step(sizes, tuple(ordered), host_s, held, free >= 0)
+    return Step(sizes, tuple(ordered), host_s, waiting_s(operations, framework, kind), held, free >= 0)
 
 
 def _order(place: int, phase: str) -> tuple[int, int]:
@@ -256,7 +230,7 @@ def _places_bytes(row: _Row) -> Floats:
 
 
 def _convolution_terms(
-    rows: Sequence[_Row], phases: Sequence[str], machine: Machine, library: Library, limit: Floats, autotuned: bool
+    rows: Sequence[_Row], phases: Sequence[str], machine: Machine, library: Library, limit: Floats, fastest: bool
 ) -> list[tuple[int, int, Term]]:
     places = [place for place, row in enumerate(rows) if row.op == "convolution"]
     if not places:
@@ -267,7 +241,7 @@ def _convolution_terms(
     terms = []
     for phase in phases:
         estimates = estimate_phase(problems, phase, machine)
-        chosen = choose_algorithm(estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=autotuned)
+        chosen = choose_algorithm(estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=fastest)
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         for i, (place, row) in enumerate(zip(places, found, strict=True)):
             if phase == "backward_data" and place == places[0]:
@@ -380,8 +354,8 @@ def _streamed(row: _Row, phase: str, kernel: str, elements: Floats, machine: Mac
     return Term(row.layer, phase, row.op, "streaming", (kernel,) * len(time_s), time_s, 1, None, moved, zeros)
 
 
-def _optimizer(operations: Operations, machine: Machine, sizes: Floats) -> Term:
-    moved = np.full(sizes.shape, float(_OPTIMIZER_PASSES * ITEM_BYTES * operations["parameters"]))
+def _optimizer(operations: Operations, machine: Machine, sizes: Floats, passes: int) -> Term:
+    moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
     launch = machine.streaming("sgd_momentum", moved)
     zeros = np.zeros_like(moved)
     return Term(

@@ -129,3 +129,18 @@ class Products:
     def take(self, rows: npt.NDArray[np.int64] | Flags) -> Products:
         """Some of the problems."""
         return Products(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Kernels that only move bytes; the field an array of shape (problems,).
+
+    Attributes:
+        moved_bytes: read and written.
+    """
+
+    moved_bytes: Floats
+
+    def take(self, rows: npt.NDArray[np.int64] | Flags) -> Streams:
+        """Some of the problems."""
+        return Streams(self.moved_bytes[rows])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .launches import TILES, Launch, Machine, choose
+from .launches import TILES, Launch, Machine, Tile, choose
 from .problems import ITEM_BYTES, Floats, Products
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -34,7 +34,7 @@ def estimate_products(
     problems: Products,
     machine: Machine,
     *,
-    tiles: tuple[tuple[int, int], ...] = TILES,
+    tiles: tuple[Tile, ...] = TILES,
     split_from: int = 0,
     slow_transposed: bool = False,
 ) -> Estimate:
@@ -68,7 +68,7 @@ def split_depth(
     depth: Floats,
     dram_bytes: Floats,
     slowdown: Floats | float = 1.0,
-    tiles: tuple[tuple[int, int], ...] = TILES,
+    tiles: tuple[Tile, ...] = TILES,
     split_from: int = 0,
 ) -> tuple[Launch, Launch, Floats]:
     """The fastest number of splits of the depth: the main launch, the one that adds the sums up, the sums' bytes.
@@ -87,7 +87,7 @@ def split_depth(
             name, share, (rows, columns, count * splits), np.ceil(depth / splits), dram_bytes + sums,
             tiles=tiles, slowdown=slowdown,
         )  # fmt: skip
-        added = machine.streaming("add splits", sums * machine.constants["split"])
+        added = machine.transforming("add splits", sums * machine.constants["split"])
         if splits == 1:
             added = replace(added, time_s=np.zeros_like(outputs), blocks=np.zeros_like(outputs))
         if best is None:

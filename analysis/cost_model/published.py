@@ -13,8 +13,10 @@ import pandas as pd
 from ...profiling.devices import get_device
 from .choice import choose_algorithm, estimate_phase, estimate_products_of, get_library
 from .constants import Constants
+from .frameworks import WAIT_S
 from .launches import Machine
-from .problems import Convolutions, Floats, Products
+from .networks import load_operations
+from .problems import ITEM_BYTES, Convolutions, Floats, Products, Streams
 
 # GPU of DeepBench -> device and library
 _DEEPBENCH = {
@@ -37,8 +39,8 @@ class Measured:
     Attributes:
         source: whose.
         device: key of the GPU.
-        library: name of the library.
-        kind: forward, backward_data, backward_weights or product.
+        library: name of the library, none for a stream.
+        kind: forward, backward_data, backward_weights, product or streaming.
         problems: what was measured.
         time_s: how long each took, shape (problems,).
         algorithms: the published algorithm, empty where none is; shape (problems,).
@@ -51,7 +53,7 @@ class Measured:
     device: str
     library: str
     kind: str
-    problems: Convolutions | Products
+    problems: Convolutions | Products | Streams
     time_s: Floats
     algorithms: Labels
     names: Labels
@@ -84,8 +86,12 @@ def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = 
     Returns:
         Seconds, and the algorithm; both of shape (problems,).
     """
-    machine, library = Machine(get_device(measured.device), constants), get_library(measured.library)
+    machine = Machine(get_device(measured.device), constants)
     problems = measured.problems
+    if isinstance(problems, Streams):
+        time_s = machine.streaming("stream", problems.moved_bytes).time_s
+        return time_s, np.full(len(measured.time_s), "stream")
+    library = get_library(measured.library)
     if isinstance(problems, Products):
         return estimate_products_of(problems, machine, library).time_s, np.full(len(measured.time_s), "sgemm")
     estimates = estimate_phase(problems, measured.kind, machine)
@@ -129,6 +135,54 @@ def read_deepbench(folder: Path) -> list[Measured]:
     return measured
 
 
+def read_streams(folder: Path) -> list[Measured]:
+    """Rates of streams: STREAM's kernels, and on V100, for which it is not published, MXNet's functions of one tensor.
+
+    STREAM reads and writes 0.5 GB and more; what MXNet's engine takes around an operator is taken off its times.
+    """
+    table = pd.read_csv(folder / "stream.csv")
+    measured = []
+    for device, rows in table.groupby("device"):
+        moved_bytes = rows.moved_gb.to_numpy() * 1e9
+        time_s = moved_bytes / (rows.gb_per_s.to_numpy() * 1e9)
+        measured.append(_streams("stream", str(device), moved_bytes, time_s, rows.function.to_numpy(str)))
+    mxnet = read_mxnet_operators(folder)
+    mxnet = mxnet[mxnet.elements >= 10**6]
+    moved_bytes = 2.0 * ITEM_BYTES * mxnet.elements.to_numpy()
+    time_s = mxnet.forward_ms.to_numpy() / 1e3 - WAIT_S
+    return [*measured, _streams("mxnet", "v100", moved_bytes, time_s, mxnet.operator.to_numpy(str))]
+
+
+def read_caffe_streams(folder: Path) -> Measured:
+    """The ReLUs of native Caffe on Titan X (Maxwell), which read and write their tensor; never fitted."""
+    table = pd.read_csv(folder / "titanx_maxwell_caffe_per_layer.csv").rename(columns={"pass": "phase"})
+    moved_bytes, time_s, names = [], [], []
+    for network in ("vgg_a", "alexnet"):
+        relus = [r for r in load_operations(network)["operations"] if r["op"] == "relu_" and len(r["outputs"][0]) == 4]
+        for place, relu in enumerate(relus, start=1):
+            for row in table[(table.network == network) & (table.layer == f"conv{place}/relu")].itertuples():
+                elements = np.prod([factor * row.batch_nominal + constant for factor, constant in relu["outputs"][0]])
+                # Backward, the gradient and the output come in, and a gradient goes out.
+                moved_bytes.append(ITEM_BYTES * elements * (2 if row.phase == "forward" else 3))
+                time_s.append(row.time_ms / 1e3)
+                names.append(f"{network} {row.layer} {row.phase}")
+    return _streams("caffe", "titanx_maxwell", np.array(moved_bytes), np.array(time_s), np.array(names))
+
+
+def _streams(source: str, device: str, moved_bytes: Floats, time_s: Floats, names: Labels) -> Measured:
+    blank = np.full(len(moved_bytes), "")
+    return Measured(source, device, "none", "streaming", Streams(moved_bytes), time_s, blank, names, moved_bytes)
+
+
+def read_mxnet_operators(folder: Path) -> pd.DataFrame:
+    """Functions of one tensor under MXNet 1.5 on V100.
+
+    Returns:
+        Columns operator, elements (of the tensor), forward_ms.
+    """
+    return pd.read_csv(folder / "mxnet_operators_v100.csv")
+
+
 def _believable(rows: pd.DataFrame, gpu: str) -> Labels:
     labels = rows.algo.fillna("").to_numpy(str)
     kernel, stride, channels = rows.r.to_numpy(), rows.stride_w.to_numpy(), rows.c.to_numpy()
@@ -154,7 +208,7 @@ def read_k40(folder: Path) -> Measured:
     biased, activated = rows.bias.to_numpy() == 1, (rows.activation != "none").to_numpy()
 
     def around(machine: Machine) -> Floats:
-        transposes = machine.streaming("transpose", moved).time_s
+        transposes = machine.transforming("transpose", moved).time_s
         once = machine.streaming("pointwise", pointwise).time_s
         return np.asarray(machine.constants["session_us"] * 1e-6 + transposes + once * biased + once * activated)
 

@@ -16,8 +16,9 @@ from ...profiling.remote import AnyPath
 from ...profiling.store import RecordingWriter
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
+from .frameworks import FRAMEWORKS, Framework
 from .launches import Machine
-from .networks import CONTEXT_BYTES, FRAMEWORKS, Framework, Operations, Step, estimate_step
+from .networks import CONTEXT_BYTES, Operations, Step, estimate_step
 
 KIND = "model"
 DEVICE_PREFIX = "model:"
@@ -133,7 +134,7 @@ def record_model(
 def _tables(step: Step, kind: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     durations = np.rint(np.stack([term.time_s for term in step.terms]) * 1e9).astype(np.int64)  # (terms, batches)
     device_ns = durations.sum(axis=0)
-    wall_ns = np.maximum(device_ns, np.int64(step.host_s * 1e9))
+    wall_ns = np.rint(step.wall_s(device_ns * 1e-9) * 1e9).astype(np.int64)
     kernels: dict[str, list[Any]] = {
         name: []
         for name in ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",

@@ -1,14 +1,17 @@
 """Intervals of modelled recordings: a model repeats itself exactly, so what it may be wrong by comes from its errors.
 
-The error of a kernel is drawn in three parts, as GPUs and shapes left out of the fit show it: one for the GPU, which
-all kernels share in proportion to how much their kind varies; one for each shape at every batch size, which layers of
-one shape share; one for each layer, phase and batch size alone. The first two nearly cancel in an excess or a
-curvature; the last does not.
+The error of a kernel is drawn in parts, as GPUs and shapes left out of the fit show it: one for the GPU, which all
+kernels share in proportion to how much their kind varies (kernels that only move bytes have one of their own: they
+hang on other constants); one for each algorithm; one for each kind at each batch size; one for each shape at every
+batch size, which layers of one shape share; one for each layer, phase and batch size alone. Layers of one algorithm or
+kind are wrong together, so the errors of a step do not average out over its layers. In an excess or a curvature those
+that do not hang on the batch size nearly cancel, unless an algorithm changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +28,25 @@ from .constants import load_fitted
 # Replicates are draws of the error itself, not of a mean over rounds: as if from very many rounds.
 _ROUNDS = 1_000_000
 _SEED = 3
-# Kernels that only move data have no measurements of their own to be held against: taken for as wrong as products.
-_STREAMING_LIKE = "product"
+# What the host takes for a launch or a wait, from one host to the next, in logarithms: NeuSight's two hosts take 46 and
+# 61 us for the same two launches.
+_HOST_SPREAD = 0.28
+HOST = "host"
 
 
-def diagnose_modelled(kernels: pd.DataFrame, recorded: Recorded, device: str, axis: str = "log2") -> Diagnosis:
+def diagnose_modelled(
+    kernels: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
+) -> Diagnosis:
     """Find and explain the anomalies of a modelled recording.
 
     Args:
         kernels: its `kernels` table.
         recorded: its steps, and what else causes look at.
-        device: key of the GPU it is modelled for.
+        meta: of the recording: which GPU and which library it is modelled for.
         axis: of the curvatures shown: log2 or linear.
     """
     parts = step_parts(kernels, recorded.steps)
-    terms = _terms(parts, get_device(device).architecture)
+    terms = _terms(parts, get_device(meta["device"]["key"]).architecture, meta["library"])
     totals = terms.values_ms.sum(axis=1)
     replicates = terms.replicates_ms.sum(axis=2)
     points = tuple(
@@ -50,32 +57,51 @@ def diagnose_modelled(kernels: pd.DataFrame, recorded: Recorded, device: str, ax
 
 
 def draw_errors(
-    kinds: Sequence[str], shapes: Sequence[str], batches: int, architecture: str
+    kinds: Sequence[str],
+    algorithms: Sequence[str],
+    shapes: Sequence[str],
+    batches: int,
+    architecture: str,
+    library: str,
 ) -> npt.NDArray[np.float64]:
     """Factors between what the model says and what may be true.
 
     Args:
-        kinds: of each kernel: forward, backward_data, backward_weights, product or streaming.
+        kinds: of each kernel: forward, backward_data, backward_weights, product or streaming; or host.
+        algorithms: of each kernel, a name that kernels of one algorithm share.
         shapes: of each kernel, a name that kernels with the same error share.
         batches: how many batch sizes.
         architecture: of the GPU.
+        library: name of the library.
 
     Returns:
         Shape (replicates, batches, kernels).
     """
     fitted = load_fitted()
     generator = np.random.default_rng(_SEED)
-    of_gpu = generator.normal(size=(REPLICATES, 1))
-    of_shape = {shape: generator.normal(size=(REPLICATES, 1)) for shape in dict.fromkeys(shapes)}
+
+    def draws(names: Sequence[str]) -> dict[str, npt.NDArray[np.float64]]:
+        return {name: generator.normal(size=(REPLICATES, 1)) for name in dict.fromkeys(names)}
+
+    of_gpu, of_algorithm, of_shape = draws(["computing", "streaming", HOST]), draws(algorithms), draws(shapes)
+    of_size = {kind: generator.normal(size=(REPLICATES, batches)) for kind in dict.fromkeys(kinds)}
     factors = np.empty((REPLICATES, batches, len(kinds)))
-    for place, (kind, shape) in enumerate(zip(kinds, shapes, strict=True)):
-        spread = fitted.spread(_STREAMING_LIKE if kind == "streaming" else kind, architecture)
-        alone = generator.normal(size=(REPLICATES, batches))
-        factors[:, :, place] = spread.gpu * of_gpu + spread.problem * of_shape[shape] + spread.batch * alone
+    for place, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
+        if kind == HOST:
+            factors[:, :, place] = _HOST_SPREAD * of_gpu[HOST]
+            continue
+        spread = fitted.spread(kind, architecture, library)
+        factors[:, :, place] = (
+            spread.gpu * of_gpu["streaming" if kind == "streaming" else "computing"]
+            + spread.algorithm * of_algorithm[algorithm]
+            + spread.size * of_size[kind]
+            + spread.problem * of_shape[shape]
+            + spread.batch * generator.normal(size=(REPLICATES, batches))
+        )
     return np.exp(factors)
 
 
-def _terms(parts: pd.DataFrame, architecture: str) -> Terms:
+def _terms(parts: pd.DataFrame, architecture: str, library: str) -> Terms:
     kinds = [_kind(name, flops) for name, flops in zip(parts["name"], parts["flops"], strict=True)]
     named = parts.assign(
         layer=parts["layer"].astype(object).where(parts["layer"].notna(), None),
@@ -87,12 +113,14 @@ def _terms(parts: pd.DataFrame, architecture: str) -> Terms:
             for kind, name, flops, batch in zip(kinds, parts["name"], parts["flops"], parts["batch"], strict=True)
         ],
     )
-    keys = ["layer", "phase", "group", "kind", "shape"]
-    table = named.pivot_table(index="batch", columns=keys, values="exclusive_ms", aggfunc="sum", dropna=False)
-    table = table.loc[:, table.notna().any()].fillna(0.0)
+    keys = ["layer", "phase", "group", "kind", "name", "shape"]
+    named["column"] = named.groupby(keys, dropna=False, sort=False).ngroup()
+    table = named.pivot_table(index="batch", columns="column", values="exclusive_ms", aggfunc="sum").fillna(0.0)
     values = table.to_numpy(np.float64)
-    columns = list(table.columns)
-    factors = draw_errors([c[3] for c in columns], [c[4] for c in columns], len(values), architecture)
+    first = named.drop_duplicates("column").set_index("column").loc[table.columns, keys]
+    columns = list(first.itertuples(index=False, name=None))
+    kinds, algorithms, shapes = ([column[place] for column in columns] for place in (3, 4, 5))
+    factors = draw_errors(kinds, algorithms, shapes, len(values), architecture, library)
     # A layer's phase is one term, whatever kinds of kernel it is made of.
     labels = [
         (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(group))
@@ -110,6 +138,8 @@ def _terms(parts: pd.DataFrame, architecture: str) -> Terms:
 
 def _kind(kernel: str, flops: float | None) -> str:
     """Which measurements a kernel's error is judged by."""
+    if kernel == IDLE:
+        return HOST
     for kind in ("forward", "backward_data", "backward_weights"):
         if kernel.startswith(kind + "_"):
             return kind

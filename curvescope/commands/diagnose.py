@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_network_arguments(parser)
     parser.add_argument("--batch", default="1..32", help="batch sizes: 1,2,4 or 1..32 (doubling) or 32..160:8")
     parser.add_argument("--library", metavar="NAME", help="of a modelled GPU: its cuDNN, as in cudnn5.1 or cudnn7")
-    parser.add_argument("--framework", metavar="NAME", help="of a modelled GPU: torch, tensorflow or mxnet")
+    parser.add_argument(
+        "--framework", metavar="NAME", help="of a modelled GPU: torch, tensorflow, mxnet, mxnet0.9, paddle or caffe"
+    )
     measuring.add_protocol_arguments(parser)
     parser.add_argument("--axis", choices=("log2", "linear"), default="log2", help="axis of curvatures")
     parser.add_argument(

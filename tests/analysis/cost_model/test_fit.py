@@ -14,7 +14,13 @@ from curvescope.analysis.cost_model.constants import (
 )
 from curvescope.analysis.cost_model.fit import fit_constants
 from curvescope.analysis.cost_model.problems import Products
-from curvescope.analysis.cost_model.published import Measured, predict, read_deepbench
+from curvescope.analysis.cost_model.published import (
+    Measured,
+    predict,
+    read_caffe_streams,
+    read_deepbench,
+    read_streams,
+)
 
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 
@@ -42,6 +48,19 @@ def test_predictions_of_a_fit_repeat_the_times_that_made_it():
     group = products("v100", true)
     time_s, _ = predict(group, fit_constants([group])["volta"])
     assert np.median(np.abs(time_s / group.time_s - 1)) < 0.02
+
+
+def test_a_fit_finds_the_bandwidth_that_stream_publishes():
+    fitted = fit_constants(read_streams(PUBLISHED), most_steps=6)
+    # Copy 194.3 of 288.4 GB/s on K40, 180.2 of 240.5 on K80; 263.0 of 336.5 on Titan X (Maxwell).
+    assert fitted["kepler"]["stream"] == pytest.approx((194.3 / 288.4 + 180.2 / 240.5) / 2, rel=0.03)
+    assert fitted["maxwell"]["stream"] == pytest.approx(263.0 / 336.5, rel=0.03)
+
+
+def test_the_relus_of_caffe_are_near_what_the_bandwidth_gives():
+    relus = read_caffe_streams(PUBLISHED)
+    time_s, _ = predict(relus, load_fitted().constants["maxwell"])
+    assert np.median(time_s / relus.time_s) == pytest.approx(1, abs=0.2)
 
 
 def test_the_committed_constants_are_inside_their_ranges():
@@ -77,6 +96,7 @@ def synthetic(errors_by_device):
         {
             "device": d,
             "kind": "product",
+            "algorithm": "sgemm",
             "problem": f"p{i % 40}",
             "batch": i // 40,
             "measured_ms": 1.0,
@@ -107,6 +127,7 @@ def test_errors_split_into_gpu_shape_and_batch():
         }
     )
     spread = holdout.spreads(rows)["product"]
-    assert spread.gpu == pytest.approx(0.28, abs=0.1)
+    assert spread.gpu == pytest.approx(0.2, abs=0.1)
+    assert spread.algorithm == 0
     assert spread.problem == pytest.approx(0.3, abs=0.1)
     assert spread.batch == pytest.approx(0.1, abs=0.04)

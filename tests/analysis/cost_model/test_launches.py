@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
 
-from curvescope.analysis.cost_model.constants import PARAMETERS, Constants, constants_for, starting_constants
-from curvescope.analysis.cost_model.launches import Machine
+from curvescope.analysis.cost_model.constants import (
+    PARAMETERS,
+    PEAK_SHARES,
+    Constants,
+    constants_for,
+    starting_constants,
+)
+from curvescope.analysis.cost_model.launches import TILES, Machine
 from curvescope.analysis.cost_model.problems import Convolutions, Products
 from curvescope.analysis.cost_model.product import estimate_products
 from curvescope.profiling.devices import get_device
@@ -19,7 +25,7 @@ def with_constants(machine, **values):
 
 def test_a_large_product_runs_at_its_share_of_the_peak(machine):
     exact = with_constants(machine, product=0.8, small_tile=1e-9)
-    time_s = estimate_products(Products(16384, 16384, 8192, False, 1), exact).time_s[0]
+    time_s = estimate_products(Products(16384, 16384, 8192, False, 1), exact, tiles=TILES[:1]).time_s[0]
     rate = 2 * 16384 * 16384 * 8192 / time_s
     # 16,384 blocks of 128 × 128 over 56 SMs: 293 each, of 292.57 on average.
     assert rate == pytest.approx(0.8 * exact.device.peak_flops_per_s() * 292.571 / 293, rel=0.01)
@@ -28,7 +34,7 @@ def test_a_large_product_runs_at_its_share_of_the_peak(machine):
 def test_a_wave_that_is_not_full_costs_as_much_as_a_full_one(machine):
     depth, sms = np.array([4096.0]), machine.device.sm_count
     full, one_more, twice = (
-        machine.blocks_s(0.8, (128, 128), np.array([float(n)]), depth)[0] for n in (2 * sms, 2 * sms + 1, 4 * sms)
+        machine.blocks_s(0.8, TILES[0], np.array([float(n)]), depth)[0] for n in (2 * sms, 2 * sms + 1, 4 * sms)
     )
     assert twice == pytest.approx(2 * full)
     assert full * 1.4 < one_more < twice
@@ -36,7 +42,7 @@ def test_a_wave_that_is_not_full_costs_as_much_as_a_full_one(machine):
 
 def test_fewer_blocks_than_sms_take_as_long_as_one_per_sm(machine):
     depth = np.array([1000.0])
-    one, all_sms = (machine.blocks_s(0.8, (64, 64), np.array([n]), depth)[0] for n in (1.0, 56.0))
+    one, all_sms = (machine.blocks_s(0.8, TILES[3], np.array([n]), depth)[0] for n in (1.0, 56.0))
     assert one == all_sms
 
 
@@ -44,7 +50,7 @@ def test_a_stream_runs_at_its_share_of_the_bandwidth_and_costs_a_launch(machine)
     constants = machine.constants
     launch = machine.streaming("copy", np.array([0.0, 1e9]))
     assert launch.time_s[0] == pytest.approx(constants["start_us"] * 1e-6)
-    assert launch.time_s[1] - launch.time_s[0] == pytest.approx(1e9 / (732.2e9 * constants["dram"]))
+    assert launch.time_s[1] - launch.time_s[0] == pytest.approx(1e9 / (732.2e9 * constants["stream"]))
 
 
 def test_the_slowest_limit_decides():
@@ -71,11 +77,30 @@ def test_a_geforce_board_runs_above_its_boost_clock():
     assert Machine(get_device("p100"), constants).clock_hz == 1480e6
 
 
+def constants(share):
+    return Constants({**starting_constants().values, **dict.fromkeys(PEAK_SHARES, share), "start_us": 10 * share})
+
+
 def test_an_architecture_that_was_not_fitted_takes_the_newest_before_it():
-    fitted = {"maxwell": "m", "volta": "v"}
-    assert constants_for("hopper", fitted) == "v"
-    assert constants_for("pascal", fitted) == "m"
-    assert constants_for("kepler", fitted) == "m"  # nothing is older: the next one
+    maxwell, volta = constants(0.6), constants(0.8)
+    assert constants_for("pascal", {"maxwell": maxwell, "volta": volta}) is not volta
+    assert constants_for("pascal", {"maxwell": maxwell, "volta": volta}).values == maxwell.values
+    assert constants_for("kepler", {"maxwell": maxwell}) is maxwell  # nothing is older: the next one
+    with pytest.raises(ValueError, match="no architecture"):
+        constants_for("kepler", {})
+
+
+def test_a_newer_architecture_leaves_less_of_the_peak_unused_as_those_before_it_did():
+    fitted = {"kepler": constants(0.2), "maxwell": constants(0.6), "pascal": constants(0.8)}
+    # Unused: 0.8, 0.4, 0.2, so 0.1 next. What is not a share of the peak stays.
+    volta = constants_for("volta", fitted)
+    assert [volta[name] for name in PEAK_SHARES] == pytest.approx([0.9] * len(PEAK_SHARES))
+    assert volta["start_us"] == 8
+
+
+def test_a_share_that_fell_is_not_carried_on():
+    fitted = {"maxwell": constants(0.8), "pascal": constants(0.6)}
+    assert constants_for("volta", fitted)["fft"] == 0.6
 
 
 def test_every_parameter_starts_inside_its_range():

@@ -1,0 +1,144 @@
+"""`curvescope ranks` over a thousand ranks of a million kernels: time, memory, growth with ranks, a killed worker.
+
+Build: `python benchmarks/ranks.py`, `--small` for a smaller one. Ranks are made by `generate_ranks.py` (not timed),
+with one slow rank, whose finding is checked. Each run is a process of its own with all of it: start of the workers,
+reading from disk (the page cache is as it is), and explaining the slow rank. Memory is resident memory, sampled every
+0.2 s: of all processes together, and of the largest. n = 1 for each row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from generate_ranks import Plan, generate
+
+EXPLAIN = "import sys; from curvescope.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def measure(root: Path, ranks: int, workers: int, kill: bool = False) -> dict[str, object]:
+    """One run over the first ranks; with `kill`, a worker is killed as soon as it has worked."""
+    with tempfile.TemporaryDirectory() as folder:
+        some = Path(folder) / "job"
+        some.mkdir()
+        for rank in range(ranks):
+            (some / f"rank{rank}").symlink_to(root / f"rank{rank}")
+        command = [sys.executable, "-c", EXPLAIN, "ranks", str(some), "--workers", str(workers), "--json"]
+        began = time.perf_counter()
+        out = Path(folder) / "out.json"
+        with out.open("wb") as file:
+            process = subprocess.Popen(command, stdout=file)
+            together, largest, killed = watch(process, kill)
+        seconds = time.perf_counter() - began
+        if process.returncode != 0:
+            raise SystemExit(f"{ranks} ranks with {workers} workers ended with exit code {process.returncode}")
+        document = json.loads(out.read_text())
+    row = {"ranks": ranks, "workers": workers, "kernels": document["kernels"], "seconds": seconds}
+    return {**row, "killed": killed, "together_bytes": together, "largest_bytes": largest, "document": document}
+
+
+def watch(process: subprocess.Popen[bytes], kill: bool) -> tuple[int, int, bool]:
+    """Peaks of resident memory until it ends, of all its processes and of the largest, and whether one was killed."""
+    together = largest = 0
+    killed = False
+    parent = psutil.Process(process.pid)
+    while process.poll() is None:
+        sizes = {}
+        try:
+            for one in (parent, *parent.children(recursive=True)):
+                sizes[one] = one.memory_info().rss
+        except psutil.Error:
+            continue
+        together, largest = max(together, sum(sizes.values())), max(largest, *sizes.values())
+        if kill and not killed:
+            killed = _kill_worker([one for one in sizes if one.pid != process.pid])
+        time.sleep(0.02 if kill and not killed else 0.2)
+    return together, largest, killed
+
+
+def _kill_worker(children: list[psutil.Process]) -> bool:
+    """Kill a worker in the middle of reading a recording."""
+    for one in children:
+        try:
+            if any(file.path.endswith(".parquet") for file in one.open_files()):
+                os.kill(one.pid, signal.SIGKILL)
+                return True
+        except (psutil.Error, ProcessLookupError):
+            continue
+    return False
+
+
+def comparable(document: dict[str, object]) -> dict[str, object]:
+    """What must not depend on how it was computed."""
+    return {key: document[key] for key in ("ranks", "steps", "kernels", "stragglers", "imbalances", "waits")}
+
+
+def main() -> None:
+    """Make the ranks, measure, print a table and the projection."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=1000)
+    parser.add_argument("--kernels", type=int, default=1_000_000, help="of each rank")
+    parser.add_argument("--small", action="store_true", help="48 ranks of 40,000 kernels")
+    parser.add_argument(
+        "--folder", type=Path, help="where to make the ranks; they are kept, and used if they are there"
+    )
+    args = parser.parse_args()
+    ranks, kernels = (48, 40_000) if args.small else (args.ranks, args.kernels)
+    plan = Plan(ranks, kernels, steps=100 if not args.small else 10, slow_rank=7, slow_layer="block3", factor=3.0)
+    root = args.folder or Path(tempfile.mkdtemp(prefix="curvescope-ranks-"))
+    try:
+        if not (root / f"rank{ranks - 1}").is_dir():
+            began = time.perf_counter()
+            generate(plan, root)
+            size = sum(path.stat().st_size for path in root.rglob("*.parquet"))
+            print(f"{ranks} ranks made in {time.perf_counter() - began:.0f} s, {size / 1e9:.2f} GB")
+        rows = [measure(root, count, 2) for count in (ranks // 4, ranks // 2, ranks)]
+        rows.append(measure(root, ranks // 4, 1))
+        rows.append(measure(root, ranks, 1))
+        rows.append(measure(root, ranks // 2, 2, kill=True))
+        print(f"{'ranks':>6} {'workers':>7} {'kernels':>13} {'s':>8} {'s/rank':>8} {'MB all':>8} {'MB largest':>10}")
+        for row in rows:
+            megabytes = [row[name] / 1e6 for name in ("together_bytes", "largest_bytes")]
+            line = f"{row['ranks']:6} {row['workers']:7} {row['kernels']:13,} {row['seconds']:8.1f}"
+            line += f" {row['seconds'] / row['ranks']:8.3f} {megabytes[0]:8.0f} {megabytes[1]:10.0f}"
+            print(line + ("  a worker killed" if row["killed"] else ""))
+        check(rows, plan)
+        counts, times = ([row[name] for row in rows[:3]] for name in ("ranks", "seconds"))
+        slope, start = np.polyfit(counts, times, 1)
+        residual = max(abs(np.polyval([slope, start], counts) - times) / times)
+        print(f"2 workers: {start:.1f} s + {slope:.3f} s for each rank (largest departure {residual:.1%})")
+        print(
+            f"Projected, not measured: 10,000 such ranks by 100 such workers {start + slope * 2 * 100:.0f} s of reading"
+        )
+    finally:
+        if args.folder is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def check(rows: list[dict[str, object]], plan: Plan) -> None:
+    """Every run named the slow rank and its layer alone; runs over the same ranks gave the same document."""
+    seen: dict[int, dict[str, object]] = {}
+    for row in rows:
+        found = row["document"]["stragglers"]
+        named = [(one["rank"], one["terms"][0]["layer"]) for one in found]
+        assert named == [(plan.slow_rank, plan.slow_layer)], named
+        assert not row["document"]["unreadable"]
+        first = seen.setdefault(row["ranks"], comparable(row["document"]))
+        assert comparable(row["document"]) == first, f"{row['ranks']} ranks gave two answers"
+    print(f"Every run named rank {plan.slow_rank} in {plan.slow_layer}, and no other; equal runs gave equal answers.")
+    if not rows[-1]["killed"]:
+        print("No worker was killed: the run was too short.")
+
+
+if __name__ == "__main__":
+    main()

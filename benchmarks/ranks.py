@@ -94,7 +94,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     ranks, kernels = (48, 40_000) if args.small else (args.ranks, args.kernels)
-    plan = Plan(ranks, kernels, steps=100 if not args.small else 10, slow_rank=7, slow_layer="block3", factor=3.0)
+    plan = Plan(ranks, kernels, steps=100 if not args.small else 10, slow_rank=1, slow_layer="block3", factor=3.0)
     root = args.folder or Path(tempfile.mkdtemp(prefix="curvescope-ranks-"))
     try:
         if not (root / f"rank{ranks - 1}").is_dir():

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 # The package is installed in place: Python changes are seen at once, native and dependency changes reinstall it.
-$(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/*)
+$(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/* native/third_party/*/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[torch,dev]'
 	@touch $@

@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 REPLICATES = 2000
 _SEED = 0
+_TAIL = 0.1  # of the replicates, left out at each end when their spread is taken
 # Below this share of the values' own size a spread is the rounding of the arithmetic.
 _RELATIVE_ROUNDING = 1e-9
 
@@ -86,10 +87,10 @@ def estimate(value: float, replicates: Floats, rounds: int, scale: float) -> Est
     """
     if rounds < 2:
         return Estimate(value, -np.inf, np.inf, 1.0)
-    # Half the central 68 %: one disturbed step in six makes a few replicates jump far, and a standard deviation with
-    # them, though the estimate itself does not follow it.
-    low, high = np.percentile(replicates, [15.87, 84.13])
-    error = float(high - low) / 2 * np.sqrt(rounds / (rounds - 1))
+    # Not their standard deviation: one disturbed step in six makes a few replicates jump far, though the estimate
+    # itself does not follow it. Nor less than the central 80 %: medians of few steps take too few values inside it.
+    low, high = np.percentile(replicates, [100 * _TAIL, 100 * (1 - _TAIL)])
+    error = float(high - low) / 2 / float(ndtri(1 - _TAIL)) * np.sqrt(rounds / (rounds - 1))
     error = max(error, _RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
     half = float(stdtrit(rounds - 1, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(rounds - 1, -abs(value) / error))

@@ -329,12 +329,13 @@ class Recording:
         """
         schema = TABLES[table].arrow
         names = list(columns) if columns is not None else schema.names
-        text = [name for name in names if schema.field(name).type == pa.string()]
         for part in self.parts(table):
             try:
+                with _parquet(part) as file:
+                    there = [name for name in names if name in set(file.schema_arrow.names)]
+                text = [name for name in there if schema.field(name).type == pa.string()]
                 with _parquet(part, read_dictionary=text) as file:
-                    there = set(file.schema_arrow.names)
-                    read = file.read([n for n in names if n in there])
+                    read = file.read(there)
             except (pa.ArrowException, ValueError, OSError) as error:
                 raise _damaged(part, error) from error
             absent = {n: pa.nulls(read.num_rows, schema.field(n).type) for n in names if n not in there}

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from curvescope.profiling import store
@@ -40,6 +41,14 @@ def record(path, parts=1):
 
 def snapshot(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_column_that_an_older_part_does_not_have_is_null(tmp_path):
+    recording = open_recording(record(tmp_path / "r"))
+    (part,) = recording.parts("steps")
+    pq.write_table(pq.read_table(part).drop_columns(["phase", "start_ns"]), part)
+    (piece,) = recording.pieces("steps", ("phase", "start_ns", "batch"))
+    assert piece.to_pydict() == {"phase": [None, None], "start_ns": [None, None], "batch": [4, 4]}
 
 
 def test_what_was_written_reads_back(tmp_path):

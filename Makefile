@@ -45,18 +45,13 @@ audit: $(INSTALLED)  ## bill of materials (build/sbom.json), and known vulnerabi
 	$(BIN)/python .ci/audit.py
 
 .PHONY: bench
-bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/annotate_cost.py
-	$(BIN)/python benchmarks/published_pairs.py
-	$(BIN)/python benchmarks/causes_matrix.py
-	$(BIN)/python benchmarks/compile_cubins.py
-	$(BIN)/python benchmarks/sample_overhead.py
-	$(BIN)/python benchmarks/bare_gemm.py
-	$(BIN)/python benchmarks/stream.py
-	$(BIN)/python benchmarks/collector.py
-	$(BIN)/python benchmarks/analyse_million.py
-	$(BIN)/python benchmarks/read_profiles.py nsys --kernels 1000000
+bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers; writes docs/benchmarks.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pyperf pytest-benchmark
+	$(BIN)/python benchmarks/page.py
+
+.PHONY: faults
+faults: $(INSTALLED)  ## inject faults into every command; writes docs/faults.md
+	$(BIN)/python benchmarks/faults.py
 
 .PHONY: gpu
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with a CUDA torch and curvescope installed)

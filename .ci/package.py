@@ -80,21 +80,14 @@ def run(*command: object, **options: Any) -> str:
 
 
 def build(source: Path, kind: str, epoch: str) -> Path:
-    """Build from a copy of what git has."""
+    """Build from the last commit."""
     source.mkdir(parents=True)
-    for name in run("git", "ls-files", "-z", cwd=ROOT).split("\0")[:-1]:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, source / name)
-    run(
-        sys.executable,
-        "-m",
-        "build",
-        kind,
-        "-o",
-        source / "out",
-        source,
-        env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
-    )
+    archive = source.with_suffix(".tar")
+    run("git", "archive", "--output", archive, "HEAD", cwd=ROOT)
+    with tarfile.open(archive) as files:
+        files.extractall(source)
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
+    run(sys.executable, "-m", "build", kind, "-o", source / "out", source, env=environment)
     (made,) = (source / "out").iterdir()
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import keyword
 import os
@@ -83,6 +84,14 @@ def module_of(command: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (0 done, 1 a check failed, 2 bad input, 130 interrupted)."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        print("curvescope: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     front = _Parser(prog="curvescope")
     front.add_argument("--version", action="version", version=f"curvescope {__version__}")
@@ -95,26 +104,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .profiling.errors import CurvescopeError
     from .profiling.visible import visible
 
-    module = importlib.import_module(module_of(chosen.command), __package__)
-    parser = argparse.ArgumentParser(
-        prog=f"curvescope {chosen.command}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
-    args = parser.parse_args(arguments[1:])
     try:
-        return int(module.run(args))
+        module = importlib.import_module(module_of(chosen.command), __package__)
+        parser = argparse.ArgumentParser(
+            prog=f"curvescope {chosen.command}",
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(parser)
+        return int(module.run(parser.parse_args(arguments[1:])))
     except CurvescopeError as error:
         print(f"curvescope: {visible(str(error))}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    except KeyboardInterrupt:
-        print("curvescope: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output left (`curvescope runs | head`). Keep the interpreter's own flush at exit quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (ImportError, MemoryError, OSError) as error:
+        print(f"curvescope: {visible(_refusal(error))} Nothing that was recorded before is changed.", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+def _refusal(error: ImportError | MemoryError | OSError) -> str:
+    """What the machine refused, in words, and what to do: for what no command has words of its own for."""
+    if isinstance(error, ImportError):
+        package = (error.name or "A package").partition(".")[0]
+        return f"{package} cannot be imported ({error}); reinstall it in this Python: {sys.executable}."
+    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
+        return "There is not enough memory for this: end other programs, or allow this one more (`ulimit -v`)."
+    return f"The system refused a file ({error}): free space there, or choose another place."
 
 
 if __name__ == "__main__":

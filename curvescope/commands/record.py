@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         return _record_with(args, command, path, options)
     code = record_command(command, path, options)
     recording = open_recording(path)
-    counts = {name: recording.arrow(name).num_rows for name in ("kernels", "memory", "launches", "ranges")}
+    counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "launches", "ranges")}
     told = ", ".join(f"{count} {_NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
     print(f"curvescope: {told} in {path}", file=sys.stderr)
-    if steps := recording.arrow("steps").num_rows:
+    if steps := recording.count_rows("steps"):
         print(f"curvescope: {steps} steps, from {recording.meta['steps_from']}", file=sys.stderr)
     collectors = recording.meta["collectors"]
     statuses = {c["cupti_status"]: None for c in collectors if c.get("cupti_status", "recording") != "recording"}

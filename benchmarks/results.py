@@ -1,0 +1,70 @@
+"""Results of benchmarks as documents: what was compared, as a ratio measured in one run, with its spread.
+
+A script that is run by `page.py` finds the folder for its documents in CURVESCOPE_RESULTS; run by hand it only prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FOLDER_VARIABLE = "CURVESCOPE_RESULTS"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison.
+
+    Attributes:
+        what: is compared.
+        peer: with whom.
+        unit: of both values.
+        ours: our value, the median of the repetitions; null where there is none.
+        theirs: the peer's.
+        ratio: theirs over ours, of each repetition: median, least and most; null where one of both is missing.
+        n: repetitions.
+    """
+
+    what: str
+    peer: str
+    unit: str
+    ours: float | None
+    theirs: float | None
+    ratio: tuple[float, float, float] | None
+    n: int
+
+    @classmethod
+    def of(
+        cls, what: str, peer: str, unit: str, ours: Sequence[float], theirs: Sequence[float], ratios: Sequence[float]
+    ) -> Row:
+        """A row from repetitions in turn."""
+        spread = (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
+        middle = [statistics.median(values) if values else None for values in (ours, theirs)]
+        return cls(what, peer, unit, middle[0], middle[1], spread, len(ratios))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one script found.
+
+    Attributes:
+        name: of the document.
+        title: of the section.
+        rows: comparisons.
+        peers_better: what peers do better, in words.
+    """
+
+    name: str
+    title: str
+    rows: Sequence[Row]
+    peers_better: str = ""
+
+
+def write(result: Result) -> None:
+    """Leave the document where `page.py` looks for it; nothing where a script is run by hand."""
+    if folder := os.environ.get(FOLDER_VARIABLE):
+        (Path(folder) / f"{result.name}.json").write_text(json.dumps(asdict(result), indent=1))

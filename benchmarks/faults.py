@@ -271,6 +271,7 @@ FAULTS = (
     Fault("half", "the same, half installed", tuple(COMMANDS), 4, without(*_PACKAGES, half=True)),
     Fault("ten", "ten at once in one store", ("record", "import", "diagnose"), 2, together),
 )  # fmt: skip
+FULL = sum(fault.trials * len(fault.commands) for fault in FAULTS)
 
 
 @cache
@@ -347,7 +348,8 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         "hashed before and after. A trial is *bad* where anything recorded before was changed or lost, a traceback was "
         "printed, a failure had no message, or what was left cannot be read.",
         "",
-        f"**{bad} of {trials} trials were bad.**",
+        f"**{bad} of {trials} trials were bad.**"
+        + ("" if trials >= FULL else f" This is a part: all are {FULL} trials."),
         "",
         "| fault | command | trials | done | refused or stopped with a message | killed | bad |",
         "|---|---|--:|--:|--:|--:|--:|",

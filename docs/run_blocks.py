@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import io
 import os
 import re
@@ -100,7 +101,7 @@ def run_page(path: Path, *, slow: bool = False, write: bool = False) -> int:
                     ran += 1
                     if block.kind == "console" and not write and not matches(shown, printed):
                         raise BlockError(f"{path}: `{command}` prints\n{printed}\nand the page shows\n{shown}")
-                    text += f"$ {command}\n" + (shown if matches(shown, printed) else _stripped(printed))
+                    text += f"$ {command}\n" + (shown if matches(shown, printed) else renewed(shown, printed))
                 if block.kind == "console":
                     edits.append((block.span, text))
     if write:
@@ -114,6 +115,21 @@ def matches(shown: str, printed: str) -> bool:
     """Whether output is what a page shows of it; `...` stands for any lines."""
     pieces = re.split(r"^\.\.\.\n", _stripped(shown), flags=re.MULTILINE)
     return re.fullmatch(r"(?:.*\n)*?".join(map(re.escape, pieces)), _stripped(printed)) is not None
+
+
+def renewed(shown: str, printed: str) -> str:
+    """What a command prints now, as much of it as the page showed: each piece becomes the lines most like it."""
+    lines = _stripped(printed).splitlines(keepends=True)
+    if "...\n" not in shown:
+        return "".join(lines)
+    pieces, place = [], 0
+    for piece in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
+        size = len(piece.splitlines())
+        starts = range(place, max(place, len(lines) - size) + 1)
+        best = max(starts, key=lambda n: difflib.SequenceMatcher(None, "".join(lines[n : n + size]), piece).ratio())
+        pieces.append("".join(lines[best : best + size]))
+        place = best + size if size else place
+    return "...\n".join(pieces)
 
 
 def _stripped(text: str) -> str:

@@ -111,6 +111,13 @@ def test_output_is_compared(tmp_path, shown, right):
     assert page.read_text() == PAGE
 
 
+def test_what_is_left_out_of_a_page_stays_left_out_when_it_is_written_anew():
+    shown = "...\nconv1 1.5 ms\n...\ntotal 3.0 ms\n"
+    assert run_blocks.renewed(shown, "head\nconv1 1.7 ms\nconv2 1.2 ms\ntotal 2.9 ms \n") == (
+        "...\nconv1 1.7 ms\n...\ntotal 2.9 ms\n"
+    )
+
+
 @pytest.mark.parametrize("command", ["false", "false | true", "curvescope devices no_such_gpu"])
 def test_a_command_that_fails_is_not_passed_over(tmp_path, command):
     page = tmp_path / "page.md"

@@ -46,7 +46,7 @@ def ours(_: Path) -> Values:
     measurement = Measurement(Gemm(192, 192, 192))
     while not measurement.done(method):
         measurement.visit(backend, method)
-    return [duration_ns / 1e9 for duration_ns in measurement.durations_ns]
+    return [duration_ns / 1e9 for duration_ns in measurement.durations_ns()]
 
 
 def pyperf(folder: Path) -> Values:

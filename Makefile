@@ -17,7 +17,11 @@ run: $(INSTALLED)  ## set up and diagnose AlexNet on this machine (about two min
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
+
+.PHONY: test-slow
+test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands
+	$(BIN)/python -m pytest -m slow
 
 .PHONY: check
 check: $(INSTALLED)  ## lint and types
@@ -63,4 +67,4 @@ clean:  ## remove what was built; recordings in runs/ stay
 
 .PHONY: help
 help:  ## this text
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  \1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  \1\t/' | expand -t 12

@@ -92,6 +92,7 @@ def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
     assert backward == 2 * products + bias
 
 
+@pytest.mark.slow
 def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
     """At batch 8, in the layer `middle`, in the backward pass."""
     for run in range(20):

@@ -11,6 +11,7 @@ Processes of one machine share CLOCK_MONOTONIC and need none of this: their offs
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from bisect import bisect_right
@@ -20,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+# Of one clock against another, in seconds a second: a kernel slews its own by 500 parts in a million at most.
+_LARGEST_DRIFT = 1e-3
 EXCHANGES = 30  # of which the quickest counts; a busy network delays most of them
 
 
@@ -59,11 +62,16 @@ class ClockAlignment:
         return before.offset_ns + round(drift * (min(max(at_ns, before.at_ns), after.at_ns) - before.at_ns))
 
     def error_ns(self, at_ns: int) -> int:
-        """How far that offset may be wrong: half the longer round trip around it, and the drift between the two."""
+        """How far that offset may be wrong: half the longer round trip around it, and the drift between the two.
+
+        Before the first reading and after the last nothing was seen of the drift: the largest possible is added.
+        """
         if not self.readings:
             return 0
         before, after = self._around(at_ns)
-        return max(before.round_trip_ns, after.round_trip_ns) // 2 + 1 + abs(after.offset_ns - before.offset_ns)
+        outside_ns = max(self.readings[0].at_ns - at_ns, at_ns - self.readings[-1].at_ns, 0)
+        drift_ns = abs(after.offset_ns - before.offset_ns) + math.ceil(_LARGEST_DRIFT * outside_ns)
+        return max(before.round_trip_ns, after.round_trip_ns) // 2 + 1 + drift_ns
 
     def entry(self) -> dict[str, Any]:
         """What `recording.json` holds."""

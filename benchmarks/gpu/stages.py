@@ -217,7 +217,6 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
                         Command(
                             f"curvescope breakdown {network}-{kind} --by layer",
                             f"{network}-{kind}-breakdown.txt",
-                            cuda=True,
                         ),
                     )
                 ),

@@ -49,7 +49,10 @@ class Rank:
         return self
 
     def tables(self):
-        clock = ClockAlignment((Reading(0, self.clock_ns, self.error_ns),)) if self.clock_ns else ClockAlignment()
+        # read before the first step and after the last
+        around = (-self.clock_ns, 10**9 * len(self.steps) - self.clock_ns)
+        readings = tuple(Reading(at, self.clock_ns, self.error_ns) for at in around)
+        clock = ClockAlignment(readings) if self.clock_ns else ClockAlignment()
         columns = ["name", "start_ns", "duration_ns", "step", "phase", "layer", "op"]
         return RankTables(
             self.rank,

@@ -207,7 +207,8 @@ def test_the_largest_batch_that_fits_is_found_and_measured(workplace):
     limited = setting("hungry", "forward", memory_limit_bytes=200 << 20)
     (recording,), _ = sweep(workplace / "r", [limited], (4,), up_to_largest=True)
     largest, too_large = recording.meta["largest_batch"], recording.meta["smallest_too_large"]
-    assert 12 <= largest < too_large <= 25
+    # 8 MiB a sample: 25 fill the limit, and what the process had and no longer uses holds a few more
+    assert 12 <= largest < too_large <= 30
     assert too_large - largest == 1
     assert recording.meta["batches"] == sorted({4, 8, 16, largest} - ({16} if largest < 16 else set()))
     assert set(recording.frame("steps")["batch"]) == set(recording.meta["batches"])

@@ -80,13 +80,12 @@ class _Recorder:
 
         self._profiler = profiler
         self._mark = self._torch._C._profiler._RecordFunctionFast
-        is_compiling = self._torch.compiler.is_compiling
         self._let_the_program_profile(profiler)
         self._keep_compiled_modules_quiet(modules)
         self._handles = [
-            modules.register_module_forward_pre_hook(self._enter_hook(is_compiling)),
-            modules.register_module_forward_hook(self._leave_hook(is_compiling), always_call=True),
-            register_optimizer_step_post_hook(self._step_hook(is_compiling)),
+            modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
+            modules.register_module_forward_hook(self._hook(self._leave, "a module's call"), always_call=True),
+            register_optimizer_step_post_hook(self._hook(self._stepped, "an optimizer's step")),
         ]
         atexit.register(self.end)
         # A worker of multiprocessing ends without Python's own exit functions, by these instead.
@@ -99,38 +98,17 @@ class _Recorder:
 
         util.Finalize(None, self.end, exitpriority=0)
 
-    # Hooks. Each begins with the question that torch.compile answers for good: it compiles none of the rest.
+    def _hook(self, watch: Any, what: str) -> Any:
+        # It begins with the question that torch.compile answers for good: it compiles none of the rest.
+        is_compiling = self._torch.compiler.is_compiling
 
-    def _enter_hook(self, is_compiling: Any) -> Any:
-        def hook(module: Any, arguments: Any) -> None:
+        def hook(*arguments: Any) -> None:
             if is_compiling():
                 return
             try:
-                self._enter(module, arguments)
+                watch(*arguments)
             except Exception as error:
-                self.give_up(f"a module's call could not be recorded: {error!r}")
-
-        return hook
-
-    def _leave_hook(self, is_compiling: Any) -> Any:
-        def hook(module: Any, arguments: Any, output: Any) -> None:  # noqa: ARG001
-            if is_compiling():
-                return
-            try:
-                self._leave(module)
-            except Exception as error:
-                self.give_up(f"a module's call could not be recorded: {error!r}")
-
-        return hook
-
-    def _step_hook(self, is_compiling: Any) -> Any:
-        def hook(optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG001
-            if is_compiling():
-                return
-            try:
-                self._stepped(optimizer)
-            except Exception as error:
-                self.give_up(f"an optimizer's step could not be recorded: {error!r}")
+                self.give_up(f"{what} could not be recorded: {error!r}")
 
         return hook
 
@@ -147,7 +125,7 @@ class _Recorder:
                 mark.__enter__()
         calls.open.append((module, mark))
 
-    def _leave(self, module: Any) -> None:
+    def _leave(self, module: Any, arguments: Any, output: Any) -> None:  # noqa: ARG002
         calls = self._calls.open
         # A hook of the program that threw may have left calls open.
         while calls:
@@ -171,7 +149,7 @@ class _Recorder:
             trains = self._torch.is_grad_enabled()
             self._boundaries.append((time.monotonic_ns(), "training" if trains else "call", self._batch(arguments)))
 
-    def _stepped(self, optimizer: Any) -> None:
+    def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
         if self._profile is None or self._owner != threading.get_ident():
             return
         if self._optimizer is None:

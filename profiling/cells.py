@@ -8,7 +8,6 @@ torch loaded and has never used a device.
 from __future__ import annotations
 
 import ctypes
-import json
 import multiprocessing
 import os
 import signal
@@ -21,19 +20,17 @@ from typing import Any
 
 from . import ceilings
 from .clocks import ClockSampler
-from .command_line import without_secrets
 from .errors import CurvescopeError
 from .memory_use import limit_memory
 from .networks import Network, from_factory, get_network
+from .plan_file import PlanFile
 from .protocol import Protocol, doubled
-from .store import META_FILE, RecordingWriter, atomic_file, claimed_folder, open_recording
+from .store import META_FILE, RecordingWriter, open_recording
 from .sweep import Progress, Rounds, StepRow, describe_sweep
 from .visit import OUT_OF_MEMORY, Empty, Visit, visit
 from .workload import Workload
 
-PLAN_FILE = "sweep.json"
-PLAN_FORMAT = "curvescope sweep"
-_PLAN_VERSION = 1
+PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1)
 _SAMPLING_S = 0.5
 _MOST = 1 << 16  # the largest batch size that a search tries
 
@@ -103,10 +100,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
     Raises:
         CurvescopeError: something is already there, or it cannot be written.
     """
-    document = {"format": PLAN_FORMAT, "version": _PLAN_VERSION, "argv": without_secrets(sys.argv[1:]), **asdict(plan)}
-    resume = f"Or go on with the sweep that is there: `curvescope sweep --resume {folder}`."
-    with claimed_folder(folder, resume), atomic_file(folder / PLAN_FILE) as file:
-        file.write(json.dumps(document, indent=1).encode())
+    PLAN_FILE.write(folder, plan)
 
 
 def read_plan(folder: Path) -> Plan:
@@ -115,20 +109,19 @@ def read_plan(folder: Path) -> Plan:
     Raises:
         CurvescopeError: there is none in the folder, or it is not to be read.
     """
-    try:
-        document = json.loads((folder / PLAN_FILE).read_bytes())
-        if document["format"] != PLAN_FORMAT or document["version"] > _PLAN_VERSION:
-            raise CurvescopeError(f"{folder / PLAN_FILE} was written by another Curvescope; go on with that one.")
-        settings = [
-            Setting(**{**setting, "input_shape": setting["input_shape"] and tuple(setting["input_shape"])})
-            for setting in document["settings"]
-        ]
-        protocol = protocol_from(document["protocol"])
-        return Plan(tuple(settings), tuple(document["batches"]), document["up_to_largest"], protocol)
-    except FileNotFoundError:
-        raise CurvescopeError(f"{folder} holds no sweep (no {PLAN_FILE} in it): nothing to resume.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CurvescopeError(f"{folder / PLAN_FILE} cannot be read ({error}).") from error
+    return PLAN_FILE.read(folder, _plan_from)
+
+
+def _plan_from(entry: dict[str, Any]) -> Plan:
+    settings = tuple(setting_from(setting) for setting in entry["settings"])
+    protocol = protocol_from(entry["protocol"])
+    return Plan(**{**entry, "settings": settings, "batches": tuple(entry["batches"]), "protocol": protocol})
+
+
+def setting_from(entry: Mapping[str, Any]) -> Setting:
+    """The setting that a plan holds."""
+    shape = entry["input_shape"]
+    return Setting(**{**entry, "input_shape": None if shape is None else tuple(shape)})
 
 
 def protocol_from(entry: Mapping[str, Any]) -> Protocol:

@@ -97,7 +97,7 @@ def run_rank(
         CurvescopeError: too few processes or devices, a batch that does not fit, or a folder that cannot be written.
     """
     team.check_size(plan.devices)
-    if not all(team.gather((folder / PLAN_FILE).is_file())):
+    if not all(team.gather((folder / PLAN_FILE.name).is_file())):
         raise CurvescopeError(f"{folder} is not seen by all ranks: give -o DIR on a file system that all nodes share.")
     _Rank(folder, plan, team, report, precise).run()
 

@@ -8,21 +8,17 @@ DIR/logs/                           what the ranks said, where torchrun was star
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from .cells import Setting, protocol_from
-from .command_line import without_secrets
-from .errors import CurvescopeError
+from .cells import Setting, protocol_from, setting_from
+from .plan_file import PlanFile
 from .protocol import Protocol
-from .store import META_FILE, Recording, atomic_file, claimed_folder, open_recording
+from .store import META_FILE, Recording, open_recording
 
-PLAN_FILE = "scale.json"
-_FORMAT = "curvescope scale"
-_VERSION = 1
+PLAN_FILE = PlanFile("scale.json", "scale", "scaling run", 1)
 
 
 @dataclass(frozen=True, order=True)
@@ -89,16 +85,13 @@ class ScalingPlan:
         return tuple(sorted({*self.weak, *self.strong, *alone}))
 
 
-def begin(folder: Path, plan: ScalingPlan) -> None:
-    """Write the plan into a new folder.
+def write_scaling_plan(folder: Path, plan: ScalingPlan) -> None:
+    """Begin a scaling run in a new folder.
 
     Raises:
         CurvescopeError: something is already there, or it cannot be written.
     """
-    document = {"format": _FORMAT, "version": _VERSION, "argv": without_secrets(sys.argv[1:]), **asdict(plan)}
-    resume = f"Or go on with the run that is there: `curvescope scale --resume {folder}`."
-    with claimed_folder(folder, resume), atomic_file(folder / PLAN_FILE) as file:
-        file.write(json.dumps(document, indent=1).encode())
+    PLAN_FILE.write(folder, plan)
 
 
 def read_scaling_plan(folder: Path) -> ScalingPlan:
@@ -107,21 +100,12 @@ def read_scaling_plan(folder: Path) -> ScalingPlan:
     Raises:
         CurvescopeError: there is none in the folder, or it is not to be read.
     """
-    try:
-        document = json.loads((folder / PLAN_FILE).read_bytes())
-        if document.pop("format") != _FORMAT or document.pop("version") > _VERSION:
-            raise CurvescopeError(f"{folder / PLAN_FILE} was written by another Curvescope; go on with that one.")
-        del document["argv"]
-        setting = document["setting"]
-        setting["input_shape"] = setting["input_shape"] and tuple(setting["input_shape"])
-        document["devices"] = tuple(document["devices"])
-        return ScalingPlan(
-            **{**document, "setting": Setting(**setting), "protocol": protocol_from(document["protocol"])}
-        )
-    except FileNotFoundError:
-        raise CurvescopeError(f"{folder} holds no scaling run (no {PLAN_FILE} in it).") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CurvescopeError(f"{folder / PLAN_FILE} cannot be read ({error}).") from error
+    return PLAN_FILE.read(folder, _plan_from)
+
+
+def _plan_from(entry: dict[str, Any]) -> ScalingPlan:
+    setting, protocol = setting_from(entry["setting"]), protocol_from(entry["protocol"])
+    return ScalingPlan(**{**entry, "setting": setting, "devices": tuple(entry["devices"]), "protocol": protocol})
 
 
 def rank_folder(folder: Path, devices: int, rank: int) -> Path:

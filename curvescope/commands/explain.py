@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.store import open_recording
     from ..show import show_diagnosis, show_table
 
-    if (args.recording / PLAN_FILE).is_file():
+    if (args.recording / PLAN_FILE.name).is_file():
         from ..show_scaling import show_scaling
 
         show_scaling(args.recording, args.all, args.json)

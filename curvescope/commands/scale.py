@@ -169,11 +169,11 @@ def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
 
 def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
     """A new folder with the plan in it."""
-    from ..profiling.scaling_plan import begin
+    from ..profiling.scaling_plan import write_scaling_plan
     from ..profiling.store import new_recording_path
 
     folder: Path = args.output or new_recording_path("scale")
-    begin(folder, plan)
+    write_scaling_plan(folder, plan)
     return folder.resolve()
 
 

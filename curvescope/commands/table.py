@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
     paths: list[AnyPath] = []
     for path in args.run:
-        paths += list_cells(path) if (path / PLAN_FILE).is_file() else [path]
+        paths += list_cells(path) if (path / PLAN_FILE.name).is_file() else [path]
     show_table([open_recording(path) for path in paths], args.format, published=args.published, batch=args.batch)
     return 0
 

@@ -11,7 +11,13 @@ from curvescope.profiling.distributed import Place
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.protocol import get_protocol
 from curvescope.profiling.scaling import device_of
-from curvescope.profiling.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, begin, read_scaling_plan
+from curvescope.profiling.scaling_plan import (
+    PLAN_FILE,
+    ScalingPlan,
+    ScalingPoint,
+    read_scaling_plan,
+    write_scaling_plan,
+)
 from curvescope.profiling.workload import import_torch
 
 
@@ -31,21 +37,21 @@ def test_strong_scaling_measures_one_device_at_every_batch_size():
 
 def test_plan_comes_back_and_is_never_overwritten(tmp_path):
     plan = plan_of(total_batch=16)
-    begin(tmp_path / "run", plan)
+    write_scaling_plan(tmp_path / "run", plan)
     assert read_scaling_plan(tmp_path / "run") == plan
     with pytest.raises(CurvescopeError, match="curvescope scale --resume"):
-        begin(tmp_path / "run", plan)
+        write_scaling_plan(tmp_path / "run", plan)
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "{}", '"x"', '{"format": "curvescope scale", "version": 99}'])
 def test_a_plan_that_cannot_be_read_is_refused(tmp_path, damage):
-    (tmp_path / PLAN_FILE).write_text(damage)
-    with pytest.raises(CurvescopeError, match=PLAN_FILE):
+    (tmp_path / PLAN_FILE.name).write_text(damage)
+    with pytest.raises(CurvescopeError, match=PLAN_FILE.name):
         read_scaling_plan(tmp_path)
 
 
 def test_folders_of_another_kind_are_refused(tmp_path):
-    (tmp_path / PLAN_FILE).write_text(json.dumps({"format": "x", "version": 1, "argv": []}))
+    (tmp_path / PLAN_FILE.name).write_text(json.dumps({"format": "x", "version": 1, "argv": []}))
     with pytest.raises(CurvescopeError, match="another Curvescope"):
         read_scaling_plan(tmp_path)
 

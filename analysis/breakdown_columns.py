@@ -109,14 +109,8 @@ def device_columns(memory: pa.Table, columns: Sequence[str] = COLUMNS) -> pa.Tab
 
 def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: Groups) -> _Work:
     pieces = []
-    for table in tables:
-        if table["step"].null_count or table["duration_ns"].null_count:
-            table = table.filter(pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid()))
-        step = table["step"].to_numpy().astype(np.int64)
-        place = np.minimum(np.searchsorted(profiled, step), len(profiled) - 1)
-        inside = profiled[place] == step
-        if not inside.all():
-            table, place = table.filter(pa.array(inside)), place[inside]
+    for whole in tables:
+        table, place = of_steps(whole, profiled)
         start, duration = (table[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
         flops, size = (_numbers(table[name]) for name in ("flops", "bytes_compulsory"))
         pieces.append(_Work(place, start, duration, group_codes(table, keys, groups), flops, size))
@@ -124,6 +118,21 @@ def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
         return _Work(none, none, none, none, nothing, nothing)
     return _Work(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Work.__dataclass_fields__))
+
+
+def of_steps(table: pa.Table, profiled: Ints) -> tuple[pa.Table, Ints]:
+    """The rows of profiled steps that have a duration, and the position of each one's step.
+
+    Args:
+        table: with columns step and duration_ns.
+        profiled: numbers of the profiled steps, rising.
+    """
+    if table["step"].null_count or table["duration_ns"].null_count:
+        table = table.filter(pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid()))
+    step = table["step"].to_numpy().astype(np.int64)
+    place = np.minimum(np.searchsorted(profiled, step), len(profiled) - 1)
+    inside = profiled[place] == step
+    return (table, place) if inside.all() else (table.filter(pa.array(inside)), place[inside])
 
 
 def _numbers(column: pa.ChunkedArray) -> Floats:

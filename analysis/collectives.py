@@ -1,4 +1,4 @@
-"""Collectives by the names of the kernels and calls that run them."""
+"""Collectives, sends and receives by the names of the kernels and calls that run them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _NCCL = re.compile(
     r"nccl(?:Dev)?(?:Kernel)?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AlltoAll)", re.IGNORECASE
 )
 _GLOO = re.compile(r"^gloo:(\w+)")
+# ncclDevKernel_SendRecv, ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t, ncclSendRecvKernel; gloo:send, gloo:recv.
+_BETWEEN_TWO = re.compile(r"nccl(?:Dev)?(?:Kernel)?_?SendRecv|^gloo:(?:send|recv)", re.IGNORECASE)
 _SPELLED = {"allreduce": "AllReduce", "allgather": "AllGather", "reducescatter": "ReduceScatter"}
 _SPELLED |= {"broadcast": "Broadcast", "reduce": "Reduce", "alltoall": "AlltoAll"}
 
@@ -25,5 +27,10 @@ def collective(name: str) -> str | None:
         return _SPELLED.get(match[1].lower(), match[1])
     if match := _GLOO.match(name):
         plain = match[1].replace("_", "").lower()
-        return None if plain in ("send", "recv") else _SPELLED.get(plain, match[1])
+        return None if between_two(name) else _SPELLED.get(plain, match[1])
     return None
+
+
+def between_two(name: str) -> bool:
+    """Whether this is a send or a receive."""
+    return _BETWEEN_TWO.search(name) is not None

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..profiling.errors import CurvescopeError
-from .breakdown_columns import Floats, Groups, group_codes, share_out
-from .collectives import collective
+from .breakdown_columns import Floats, Groups, group_codes, of_steps, share_out
+from .collectives import between_two, collective
 from .kernel_names import COMMUNICATION as COMMUNICATION_FAMILY
 from .kernel_names import family
 from .rank_tables import COMMUNICATION, IDLE, KERNELS, TABLES, Ints, Reduction, combine, identify, name_table, shortest
@@ -27,6 +26,8 @@ _KEY = ["layer", "phase", "name"]
 _CALL_KEY = ["communicator", "stream"]
 # Columns of the `kernels` table that a reduction reads; `breakdown_columns.device_columns` makes such rows of copies.
 COLUMNS = ("step", "start_ns", "duration_ns", *_KEY, *_CALL_KEY)
+# Of a CPU's recording: the calls that start collectives, and DDP's around them.
+_STARTING = ("c10d::", "torch::distributed::", "torch.distributed.")
 CHANNEL, OPERATION = "channel", "operation"  # kinds of names
 
 
@@ -75,11 +76,11 @@ def reduce_rank(who: Who, steps: pd.DataFrame, tables: Iterable[pa.Table]) -> Re
     communication = np.bincount(step, weights=np.where(kinds[part] == COMMUNICATION, time, 0), minlength=len(number))
     idle = np.bincount(step, weights=np.where(kinds[part] == IDLE, time, 0), minlength=len(number))
     rank = np.full(len(number), who.rank)
-    matched, unmatched, call_names = _collectives(rows, number, parts, calls, who.rank)
+    matched, sends, call_names = _collectives(rows, number, start, parts, calls, who.rank)
     terms, which = np.unique(term_ids, return_inverse=True)
     own: list[tuple[int | None]] = [(who.rank,), (who.node,), (who.local_rank,)]
     columns = {
-        "ranks": [*own, [len(rows.step)], [len(number)], [unmatched]],
+        "ranks": [*own, [len(rows.step)], [len(number)], [sends]],
         "steps": [rank, number, window, communication.astype(np.int64), idle.astype(np.int64)],
         "terms": [np.full(len(terms), who.rank), terms, np.bincount(which[part], weights=time).astype(np.int64)],
         "parts": [number[step], ids[part], time],
@@ -97,18 +98,15 @@ def _table(name: str, arrays: list[object]) -> pa.Table:
 
 def _collect(tables: Iterable[pa.Table], profiled: Ints, parts: Groups, calls: Groups) -> _Rows:
     pieces = []
-    for table in tables:
-        table = table.filter(pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid()))
-        step = table["step"].to_numpy().astype(np.int64)
-        place = np.minimum(np.searchsorted(profiled, step), len(profiled) - 1)
-        inside = profiled[place] == step
-        if not inside.all():
-            table, place = table.filter(pa.array(inside)), place[inside]
+    shared: list[bool] = []  # by part, whether it is a collective
+    for whole in tables:
+        table, place = of_steps(whole, profiled)
         start, duration = (table[c].to_numpy().astype(np.int64) for c in ("start_ns", "duration_ns"))
         part = group_codes(table, _KEY, parts)
+        shared += [collective(str(name)) is not None for _, _, name in parts.keys[len(shared) :]]
         call = np.full(len(part), -1, np.int64)
-        if any(operations := [o is not None for o in _operations(parts)]):
-            here = np.flatnonzero(np.array(operations)[part])
+        if any(shared):
+            here = np.flatnonzero(np.array(shared)[part])
             few = table.select(_CALL_KEY).take(pa.array(here))
             call[here] = group_codes(few.set_column(1, "stream", few["stream"].cast(pa.string())), _CALL_KEY, calls)
         pieces.append((place, start, duration, part, call))
@@ -118,11 +116,6 @@ def _collect(tables: Iterable[pa.Table], profiled: Ints, parts: Groups, calls: G
     # By start inside a step: the order of collectives in it, and what makes the test for overlap a look at neighbours.
     order = np.lexsort((start, step))
     return _Rows(step[order], start[order], *(column[order] for column in rest))
-
-
-def _operations(parts: Groups) -> list[str | None]:
-    """By part, what all ranks do together in it; null for all else."""
-    return [collective(str(name)) for _, _, name in parts.keys]
 
 
 def _names(parts: Groups) -> list[tuple[int, int, str | None, str | None, str, str | None]]:
@@ -136,7 +129,9 @@ def _names(parts: Groups) -> list[tuple[int, int, str | None, str | None, str, s
 
 
 def _communicates(name: str) -> bool:
-    return collective(name) is not None or family(name) == COMMUNICATION_FAMILY
+    if collective(name) is not None or between_two(name) or name.startswith(_STARTING):
+        return True
+    return family(name) == COMMUNICATION_FAMILY
 
 
 def _times(rows: _Rows, shares: Floats, window_ns: Ints, ids: Ints) -> tuple[Ints, Ints, Ints]:
@@ -163,14 +158,17 @@ def _times(rows: _Rows, shares: Floats, window_ns: Ints, ids: Ints) -> tuple[Int
 
 
 def _collectives(
-    rows: _Rows, number: Ints, parts: Groups, calls: Groups, rank: int
+    rows: _Rows, number: Ints, window_start_ns: Ints, parts: Groups, calls: Groups, rank: int
 ) -> tuple[dict[str, list[object]], int, list[tuple[int, int, None, None, str, str]]]:
-    """Columns of `calls` and `collectives`, how much communication has no match, and names of both."""
-    operations = _operations(parts)
-    communicates = np.array([_communicates(str(name)) for _, _, name in parts.keys], bool)
+    """Columns of `calls` and `collectives`, how many sends and receives there are, and names of both."""
+    operations = [collective(str(name)) for _, _, name in parts.keys]
     is_collective = np.array([operation is not None for operation in operations], bool)
-    here = np.flatnonzero(is_collective[rows.part]) if len(rows.part) else np.zeros(0, np.int64)
-    unmatched = int(communicates[rows.part].sum()) - len(here) if len(rows.part) else 0
+    of_two = np.array([between_two(str(name)) for _, _, name in parts.keys], bool)
+    here = np.zeros(0, np.int64)
+    if len(rows.part):
+        # What is left of a collective of the step before has no place in the order of this one.
+        here = np.flatnonzero(is_collective[rows.part] & (rows.start_ns >= window_start_ns[rows.step]))
+    sends = int(of_two[rows.part].sum()) if len(rows.part) else 0
     step, code = rows.step[here], rows.call[here]
     channel, channel_names = _channels(step, code, calls)
     order = np.lexsort((rows.start_ns[here], channel, step))
@@ -202,7 +200,7 @@ def _collectives(
     }
     named = {(i, OPERATION, o) for i, o in zip(ids.tolist(), operations, strict=True) if o is not None}
     named |= {(i, CHANNEL, text) for i, text in channel_names}
-    return columns, unmatched, [(i, i, None, None, kind, text) for i, kind, text in sorted(named)]
+    return columns, sends, [(i, i, None, None, kind, text) for i, kind, text in sorted(named)]
 
 
 def _channels(step: Ints, code: Ints, calls: Groups) -> tuple[Ints, set[tuple[int, str]]]:

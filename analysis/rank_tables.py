@@ -32,8 +32,8 @@ class Sums:
 
 
 TABLES = {
-    # one row per rank: kernels and steps seen, and collectives that the matching passes over (see `rank_reduction`)
-    "ranks": Sums(("rank", "node", "local_rank"), ("kernels", "steps", "unmatched")),
+    # one row per rank: kernels and steps seen, and sends and receives
+    "ranks": Sums(("rank", "node", "local_rank"), ("kernels", "steps", "sends")),
     # one row per rank and step; wall_ns is the step's, idle_ns and communication_ns are exclusive
     "steps": Sums(("rank", "step"), ("wall_ns", "communication_ns", "idle_ns")),
     # time of each term (layer, phase, kind) of a rank

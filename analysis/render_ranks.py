@@ -25,10 +25,10 @@ _SENTENCES = {
 def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
     """All of it; without `everything`, the first rows of each table."""
     nodes = f" on {found.nodes} nodes" if found.nodes else ""
-    waiting = "" if found.waiting_ms is None else f", of which {number(found.waiting_ms, 3)} ms waiting"
+    waiting = "" if found.waiting_ms is None else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
     head = (
         f"{found.ranks} ranks{nodes}, {found.steps} steps, {found.kernels:,} kernels: median step "
-        f"{number(found.step_ms)} ms, {number(found.own_ms)} ms without communication{waiting}."
+        f"{number(found.step_ms)} ms, {number(found.own_ms)} ms of it without communication{waiting}."
     )
     blocks: list[RenderableType] = [Text(head, "bold"), Text()]
     limit = None if everything else _ROWS

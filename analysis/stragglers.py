@@ -140,7 +140,7 @@ class Ranks:
         stragglers: largest excess first.
         imbalances: by layer and phase, the most lost first.
         waits: by operation and channel, the most waiting first.
-        unmatched: communication that is no collective of all, and collectives that differ between ranks.
+        unmatched: sends and receives, which are between two ranks, and collectives that differ between ranks.
         unreadable: (place, reason) of recordings that could not be read.
     """
 
@@ -164,7 +164,7 @@ def analyse(reduction: Reduction) -> Ranks:
     waits, waited_for_ms, waiting_ms, differing = _waits(reduction, rank_of)
     nodes = {n for n in reduction["ranks"]["node"].to_pylist() if n is not None}
     terms = _term_times(reduction, rank_of)
-    passed_over = int(reduction.column("ranks", "unmatched").sum())
+    sends = int(reduction.column("ranks", "sends").sum())
     return Ranks(
         ranks=len(rank_of),
         nodes=len(nodes) or None,
@@ -176,7 +176,7 @@ def analyse(reduction: Reduction) -> Ranks:
         stragglers=_stragglers(reduction, step, rank_of, wall_ms, own_ms, waited_for_ms, terms),
         imbalances=_imbalances(reduction, rank_of, terms),
         waits=waits,
-        unmatched={"point_to_point": passed_over, "collectives_that_differ": differing},
+        unmatched={"point_to_point": sends, "collectives_that_differ": differing},
         unreadable=reduction.unreadable,
     )
 

@@ -104,6 +104,26 @@ def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
     assert table.column("collectives", "duration_ns").tolist() == [60, 70]
 
 
+def test_the_rest_of_the_last_steps_collective_has_no_place_in_the_order():
+    # Gloo's all-reduce of the step before ends inside this one on rank 0 alone: the second is the first of both ranks.
+    steps = pd.DataFrame({"step": [0], "start_ns": [100], "duration_ns": [100], "profiled": [True]})
+    own = row("gloo:all_reduce", 150, 20, 0, stream=4)
+    first = reduce_rank(Who(0), steps, [kernels([row("gloo:all_reduce", 10, 95, 0, stream=4), own])])
+    found = combine([first, reduce_rank(Who(1), steps, [kernels([own])])])
+    assert found.column("collectives", "ranks").tolist() == [2]
+    assert found.column("calls", "calls").tolist() == [1, 1]
+    assert found.column("steps", "communication_ns").tolist() == [5 + 20, 20]
+
+
+def test_starting_a_collective_is_communication_but_no_send():
+    steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
+    names = ["allreduce_", "c10d::broadcast_", "gloo:send", "ncclDevKernel_SendRecv(ncclDevComm*)"]
+    rows = [row(name, 10 * place, 10, 0) for place, name in enumerate(names)]
+    found = reduce_rank(Who(0), steps, [kernels(rows)])
+    assert found.column("ranks", "sends").tolist() == [2]
+    assert found.column("steps", "communication_ns").tolist() == [40]
+
+
 def test_communicators_keep_collectives_of_one_place_apart():
     steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     reductions = [

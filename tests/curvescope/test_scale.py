@@ -68,6 +68,17 @@ def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
     assert (point["rounds"], point["incomplete_steps"], point["unmatched_steps"]) == (4, 0, 0)
 
 
+def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, capsys):
+    # Both say whom the ranks wait for, the one by clocks that are aligned, the other by durations alone.
+    assert main(["ranks", str(measured[0] / "devices2"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(one["rank"], one["terms"][0]["layer"]) for one in document["stragglers"]] == [(1, "slow")]
+    assert document["unmatched"] == {"point_to_point": 0, "collectives_that_differ": 0}
+    wait = document["waits"][0]
+    assert (wait["operation"], wait["ranks"], wait["last"][0][0]) == ("AllReduce", 2, 1)
+    assert wait["last"][0][1] > 500 * planted.SLOW_RANK_S
+
+
 def test_planted_slow_rank_and_its_layer_are_named(measured):
     loss = point_of(measured[1], "weak", 2)["loss"]
     late = loss["late"]

@@ -1,15 +1,18 @@
 """`curvescope ranks` over a thousand ranks of a million kernels: time, memory, growth with ranks, a killed worker.
 
 Build: `python benchmarks/ranks.py`, `--small` for a smaller one. Ranks are made by `generate_ranks.py` (not timed),
-with one slow rank, whose finding is checked. Each run is a process of its own with all of it: start of the workers,
-reading from disk (the page cache is as it is), and explaining the slow rank. Memory is resident memory, sampled every
-0.2 s: of all processes together, and of the largest. n = 1 for each row.
+each with numbers of its own and in its own files, one of them slow, whose finding is checked. Each run is a process of
+its own with all of it: start of the workers, reading from disk (the page cache is as it is), explaining the slow rank.
+CPU time is of all its processes, workers included, and hardly depends on what else the machine does; the wall time
+does, so the load stands beside it. Memory is resident memory, sampled every 0.2 s: of all processes together (what they
+share is counted for each), and of the largest. n = 1 for each row.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
@@ -17,11 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import psutil
-from generate_ranks import Plan, generate
+from generate_ranks import Plan, generate, real_step
+
+from curvescope.profiling.host import describe_host, describe_versions
 
 EXPLAIN = "import sys; from curvescope.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -34,16 +40,18 @@ def measure(root: Path, ranks: int, workers: int, kill: bool = False) -> dict[st
         for rank in range(ranks):
             (some / f"rank{rank}").symlink_to(root / f"rank{rank}")
         command = [sys.executable, "-c", EXPLAIN, "ranks", str(some), "--workers", str(workers), "--json"]
-        began = time.perf_counter()
         out = Path(folder) / "out.json"
+        before, load_before = os.times(), os.getloadavg()[0]
         with out.open("wb") as file:
             process = subprocess.Popen(command, stdout=file)
             together, largest, killed = watch(process, kill)
-        seconds = time.perf_counter() - began
+        after = os.times()
         if process.returncode != 0:
             raise SystemExit(f"{ranks} ranks with {workers} workers ended with exit code {process.returncode}")
         document = json.loads(out.read_text())
-    row = {"ranks": ranks, "workers": workers, "kernels": document["kernels"], "seconds": seconds}
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    row = {"ranks": ranks, "workers": workers, "kernels": document["kernels"], "wall_s": after.elapsed - before.elapsed}
+    row |= {"cpu_s": cpu, "load_before": load_before, "load_after": os.getloadavg()[0]}
     return {**row, "killed": killed, "together_bytes": together, "largest_bytes": largest, "document": document}
 
 
@@ -87,42 +95,65 @@ def main() -> None:
     """Make the ranks, measure, print a table and the projection."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=1000)
-    parser.add_argument("--kernels", type=int, default=1_000_000, help="of each rank")
+    parser.add_argument("--kernels", type=int, default=1_000_000, help="of each rank, at least")
     parser.add_argument("--small", action="store_true", help="48 ranks of 40,000 kernels")
     parser.add_argument(
         "--folder", type=Path, help="where to make the ranks; they are kept, and used if they are there"
     )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write what was found there as JSON")
     args = parser.parse_args()
     ranks, kernels = (48, 40_000) if args.small else (args.ranks, args.kernels)
-    plan = Plan(ranks, kernels, steps=100 if not args.small else 10, slow_rank=1, slow_layer="block3", factor=3.0)
+    # Steps as long as the real one, an all-reduce after it.
+    steps = math.ceil(kernels / (len(real_step()) + 1))
+    plan = Plan(ranks, kernels, steps, slow_rank=1, slow_layer="block3", factor=3.0)
+    plan = replace(plan, kernels=steps * (len(real_step()) + 1))
     root = args.folder or Path(tempfile.mkdtemp(prefix="curvescope-ranks-"))
     try:
         if not (root / f"rank{ranks - 1}").is_dir():
             began = time.perf_counter()
             generate(plan, root)
-            size = sum(path.stat().st_size for path in root.rglob("*.parquet"))
-            print(f"{ranks} ranks made in {time.perf_counter() - began:.0f} s, {size / 1e9:.2f} GB")
-        rows = [measure(root, count, 2) for count in (ranks // 4, ranks // 2, ranks)]
-        rows.append(measure(root, ranks // 4, 1))
-        rows.append(measure(root, ranks, 1))
-        rows.append(measure(root, ranks // 2, 2, kill=True))
-        print(f"{'ranks':>6} {'workers':>7} {'kernels':>13} {'s':>8} {'s/rank':>8} {'MB all':>8} {'MB largest':>10}")
-        for row in rows:
-            megabytes = [row[name] / 1e6 for name in ("together_bytes", "largest_bytes")]
-            line = f"{row['ranks']:6} {row['workers']:7} {row['kernels']:13,} {row['seconds']:8.1f}"
-            line += f" {row['seconds'] / row['ranks']:8.3f} {megabytes[0]:8.0f} {megabytes[1]:10.0f}"
-            print(line + ("  a worker killed" if row["killed"] else ""))
+            print(f"{ranks} ranks made in {time.perf_counter() - began:.0f} s")
+        size = sum(path.stat().st_size for path in root.rglob("*.parquet"))
+        print(f"{size / 1e9:.2f} GB of Parquet, {plan.kernels:,} kernels in {steps} steps for each rank", flush=True)
+        print(
+            f"{'ranks':>6} {'workers':>7} {'kernels':>13} {'CPU s':>8} {'per 10^6':>8} {'wall s':>8} {'load':>11} "
+            f"{'MB all':>8} {'MB largest':>10}"
+        )
+        todo = [(ranks // part, 2, False) for part in (8, 4, 2, 1)]
+        todo += [(ranks // 4, 1, False), (ranks, 1, False), (ranks // 2, 2, True)]
+        rows = []
+        for count, workers, kill in todo:
+            rows.append(measure(root, count, workers, kill))
+            print(line(rows[-1]), flush=True)
         check(rows, plan)
-        counts, times = ([row[name] for row in rows[:3]] for name in ("ranks", "seconds"))
+        counts, times = ([row[name] for row in rows[:4]] for name in ("ranks", "cpu_s"))
         slope, start = np.polyfit(counts, times, 1)
         residual = max(abs(np.polyval([slope, start], counts) - times) / times)
-        print(f"2 workers: {start:.1f} s + {slope:.3f} s for each rank (largest departure {residual:.1%})")
-        print(
-            f"Projected, not measured: 10,000 such ranks by 100 such workers {start + slope * 2 * 100:.0f} s of reading"
-        )
+        print(f"2 workers: CPU time {start:.1f} s + {slope:.3f} s for each rank (largest departure {residual:.1%})")
+        print(f"Projected, not measured: 10,000 such ranks {(start + slope * 10_000) / 60:.0f} minutes of CPU time")
+        if args.save:
+            save(args.save, plan, size, rows, {"start_s": start, "per_rank_s": slope, "departure": residual})
     finally:
         if args.folder is None:
             shutil.rmtree(root, ignore_errors=True)
+
+
+def line(row: dict[str, object]) -> str:
+    """A row of the table."""
+    megabytes = [row[name] / 1e6 for name in ("together_bytes", "largest_bytes")]
+    text = f"{row['ranks']:6} {row['workers']:7} {row['kernels']:13,} {row['cpu_s']:8.1f}"
+    text += f" {row['cpu_s'] / row['kernels'] * 1e6:8.3f} {row['wall_s']:8.1f}"
+    text += f" {row['load_before']:5.1f}-{row['load_after']:<5.1f} {megabytes[0]:8.0f} {megabytes[1]:10.0f}"
+    return text + ("  a worker killed" if row["killed"] else "")
+
+
+def save(path: Path, plan: Plan, size: int, rows: list[dict[str, object]], fit: dict[str, float]) -> None:
+    """Keep the rows without what each of them found."""
+    kept = [{key: value for key, value in row.items() if key != "document"} for row in rows]
+    document = {"plan": asdict(plan), "parquet_bytes": size, "rows": kept, "cpu_fit_2_workers": fit}
+    document |= {"host": describe_host(), "versions": describe_versions()}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def check(rows: list[dict[str, object]], plan: Plan) -> None:

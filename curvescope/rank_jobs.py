@@ -31,6 +31,7 @@ from .profiling.store import META_FILE, Recording, open_recording, open_recordin
 
 _MOST_PER_TASK = 16
 _TASKS_PER_WORKER = 4  # so that the last ones end together
+_TOGETHER = 8  # reductions combined at once: memory for these, and half the work of two at a time
 _RANKS_PER_WORKER = 8  # workers take seconds to start
 _MAGIC = re.compile(r"[*?\[]")
 _RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^}]*?"rank"\s*:\s*(\d+)')
@@ -168,11 +169,7 @@ def _reduce_recording(who: Who, recording: Recording) -> Reduction:
 
 
 class Reducer:
-    """Reduces recordings; a context manager that ends the workers it started.
-
-    Attributes:
-        so_far: what the last `reduce` has finished, for when it is interrupted.
-    """
+    """Reduces recordings; a context manager that ends the workers it started."""
 
     def __init__(self, ranks: int, scheduler: str | None = None, workers: int | None = None) -> None:
         """Say who does it.
@@ -185,7 +182,8 @@ class Reducer:
         Raises:
             BackendMissingError: a scheduler or several workers are asked for, and Dask is not installed.
         """
-        self.so_far = combine([])
+        # Finished reductions: one at place 0 is of one chunk, one at place k of `_TOGETHER` to the k chunks.
+        self._finished: list[list[Reduction]] = []
         self._scheduler, self._stack = scheduler, ExitStack()
         self._client: Any = None
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -227,12 +225,27 @@ class Reducer:
         Raises:
             KeyboardInterrupt: passed on; `so_far` has what was done.
         """
-        self.so_far, done = combine([]), 0
+        self._finished, done = [], 0
         for chunk, reduction in self._chunks(jobs):
-            self.so_far = combine([self.so_far, reduction])
+            self._take(reduction)
             done += len(chunk)
             report(done)
         return self.so_far
+
+    @property
+    def so_far(self) -> Reduction:
+        """What the last `reduce` has finished, for when it is interrupted."""
+        return combine([reduction for level in self._finished for reduction in level])
+
+    def _take(self, reduction: Reduction, level: int = 0) -> None:
+        """Tables that grow with the ranks are combined with their like, so that each row is seen a few times only."""
+        if level == len(self._finished):
+            self._finished.append([])
+        self._finished[level].append(reduction)
+        if len(self._finished[level]) == _TOGETHER:
+            together = combine(self._finished[level])
+            self._finished[level] = []
+            self._take(together, level + 1)
 
     def _chunks(self, jobs: Sequence[Job]) -> Iterator[tuple[Sequence[Job], Reduction]]:
         if self._client is None:

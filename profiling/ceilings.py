@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .store import atomic_file, storage_error
+from .files import atomic_file, storage_error
 
 FOLDER_VARIABLE = "CURVESCOPE_DATA"
 _FORMAT = "curvescope ceilings"

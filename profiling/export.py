@@ -17,8 +17,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from .errors import CurvescopeError
+from .files import atomic_file, storage_error
 from .schema import TABLES, conform
-from .store import FORMAT, Recording, atomic_file, storage_error
+from .store import FORMAT, Recording
 
 BASE_KEY = "baseTimeNanoseconds"
 ROW_EVENT = "curvescope row"  # name of the metadata event that holds a row without a place in time

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .command_line import without_secrets
 from .errors import CurvescopeError
-from .store import atomic_file, claimed_folder
+from .files import atomic_file, claimed_folder
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

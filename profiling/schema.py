@@ -6,7 +6,8 @@ that carries a number; one FMA is two FLOPs, and direct-convolution FLOPs count 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
@@ -52,6 +53,10 @@ class Table:
     def arrow(self) -> pa.Schema:
         """The Arrow schema of the table."""
         return pa.schema([pa.field(c.name, c.dtype, c.nullable) for c in self.columns])
+
+    def only(self, names: Collection[str] | None) -> Table:
+        """The table without the other columns; the whole of it where no names are given."""
+        return self if names is None else replace(self, columns=tuple(c for c in self.columns if c.name in names))
 
 
 def _key(name: str, dtype: pa.DataType, doc: str, *, nullable: bool = True, unit: str = "") -> Column:

@@ -9,27 +9,25 @@ recordings, so that any number of writers may fill one store. Any Parquet reader
 from __future__ import annotations
 
 import atexit
-import errno
-import io
 import json
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import duckdb
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .errors import CurvescopeError
+from .files import atomic_file, claimed_folder, occupied, storage_error
+from .parts import count_rows, read_part, write_part
 from .remote import AnyPath, RemotePath, as_path
 from .schema import SCHEMA_VERSION, TABLES, conform
 
@@ -45,88 +43,6 @@ class Status:
     RECORDING = "recording"  # in progress, or its writer was killed
     COMPLETE = "complete"
     INTERRUPTED = "interrupted"  # ended early; every part that is there is whole
-
-
-@contextmanager
-def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
-    """Open a temporary neighbour of `path` for writing; on success it is synced and takes the name.
-
-    A remote store gets it in one put.
-
-    Raises:
-        CurvescopeError: the disk is full, or the folder cannot be written.
-    """
-    if isinstance(path, RemotePath):
-        buffer = io.BytesIO()
-        yield buffer
-        try:
-            path.write_bytes(buffer.getvalue())
-        except OSError as error:
-            raise storage_error(path, error) from error
-        return
-    # A name that nobody else takes, made with the user's own permissions: others may read a shared store.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
-    made = False
-    try:
-        with temporary.open("xb") as file:
-            made = True
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        if made:
-            with suppress(OSError):
-                temporary.unlink()
-        if isinstance(error, OSError):
-            raise storage_error(path, error) from error
-        raise
-
-
-def storage_error(path: AnyPath, error: OSError) -> CurvescopeError:
-    """The user's words for a failed write to `path`."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CurvescopeError(
-            f"The disk is full: {path} could not be written. Everything recorded before is intact; "
-            "free some space or record elsewhere with -o DIR."
-        )
-    why = error.strerror or error
-    return CurvescopeError(f"{path} could not be written ({why}); choose another place with -o DIR.")
-
-
-@contextmanager
-def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
-    """Make a folder, or take an empty one, for one of several processes that may try at once; the block fills it.
-
-    Args:
-        path: the folder.
-        hint: what else the user may do where it is taken, as a sentence.
-
-    Raises:
-        CurvescopeError: something is there already, or it cannot be made.
-    """
-    occupied = _occupied(path, hint)
-    claim = path / ".claim"  # making a folder succeeds for one only
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        claim.mkdir()
-    except FileExistsError:
-        raise occupied from None
-    except OSError as error:
-        raise storage_error(path, error) from error
-    try:
-        if any(entry != claim for entry in path.iterdir()):
-            raise occupied
-        yield
-    finally:
-        with suppress(OSError):
-            claim.rmdir()
-
-
-def _occupied(path: AnyPath, hint: str = "") -> CurvescopeError:
-    return CurvescopeError(
-        f"{path} already holds something; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
-    )
 
 
 class RecordingWriter:
@@ -205,19 +121,10 @@ class RecordingWriter:
         conformed = conform(TABLES[table], data)
         if not conformed.num_rows:
             return
-        folder = self.path / table
-        if isinstance(folder, Path):
-            try:
-                folder.mkdir(exist_ok=True)
-            except OSError as error:
-                raise storage_error(folder, error) from error
         if part is None:
             part = f"{self._numbered[table]:05d}"
             self._numbered[table] += 1
-        with atomic_file(folder / f"{part}.parquet") as file:
-            # Without Arrow's own types: text that was dictionary-encoded in memory is text to who reads it.
-            encodings = _encodings(TABLES[table].arrow)
-            pq.write_table(conformed, file, compression="zstd", store_schema=False, **encodings)
+        write_part(self.path / table / f"{part}.parquet", TABLES[table], conformed)
 
     def update(self, **meta: Any) -> None:
         """Replace entries of `recording.json`, and write it."""
@@ -252,7 +159,7 @@ class RecordingWriter:
         except OSError as error:
             raise storage_error(path, error) from error
         if taken:
-            raise _occupied(path)
+            raise occupied(path)
 
     def __enter__(self) -> RecordingWriter:
         return self
@@ -310,16 +217,8 @@ class Recording:
             CurvescopeError: a part is damaged, or does not fit the schema.
         """
         schema = TABLES[table]
-        if columns is not None:
-            schema = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
-        wanted = None if columns is None else {c.name for c in schema.columns}
-        pieces = []
-        for part in self.parts(table):
-            try:
-                pieces.append(conform(schema, _read_part(part, wanted)))
-            except (pa.ArrowException, ValueError, OSError) as error:
-                raise _damaged(part, error) from error
-        return pa.concat_tables(pieces) if pieces else schema.arrow.empty_table()
+        pieces = [read_part(part, schema, columns) for part in self.parts(table)]
+        return pa.concat_tables(pieces) if pieces else schema.only(columns).arrow.empty_table()
 
     def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """One table as Arrow, part by part, text dictionary-encoded: for tables too large to be held whole.
@@ -327,19 +226,7 @@ class Recording:
         Raises:
             CurvescopeError: a part is damaged, or does not fit the schema.
         """
-        schema = TABLES[table].arrow
-        names = list(columns) if columns is not None else schema.names
-        for part in self.parts(table):
-            try:
-                with _parquet(part) as file:
-                    there = [name for name in names if name in set(file.schema_arrow.names)]
-                text = [name for name in there if schema.field(name).type == pa.string()]
-                with _parquet(part, read_dictionary=text) as file:
-                    read = file.read(there)
-            except (pa.ArrowException, ValueError, OSError) as error:
-                raise _damaged(part, error) from error
-            absent = {n: pa.nulls(read.num_rows, schema.field(n).type) for n in names if n not in there}
-            yield pa.table({name: absent[name] if name in absent else read[name] for name in names})
+        return (read_part(part, TABLES[table], columns, encoded=True) for part in self.parts(table))
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One table as pandas; nullable integers stay integers (`Int64`).
@@ -377,12 +264,12 @@ class Recording:
         return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
 
     def count_rows(self, table: str) -> int:
-        """Rows of a table; only the ends of its files are read."""
-        count = 0
-        for part in self.parts(table):
-            with _parquet(part) as file:
-                count += int(file.metadata.num_rows)
-        return count
+        """Rows of a table; only the ends of its files are read.
+
+        Raises:
+            CurvescopeError: a part is damaged.
+        """
+        return sum(count_rows(part) for part in self.parts(table))
 
     @cached_property
     def sql(self) -> duckdb.DuckDBPyConnection:
@@ -400,31 +287,6 @@ class Recording:
 
 def _now_utc() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _read_part(part: AnyPath, wanted: set[str] | None) -> pa.Table:
-    with _parquet(part) as file:
-        return file.read(None if wanted is None else [name for name in file.schema_arrow.names if name in wanted])
-
-
-def _parquet(part: AnyPath, **options: Any) -> pq.ParquetFile:
-    """The opened file: of a remote one, what is asked for is fetched in few requests."""
-    if isinstance(part, RemotePath):
-        return pq.ParquetFile(part.key, filesystem=part.filesystem, pre_buffer=True, **options)
-    return pq.ParquetFile(part, **options)
-
-
-def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Text by dictionary, whole numbers by difference: times and ids rise. A quarter of the defaults' time to write."""
-    text = [field.name for field in schema if field.type == pa.string()]
-    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
-    return {"use_dictionary": text, "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED")}
-
-
-def _damaged(part: AnyPath, error: Exception) -> CurvescopeError:
-    return CurvescopeError(
-        f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
-    )
 
 
 _PANDAS_TYPES: dict[pa.DataType, Any] = {

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CurvescopeError
+from .files import storage_error
 from .readers import Options, import_profile
-from .store import new_recording_path, storage_error
+from .store import new_recording_path
 
 
 def trace_handler(folder: str | os.PathLike[str], batch: int | None = None) -> Callable[[Any], None]:

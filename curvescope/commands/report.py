@@ -24,7 +24,8 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render_html import render_html
     from ..analysis.report_data import report_document
     from ..profiling.errors import CurvescopeError
-    from ..profiling.store import atomic_file, open_recording
+    from ..profiling.files import atomic_file
+    from ..profiling.store import open_recording
     from ..show import report_input
 
     if args.output.exists() and not args.force:

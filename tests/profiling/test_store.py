@@ -10,13 +10,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curvescope.profiling import store
+from curvescope.profiling import files
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.schema import SCHEMA_VERSION
-from curvescope.profiling.store import RecordingWriter, Status, list_recordings, new_recording_path, open_recording
+from curvescope.profiling.store import (
+    Recording,
+    RecordingWriter,
+    Status,
+    list_recordings,
+    new_recording_path,
+    open_recording,
+)
 
 
 def steps(count=2, batch=4):
@@ -128,12 +136,23 @@ def test_damaged_metadata_is_refused(tmp_path, content):
         open_recording(tmp_path / "r")
 
 
-def test_a_damaged_part_is_named(tmp_path):
+@pytest.mark.parametrize("read", [Recording.frame, Recording.count_rows, lambda r, table: list(r.pieces(table))])
+def test_a_damaged_part_is_named(tmp_path, read):
     record(tmp_path / "r", parts=2)
     part = tmp_path / "r" / "steps" / "00001.parquet"
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(CurvescopeError, match=r"00001\.parquet is damaged"):
-        open_recording(tmp_path / "r").frame("steps")
+        read(open_recording(tmp_path / "r"), "steps")
+
+
+@pytest.mark.parametrize("columns", [{"batch": ["two", "four"]}, {"batch": [2, 4], "own": [1, 2]}])
+def test_a_part_that_does_not_fit_the_schema_is_refused(tmp_path, columns):
+    recording = open_recording(record(tmp_path / "r"))
+    (part,) = recording.parts("steps")
+    pq.write_table(pa.table({**pq.read_table(part).to_pydict(), **columns}), part)
+    for read in (recording.frame, lambda table: list(recording.pieces(table))):
+        with pytest.raises(CurvescopeError, match=r"not Curvescope's"):
+            read("steps")
 
 
 def test_a_folder_that_is_no_recording(tmp_path):
@@ -149,7 +168,7 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(CurvescopeError, match="disk is full"):
         writer.write("steps", steps())
     assert snapshot(tmp_path / "r") == before  # no temporary file either

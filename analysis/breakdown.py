@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from ..profiling.errors import CurvescopeError
 from .curve import Curve, cost_curve
-from .terms import IDLE, OBSERVER, central_steps, step_parts
+from .device_columns import Floats, Groups, Ints, distinct_codes, group_codes, of_steps, share_out
+from .terms import IDLE, OBSERVER, central_of
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
+
+
+# Of the `kernels` table, what a breakdown reads.
+COLUMNS = ("step", "start_ns", "duration_ns", "layer", "phase", "op", "name", "flops", "bytes_compulsory")
 
 
 @dataclass(frozen=True)
@@ -64,14 +71,26 @@ class Breakdown:
     n_used: int
 
 
+@dataclass
+class _Work:
+    """Rows of the profiled steps, arrays of shape (rows,); work is NaN where it is not known."""
+
+    step: Ints  # position in the profiled steps
+    start_ns: Ints
+    duration_ns: Ints
+    group: Ints
+    flops: Floats
+    size_bytes: Floats
+
+
 def break_down(
-    steps: pd.DataFrame, kernels: pd.DataFrame, by: str, batch: int | None = None, statistic: str = "median"
+    steps: pd.DataFrame, tables: Iterable[pa.Table], by: str, batch: int | None = None, statistic: str = "median"
 ) -> Breakdown:
     """Split the step at one batch size.
 
     Args:
         steps: the `steps` table.
-        kernels: the `kernels` table.
+        tables: device work, as `device_columns` gives its `COLUMNS`, in pieces of any size.
         by: layer, kernel, phase or op.
         batch: a measured batch size; the largest if not given.
         statistic: of T(b): median or mean.
@@ -79,21 +98,25 @@ def break_down(
     Raises:
         CurvescopeError: no such batch size, or nothing was profiled there.
     """
-    batch, curve = pick_batch(steps, batch, statistic)
-    parts = step_parts(kernels, steps if batch is None else steps[steps["batch"] == batch])
-    if parts.empty:
+    batch, curve = _pick_batch(steps, batch, statistic)
+    profiled = steps[steps["profiled"].astype(bool)]
+    profiled = profiled if batch is None else profiled[profiled["batch"] == batch]
+    if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    used = central_steps(parts)
-    groups = parts[parts["name"] != IDLE]
-    rows = [_row(label, group, used) for label, group in _grouped(groups, KEYS[by])]
+    profiled = profiled.sort_values("step")
+    groups = Groups()
+    work = _collect(tables, profiled["step"].to_numpy(np.int64), KEYS[by], groups)
+    start, window = (profiled[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
+    exclusive_ms, idle_ms = _exclusive(work, start, window)
+    used = central_of(window / 1e6)
+    rows = _rows(work, exclusive_ms, used, groups.labels, len(window))
     rows.sort(key=lambda row: -row.time_ms)
-    idle = _row(IDLE, parts[parts["name"] == IDLE], used)
-    rows.append(Row(IDLE, idle.time_ms, idle.spread_ms, None, None, None, None))
-    walls = parts.groupby("step")["exclusive_ms"].sum().loc[used].to_numpy(np.float64)
-    return observed(rows, walls, curve, batch, parts["step"].nunique())
+    low, high = np.percentile(idle_ms[used], [25, 75])
+    rows.append(Row(IDLE, float(idle_ms[used].mean()), float(high - low) / 2, None, None, None, None))
+    return _observed(rows, window[used] / 1e6, curve, batch, len(window))
 
 
-def pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
+def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
     """The batch size to break down, the largest if not given, and the curve; null where no step ran unwatched.
 
     Raises:
@@ -111,15 +134,13 @@ def pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[
     return batch, curve
 
 
-def observed(
-    rows: list[Row], walls_ms: npt.NDArray[np.float64], curve: Curve | None, batch: int | None, n_profiled: int
-) -> Breakdown:
+def _observed(rows: list[Row], walls_ms: Floats, curve: Curve | None, batch: int | None, n_profiled: int) -> Breakdown:
     """The breakdown of these rows, with the observer effect where the curve is known.
 
     Args:
         rows: of the groups and idle time.
         walls_ms: wall times of the profiled steps used, shape (used,).
-        curve: of the steps no profiler watched.
+        curve: of the steps no profiler watched; null where none is.
         batch: the batch size.
         n_profiled: how many profiled steps there are.
     """
@@ -133,33 +154,76 @@ def observed(
     return Breakdown(batch, point.time_ms.value, tuple(rows), observer_ms, point.n, n_profiled, n_used)
 
 
-def _grouped(kernels: pd.DataFrame, keys: list[str]) -> list[tuple[str, pd.DataFrame]]:
-    groups = kernels.groupby(keys, dropna=False, sort=False)
-    return [(" ".join("-" if pd.isna(k) else str(k) for k in key), group) for key, group in groups]
+def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: Groups) -> _Work:
+    pieces = []
+    for whole in tables:
+        table, place = of_steps(whole, profiled)
+        start, duration = (table[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
+        flops, size = (_numbers(table[name]) for name in ("flops", "bytes_compulsory"))
+        pieces.append(_Work(place, start, duration, group_codes(table, keys, groups), flops, size))
+    if not pieces:
+        none, nothing = np.zeros(0, np.int64), np.zeros(0)
+        return _Work(none, none, none, none, nothing, nothing)
+    return _Work(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Work.__dataclass_fields__))
 
 
-def _row(label: str, group: pd.DataFrame, used: list[int]) -> Row:
-    per_step = group.groupby("step")["exclusive_ms"].sum().reindex(used, fill_value=0.0)
-    inside = group[group["step"].isin(used)]
-    low, high = np.percentile(per_step, [25, 75])
-    flops, gflop_per_s = _rate(inside, "flops", len(used), 1e6)
-    _, gb_per_s = _rate(inside, "bytes_compulsory", len(used), 1e6)
-    return Row(
-        label,
-        float(per_step.mean()),
-        float(high - low) / 2,
-        len(inside) / len(used),
-        flops,
-        gflop_per_s,
-        gb_per_s,
-    )
+def _numbers(column: pa.ChunkedArray) -> Floats:
+    if column.null_count == len(column):
+        return np.full(len(column), np.nan)
+    return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
 
 
-def _rate(rows: pd.DataFrame, column: str, steps: int, per_ms: float) -> tuple[float | None, float | None]:
-    """Amount per step, and amount over the group's whole time in 10⁹ per second; null where nothing is known."""
-    known = rows[column].dropna()
-    time_ms = float(rows["exclusive_ms"].sum())
-    if known.empty:
-        return None, None
-    amount = float(known.sum())
-    return amount / steps, amount / time_ms / per_ms if time_ms > 0 else None
+def _exclusive(work: _Work, window_start: Ints, window_ns: Ints) -> tuple[Floats, Floats]:
+    """Exclusive time of every row, and idle time of every step, in ms."""
+    if (np.diff(work.step) < 0).any():
+        order = np.argsort(work.step, kind="stable")
+        for name in _Work.__dataclass_fields__:
+            setattr(work, name, getattr(work, name)[order])
+    shares, idle = share_out(work.step, work.start_ns, work.duration_ns, window_start, window_ns)
+    return shares / 1e6, idle / 1e6
+
+
+def _rows(work: _Work, exclusive_ms: Floats, used: Ints, labels: list[str], steps: int) -> list[Row]:
+    """One row per group, over the steps used."""
+    position = np.full(steps, -1, np.int64)
+    position[used] = np.arange(len(used))
+    inside = np.flatnonzero(position[work.step] >= 0)
+    group, time = work.group[inside], exclusive_ms[inside]
+    pairs = group * len(used) + position[work.step[inside]]
+    distinct, which = distinct_codes(pairs, len(labels) * len(used))
+    per_pair = np.bincount(which, weights=time, minlength=len(distinct))
+    calls = np.bincount(group, minlength=len(labels))
+    total = np.bincount(group, weights=time, minlength=len(labels))
+    amounts = [_sums(column[inside], group, len(labels)) for column in (work.flops, work.size_bytes)]
+    rows = []
+    edges = np.searchsorted(distinct, np.arange(len(labels) + 1) * len(used))
+    for code, label in enumerate(labels):
+        per_step = np.zeros(len(used))
+        of_group = slice(edges[code], edges[code + 1])
+        per_step[distinct[of_group] % len(used)] = per_pair[of_group]
+        low, high = np.percentile(per_step, [25, 75])
+        flops, size = (float(sums[code]) if known[code] else None for sums, known in amounts)
+        time_ms = float(total[code])
+        rows.append(
+            Row(
+                label,
+                float(per_step.mean()),
+                float(high - low) / 2,
+                float(calls[code]) / len(used),
+                None if flops is None else flops / len(used),
+                _giga_per_s(flops, time_ms),
+                _giga_per_s(size, time_ms),
+            )
+        )
+    return rows
+
+
+def _giga_per_s(amount: float | None, time_ms: float) -> float | None:
+    return None if amount is None or time_ms <= 0 else amount / time_ms / 1e6
+
+
+def _sums(values: Floats, group: Ints, count: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """The known values of each group added up, and whether any is known."""
+    known = ~np.isnan(values)
+    sums = np.bincount(group[known], weights=values[known], minlength=count)
+    return sums.astype(np.float64), np.bincount(group[known], minlength=count) > 0

@@ -16,15 +16,15 @@ import pandas as pd
 import pyarrow as pa
 
 from ..profiling.errors import CurvescopeError
-from .breakdown_columns import Floats, Groups, group_codes, of_steps, share_out
 from .collectives import between_two, collective
+from .device_columns import Floats, Groups, group_codes, of_steps, share_out
 from .kernel_names import COMMUNICATION as COMMUNICATION_FAMILY
 from .kernel_names import family
 from .rank_tables import COMMUNICATION, IDLE, KERNELS, TABLES, Ints, Reduction, combine, identify, name_table, shortest
 
 _KEY = ["layer", "phase", "name"]
 _CALL_KEY = ["communicator", "stream"]
-# Columns of the `kernels` table that a reduction reads; `breakdown_columns.device_columns` makes such rows of copies.
+# Columns of the `kernels` table that a reduction reads; `device_columns` gives them.
 COLUMNS = ("step", "start_ns", "duration_ns", *_KEY, *_CALL_KEY)
 # Of a CPU's recording: the calls that start collectives, and DDP's around them.
 _STARTING = ("c10d::", "torch::distributed::", "torch.distributed.")

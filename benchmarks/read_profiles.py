@@ -35,15 +35,14 @@ began = time.perf_counter()
 """
 CURVESCOPE = """
 from pathlib import Path
-from itertools import chain
-from curvescope.analysis.breakdown_columns import COLUMNS, break_down_columns, device_columns
+from curvescope.analysis.breakdown import COLUMNS, break_down
+from curvescope.analysis.device_columns import device_columns
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.store import open_recording
 done = import_profile(Path(path), Path(target))
 imported = time.perf_counter()
 recording = open_recording(target)
-work = chain(recording.pieces("kernels", COLUMNS), map(device_columns, recording.pieces("memory")))
-breakdown = break_down_columns(recording.frame("steps"), work, "layer")
+breakdown = break_down(recording.frame("steps"), device_columns(recording, COLUMNS), "layer")
 ended = time.perf_counter()
 total = recording.sql.sql("SELECT sum(duration_ns), count(*) FROM kernels").fetchall()[0]
 moved = recording.frame("memory")

@@ -13,13 +13,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from .analysis.breakdown_columns import device_columns
+from .analysis.device_columns import device_columns
 from .analysis.rank_reduction import COLUMNS, Who, reduce_rank
 from .analysis.rank_tables import Reduction, combine, unreadable
 from .profiling.distributed import META_KEY
@@ -163,9 +162,7 @@ def _reduce(job: Job) -> Reduction:
 
 
 def _reduce_recording(who: Who, recording: Recording) -> Reduction:
-    kernels = recording.pieces("kernels", COLUMNS)
-    memory = (device_columns(piece, COLUMNS) for piece in recording.pieces("memory"))
-    return reduce_rank(who, recording.frame("steps"), chain(kernels, memory))
+    return reduce_rank(who, recording.frame("steps"), device_columns(recording, COLUMNS))
 
 
 class Reducer:

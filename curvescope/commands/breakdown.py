@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from itertools import chain
 
 from ..profiling.remote import as_path
 
@@ -23,15 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
-    from ..analysis.breakdown_columns import COLUMNS, break_down_columns, device_columns
+    from ..analysis.breakdown import COLUMNS, break_down
     from ..analysis.cost_model.recording import KIND as MODELLED
+    from ..analysis.device_columns import device_columns
     from ..profile_files import open_any
 
     with open_any(args.recording) as recording:
-        kernels = recording.pieces("kernels", COLUMNS)
-        memory = (device_columns(piece) for piece in recording.pieces("memory"))
-        steps = recording.frame("steps")
-        breakdown = break_down_columns(steps, chain(kernels, memory), args.by, args.batch, recording.statistic)
+        work = device_columns(recording, COLUMNS)
+        breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
         modelled = recording.meta.get("kind") == MODELLED
     if args.json:
         print(json.dumps({"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}))

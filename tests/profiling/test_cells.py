@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from curvescope.analysis.anomalies import diagnose
-from curvescope.analysis.breakdown import break_down
+from curvescope.analysis.breakdown import COLUMNS, break_down
+from curvescope.analysis.device_columns import device_columns
 from curvescope.profiling.cells import Plan, Setting, find_largest, list_cells, read_plan, run_plan, write_plan
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.protocol import Protocol
@@ -247,7 +248,7 @@ def test_a_compiled_step_has_phases_and_no_layers(workplace):
     kernels = recording.frame("kernels")
     assert set(kernels["phase"].dropna()) == {"forward", "backward", "optimizer"}
     assert set(kernels["layer"].dropna()) <= {"loss"}
-    breakdown = break_down(recording.frame("steps"), kernels, "phase", 2)
+    breakdown = break_down(recording.frame("steps"), device_columns(recording, COLUMNS), "phase", 2)
     assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
 
 

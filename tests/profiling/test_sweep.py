@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.anomalies import Verdict, diagnose
-from curvescope.analysis.breakdown import break_down
+from curvescope.analysis.breakdown import COLUMNS, break_down
+from curvescope.analysis.device_columns import device_columns
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.networks import Network, from_factory
 from curvescope.profiling.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
@@ -50,7 +51,7 @@ def test_every_step_is_kept(recorded):
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
 def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by):
     for batch in BATCHES:
-        breakdown = break_down(recorded.frame("steps"), recorded.frame("kernels"), by, batch)
+        breakdown = break_down(recorded.frame("steps"), device_columns(recorded, COLUMNS), by, batch)
         steps = recorded.frame("steps")
         timed = steps[~steps["profiled"] & (steps["batch"] == batch)]["duration_ns"]
         assert breakdown.time_ms == pytest.approx(float(np.median(timed)) / 1e6)

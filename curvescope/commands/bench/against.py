@@ -40,18 +40,18 @@ def hold_against(recording_path: Path, done: Sequence[Done]) -> list[Held]:
     Raises:
         CurvescopeError: no recording, or none of the layers and batch sizes is in it.
     """
-    from ...analysis.breakdown import break_down
-    from ...analysis.terms import device_work
+    from ...analysis.breakdown import COLUMNS, break_down
+    from ...analysis.device_columns import device_columns
     from ...profiling.errors import CurvescopeError
     from ...profiling.store import open_recording
 
     recording = open_recording(recording_path)
     steps = recording.frame("steps")
-    work = device_work(recording.frame("kernels"), recording.frame("memory"))
     alone = _alone_ms(done)
     recorded = {int(b) for b in steps.loc[steps["profiled"].astype(bool), "batch"].dropna()}
     held = []
     for batch in sorted(recorded & {batch for _, _, batch in alone}):
+        work = device_columns(recording, COLUMNS)
         rows = {row.label: row.time_ms for row in break_down(steps, work, "layer", batch, recording.statistic).rows}
         held += [
             Held(layer, phase, batch, rows[f"{layer} {phase}"], alone_ms)

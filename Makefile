@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests at once; some use two cores by themselves.
+JOBS ?= 2
 INSTALLED := $(VENV)/.installed
 
 # The package is installed in place: Python changes are seen at once, native and dependency changes reinstall it.
@@ -17,11 +19,12 @@ run: $(INSTALLED)  ## set up and diagnose AlexNet on this machine (about two min
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
 
 .PHONY: test-slow
 test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not alone"
+	$(BIN)/python -m pytest -m "slow and alone"
 
 .PHONY: check
 check: $(INSTALLED)  ## lint and types

@@ -68,6 +68,7 @@ def test_what_was_kept_of_the_switch_names_both_kernels():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_pages_given_back_are_faulted_in_anew(tmp_path):
     """3 uses of 48 MiB, in pages of 4 KiB: huge ones have to be asked for, by `madvise` or in the settings."""
     live = record(CASES["FreshMemory"], tmp_path / "run")
@@ -77,6 +78,7 @@ def test_pages_given_back_are_faulted_in_anew(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
     live = record(CASES["BusyNeighbour"], tmp_path / "run")
     before, after = evidence("BusyNeighbour", "product forward", live)["ready threads that had a core"]
@@ -84,6 +86,7 @@ def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_step_that_waits_for_its_input_is_host_bound(tmp_path):
     found = name_cause(CASES["WaitsForItsInput"], record(CASES["WaitsForItsInput"], tmp_path / "run"))
     assert found.attribution.verdict.cause == "launch- or host-bound"
@@ -93,6 +96,7 @@ def test_a_step_that_waits_for_its_input_is_host_bound(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_torchs_own_choice_of_library_is_an_algorithm_switch(tmp_path):
     live = record(CASES["Convolution"], tmp_path / "run")
     found = evidence("Convolution", "conv forward", live)

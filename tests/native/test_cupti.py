@@ -511,7 +511,7 @@ def check_kills(tmp_path, doubles, runs):
         }
         with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
             process.stdout.readline()
-            time.sleep(moments.uniform(0.0, 0.3))
+            time.sleep(moments.uniform(0.0, 0.1))
             before = [read_chunks(path).table("kernels") for path in chunks.iterdir()]
             process.kill()
         after = [read_chunks(path).table("kernels") for path in chunks.iterdir()]

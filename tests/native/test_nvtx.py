@@ -164,7 +164,7 @@ def check_kills(tmp_path, runs):
         environment = {**os.environ, "NVTX_INJECTION64_PATH": str(library_path()), FOLDER_VARIABLE: str(chunks)}
         with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
             process.stdout.readline()
-            time.sleep(moments.uniform(0.0, 0.2))
+            time.sleep(moments.uniform(0.0, 0.06))  # the writer flushes every 10 ms
             # What lies in the file before the kill, whole chunks and the one being written, must be readable after it.
             before = [read_chunks(path) for path in chunks.glob("*.chunks")]
             process.send_signal(signal.SIGKILL)

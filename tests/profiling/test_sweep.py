@@ -94,6 +94,7 @@ def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
     """At batch 8, in the layer `middle`, in the backward pass."""
     for run in range(20):

@@ -273,15 +273,28 @@ class Reducer:
                     completed.add(single)
 
 
-def _client(scheduler: str | None, workers: int) -> Any:
+def local_cluster(workers: int) -> Any:
+    """A Dask cluster of so many processes on this machine, without a dashboard."""
     import logging
 
-    from distributed import Client, LocalCluster
+    from distributed import LocalCluster
+
+    # The scheduler's own port takes any number: the usual one may be another cluster's, which Dask warns of.
+    own_port = {"dashboard_address": "127.0.0.1:0"}
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        dashboard_address=None,
+        scheduler_kwargs=own_port,
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _client(scheduler: str | None, workers: int) -> Any:
+    from distributed import Client
 
     if scheduler is None:
-        cluster = LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
-        )
+        cluster = local_cluster(workers)
         return _Both(cluster, Client(cluster))
     try:
         return Client(scheduler, timeout=10)

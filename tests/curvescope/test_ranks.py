@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+from contextlib import suppress
 
 import pytest
 
@@ -203,10 +205,12 @@ def test_ranks_on_s3_give_what_they_give_on_a_disk(tmp_path):
 
 @pytest.fixture(scope="module")
 def cluster():
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as started:
-        yield started
+    with socket.socket() as another:
+        with suppress(OSError):  # taken already
+            another.bind(("127.0.0.1", 8787))
+            another.listen()
+        with rank_jobs.local_cluster(2) as started:
+            yield started
 
 
 def test_a_killed_worker_costs_no_result(job, cluster):

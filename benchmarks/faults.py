@@ -365,7 +365,8 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
     lines += [
         "",
         "*Killed* is also what the kernel or a C++ library does to a process that gets no memory. Not injected here: "
-        "a libcupti that fails at each of its calls, which `tests/native/test_cupti.py` does with a test double.",
+        "a libcupti that fails at each of its calls, which `tests/native/test_cupti_faults.py` does with a test "
+        "double.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,12 @@ _FEW = 200_000  # for the slow ones
 _KERNEL_KIND, _KERNEL_BYTES = 10, 208  # of CUDA 12.9
 _PAIRS = 5_000  # a round fits into a thread's ring
 _ROUNDS = 100
+_COSTS = {
+    "median": "median_ns",
+    "99.9 %": "p999_ns",
+    "99.9 % of the first burst": "first_p999_ns",
+    "CPU": "cpu_ns",
+}
 
 
 def fake_cupti() -> ctypes.CDLL:
@@ -70,35 +78,47 @@ def sustain(folder: Path) -> dict[str, float]:
     return {"elapsed_s": elapsed, "writer_cpu_s": writer}
 
 
-def cost(folder: Path, with_collector: bool) -> dict[str, float]:
-    """Cost of a record to the thread that emits it, in bursts that fit into the buffers."""
+def cost(folder: Path) -> dict[str, dict[str, float]]:
+    """Cost of a record to the thread that emits it, in bursts that fit into the buffers.
+
+    Turn by turn with a client that does nothing with its one buffer, and with the collector.
+    """
     from curvescope.profiling.native import record_start, record_stop
 
     fake = fake_cupti()
-    if with_collector:
-        assert record_start(folder)
-    else:
-        fake.fake_use_idle_client()
+    assert record_start(folder)
     before, began = fake.fake_ticks(), time.perf_counter_ns()
     time.sleep(0.2)
     ticks_per_ns = (fake.fake_ticks() - before) / (time.perf_counter_ns() - began)
-    ticks = np.zeros((_BURSTS, _BURST), np.uint32)
-    cpu_s = []
-    for burst in ticks:
-        cpu_began = time.thread_time()
-        emit(fake, _BURST, burst)
-        cpu_s.append(time.thread_time() - cpu_began)
-        time.sleep(0.3)
-    if with_collector:
-        record_stop()
-    ns = ticks[1:].ravel() / ticks_per_ns  # the first burst takes the buffers' memory
-    return {
-        "median_ns": float(np.median(ns)),
-        "p999_ns": float(np.quantile(ns, 0.999)),
-        # A mean of wall times would hold what a shared machine's other processes take; this thread's CPU time does not.
-        "cpu_ns": float(np.median(cpu_s[1:])) / _BURST * 1e9,
-        "max_us": float(ns.max() / 1e3),
-    }
+    ticks = {name: np.ones((_BURSTS, _BURST), np.uint32) for name in ("idle", "collector")}  # touched here, not below
+    used: dict[str, list[tuple[float, ...]]] = {name: [] for name in ticks}
+    for burst in range(_BURSTS):
+        for name, of_bursts in ticks.items():
+            fake.fake_use_idle_client(name == "idle")
+            before_usage, before_s = resource.getrusage(resource.RUSAGE_THREAD), time.perf_counter()
+            emit(fake, _BURST, of_bursts[burst])
+            elapsed_s, usage = time.perf_counter() - before_s, resource.getrusage(resource.RUSAGE_THREAD)
+            cpu_s = usage.ru_utime + usage.ru_stime - before_usage.ru_utime - before_usage.ru_stime
+            switches = usage.ru_nivcsw + usage.ru_nvcsw - before_usage.ru_nivcsw - before_usage.ru_nvcsw
+            used[name].append((cpu_s, elapsed_s - cpu_s, usage.ru_minflt - before_usage.ru_minflt, switches))
+            time.sleep(0.3)
+    record_stop()
+    result = {}
+    for name, of_bursts in ticks.items():
+        ns = of_bursts.ravel() / ticks_per_ns
+        cpu_s, away_s, faults, switches = np.transpose(used[name])
+        result[name] = {
+            "median_ns": float(np.median(ns)),
+            "p999_ns": float(np.quantile(ns, 0.999)),
+            "first_p999_ns": float(np.quantile(of_bursts[0] / ticks_per_ns, 0.999)),
+            # A mean of wall times would hold what other processes take of the machine; CPU time does not.
+            "cpu_ns": float(np.median(cpu_s)) / _BURST * 1e9,
+            "away_s": float(away_s.sum()),
+            "faults": float(faults.sum()),
+            "switches": float(switches.sum()),
+            "longest_ms": float(ns.max()) / 1e6,
+        }
+    return result
 
 
 def push_pop() -> dict[str, float]:
@@ -172,7 +192,7 @@ def cupti_python(folder: Path) -> dict[str, float] | None:
     return json.loads(result.stdout) if result.returncode == 0 else None
 
 
-def child(task: str, folder: Path, environment: dict[str, str]) -> dict[str, float]:
+def child(task: str, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     """One measurement in a process of its own."""
     command = [sys.executable, __file__, task, str(folder)]
     return json.loads(subprocess.check_output(command, env={**os.environ, **environment}, text=True))
@@ -202,12 +222,17 @@ def main() -> None:
         print(f"  records/s by CPU time of the writer, one core:          {_RECORDS / through['writer_cpu_s']:,.0f}")
         print(f"  bytes per record: {size / _RECORDS:.1f}; lost: {lost}")
 
-        idle, with_collector = child("cost-idle", chunks, fake), child("cost", chunks, fake)
-        print("cost of a record in the thread that emits it, ns (double, collector, difference)")
-        for label, name in (("median", "median_ns"), ("99.9 %", "p999_ns"), ("CPU", "cpu_ns")):
-            difference = with_collector[name] - idle[name]
-            print(f"  {label:<7} {idle[name]:8.1f} {with_collector[name]:8.1f} {difference:+8.1f}")
-        print(f"  longest {idle['max_us']:8.1f} us {with_collector['max_us']:8.1f} us, of {_BURST * (_BURSTS - 1):,}")
+        costs = child("cost", chunks, fake)
+        print("cost of a record in the thread that emits it, ns, turn by turn (idle client, collector, difference)")
+        for label, name in _COSTS.items():
+            idle, ours = costs["idle"][name], costs["collector"][name]
+            print(f"  {label:<26} {idle:12,.1f} {ours:12,.1f} {ours - idle:+12,.1f}")
+        print(
+            f"that thread, {_BURSTS * _BURST:,} records: page faults, switches, s without a core, longest record in ms"
+        )
+        for client, of_client in costs.items():
+            names = ("faults", "switches", "away_s", "longest_ms")
+            print(f"  {client:<26}", *(f"{of_client[name]:12,.1f}" for name in names))
 
         print("cost of a record all in all, CPU ns, and as a ratio to the collector's writer")
         print(f"  collector, to disk                          {ours_ns:10.1f}")
@@ -230,8 +255,7 @@ def main() -> None:
 
 _TASKS = {
     "sustain": sustain,
-    "cost": lambda folder: cost(folder, True),
-    "cost-idle": lambda folder: cost(folder, False),
+    "cost": cost,
     "push-pop": lambda _: push_pop(),
 }
 

@@ -1,8 +1,12 @@
 // The buffers that CUPTI fills: a fixed number of them, going round between CUPTI and the writer without a lock.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -21,14 +25,16 @@ class ActivityBuffers {
     std::size_t slot;
   };
 
-  // In the user's thread: an empty buffer, or null where all are under way. Memory is taken from the C library, for
-  // another CUPTI client in the process may get to free it.
+  // In the user's thread: an empty buffer, or null where all are under way.
   std::uint8_t* request() noexcept {
     for (const State ready : {State::kReady, State::kUnmade}) {
       for (Slot& slot : slots_) {
         State expected = ready;
         if (!slot.state.compare_exchange_strong(expected, State::kPreparing, std::memory_order_acquire)) continue;
-        if (slot.data == nullptr) slot.data = static_cast<std::uint8_t*>(std::malloc(kBytes));
+        if (slot.data == nullptr) {
+          slot.data = take_memory();
+          untouched_.store(true, std::memory_order_relaxed);
+        }
         std::uint8_t* data = slot.data;
         slot.state.store(data != nullptr ? State::kFilling : State::kUnmade, std::memory_order_release);
         return data;
@@ -63,19 +69,23 @@ class ActivityBuffers {
 
   void release(std::size_t slot) noexcept { slots_[slot].state.store(State::kReady, std::memory_order_release); }
 
-  // In the writer: touches the memory of a few buffers, so that the user's threads do not fault it in.
+  // In the writer: touches the memory of a few buffers, so that the user's threads do not fault it in. Where they had
+  // to take one that was not, as many again are held ready; few at once, for ranges wait meanwhile.
   void prepare() noexcept {
-    constexpr int kSpare = 2;
-    int ready = 0;
+    constexpr int kAtOnce = 2;
+    std::size_t ready = 0;
     for (const Slot& slot : slots_) ready += slot.state.load(std::memory_order_relaxed) == State::kReady;
+    if (untouched_.exchange(false, std::memory_order_relaxed)) spare_ = std::max(spare_, std::min(2 * ready, kMost));
+    int made = 0;
     for (Slot& slot : slots_) {
+      if (ready >= spare_ || made == kAtOnce) return;
       State expected = State::kUnmade;
-      if (ready >= kSpare) return;
       if (!slot.state.compare_exchange_strong(expected, State::kPreparing, std::memory_order_acquire)) continue;
-      slot.data = static_cast<std::uint8_t*>(std::malloc(kBytes));
+      slot.data = take_memory();
       if (slot.data != nullptr) std::memset(slot.data, 0, kBytes);
       slot.state.store(slot.data != nullptr ? State::kReady : State::kUnmade, std::memory_order_release);
       ++ready;
+      ++made;
     }
   }
 
@@ -89,8 +99,22 @@ class ActivityBuffers {
     std::uint64_t order = 0;
   };
 
+  // From the C library, for another CUPTI client in the process may get to free it. In huge pages where the system has
+  // them: first touched by a record in every twenty, small ones cost the thread that emits it a microsecond or ten.
+  static std::uint8_t* take_memory() noexcept {
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    const int before = errno;
+    void* data = nullptr;
+    if (posix_memalign(&data, kHugePage, kBytes) != 0) data = nullptr;
+    if (data != nullptr) madvise(data, kBytes, MADV_HUGEPAGE);  // where it is refused, small pages do
+    errno = before;
+    return static_cast<std::uint8_t*>(data);
+  }
+
   std::array<Slot, kMost> slots_;
   std::atomic<std::uint64_t> completed_{0};
+  std::atomic<bool> untouched_{false};  // a user's thread took memory that no one had touched
+  std::size_t spare_ = 2;               // the writer's: buffers to hold ready
 };
 
 }  // namespace curvescope

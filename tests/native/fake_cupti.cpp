@@ -79,6 +79,8 @@ std::deque<Emitter> emitters;
 std::set<int> enabled;
 std::set<std::pair<int, std::uint32_t>> enabled_calls;
 bool subscribed = false;
+CUpti_BuffersCallbackRequestFunc registered_request = nullptr;
+CUpti_BuffersCallbackCompleteFunc registered_complete = nullptr;
 std::atomic<CUpti_BuffersCallbackRequestFunc> request{nullptr};
 std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
 std::atomic<CUpti_TimestampCallbackFunc> timestamp{nullptr};
@@ -220,8 +222,8 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, 
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requested,
                                            CUpti_BuffersCallbackCompleteFunc completed) {
   FAKE_FAILS("cuptiActivityRegisterCallbacks");
-  request = requested;
-  complete = completed;
+  request = registered_request = requested;
+  complete = registered_complete = completed;
   return CUPTI_SUCCESS;
 }
 
@@ -313,11 +315,19 @@ void fake_wait_for_room(int wait) { wait_for_room = wait != 0; }
 
 std::uint64_t fake_ticks() { return ticks(); }
 
-// A client that does nothing with the buffers, to hold the cost of one that does against.
-void fake_use_idle_client() {
+// A client that does nothing with its one buffer, to hold the cost of one that does against; or again the one that
+// registered. Not while a thread emits.
+void fake_use_idle_client(int idle) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (Emitter& e : emitters) hand_over(&e);
+  if (idle == 0) {
+    request = registered_request;
+    complete = registered_complete;
+    return;
+  }
   request = [](std::uint8_t** buffer, std::size_t* bytes, std::size_t*) {
     constexpr std::size_t kBytes = std::size_t{4} << 20;
-    static std::uint8_t* const data = static_cast<std::uint8_t*>(std::calloc(1, kBytes));
+    static std::uint8_t* const data = static_cast<std::uint8_t*>(std::memset(std::malloc(kBytes), 1, kBytes));
     *buffer = data;
     *bytes = kBytes;
   };

@@ -29,7 +29,7 @@ FAKE_API void fake_set_record_bytes(std::uint32_t kind, std::size_t bytes);
 FAKE_API std::uint64_t fake_cupti_now();
 FAKE_API void fake_wait_for_room(int wait);
 FAKE_API std::uint64_t fake_ticks();
-FAKE_API void fake_use_idle_client();
+FAKE_API void fake_use_idle_client(int idle);
 FAKE_API int fake_is_collecting(int kind);
 FAKE_API void fake_kernel(const FakeKernel* k);
 

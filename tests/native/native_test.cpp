@@ -2,6 +2,7 @@
 // with forks and exits in between. Prints each failed check. Its use is under sanitizers: run_sanitized.sh.
 #include <dirent.h>
 #include <nvtx3/nvToolsExt.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "activity_buffers.h"
 #include "chunk_format.h"
 #include "curvescope/collector.h"
 #include "fake_cupti.h"
@@ -294,6 +296,40 @@ void recordings_begin_and_end_under_load() {
   check(counts.rows["kernels"] > 0 && counts.pushes > 0, "kernels and ranges are recorded");
 }
 
+long page_faults_of_this_thread() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
+
+// Fills that many buffers at once, as threads do that emit faster than the writer reads, and gives the page faults.
+long fill(curvescope::ActivityBuffers* buffers, int count) {
+  constexpr std::size_t kBytes = curvescope::ActivityBuffers::kBytes;
+  std::vector<std::uint8_t*> filling;
+  const long before = page_faults_of_this_thread();
+  for (int i = 0; i < count; ++i) {
+    std::uint8_t* data = buffers->request();
+    check(data != nullptr, "there is a buffer");
+    for (std::size_t at = 0; at < kBytes; at += 4096) data[at] = 1;
+    filling.push_back(data);
+  }
+  const long faults = page_faults_of_this_thread() - before;
+  for (std::uint8_t* data : filling) check(buffers->complete(data, kBytes), "the buffer is one of these");
+  curvescope::ActivityBuffers::Full full{};
+  while (buffers->take(&full)) buffers->release(full.slot);
+  return faults;
+}
+
+// A fault in a thread that emits records costs it more than fifty records do.
+void buffers_are_touched_before_threads_ask_for_them() {
+  auto* buffers = new curvescope::ActivityBuffers;  // never freed, as the collector's
+  buffers->prepare();
+  check(fill(buffers, 2) < 64, "the first buffers are touched");
+  fill(buffers, 8);                                // more than are ready
+  for (int i = 0; i < 4; ++i) buffers->prepare();  // two at a time
+  check(fill(buffers, 16) < 64, "after a shortage twice as many are touched");
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -301,6 +337,7 @@ int main(int count, char** arguments) {
   every_kernel_is_recorded_or_counted_as_dropped();
   recordings_begin_and_end_under_load();
   every_range_is_recorded_or_counted_as_lost();
+  buffers_are_touched_before_threads_ask_for_them();
   clock_lies_between_two_readings_of_the_monotonic_clock();
   std::printf("native: %s\n", failures == 0 ? "all checks hold" : "checks failed");
   return failures == 0 ? 0 : 1;

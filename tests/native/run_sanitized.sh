@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the native library and its tests with sanitizers, and runs them: AddressSanitizer with
 # UndefinedBehaviorSanitizer, then ThreadSanitizer; the readers, which have no threads, under the first only. Needs CMake
-# on PATH or in .venv.
+# on PATH or in .venv. An argument is the kernels that each of three threads emits: 3400000 for ten million in all.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake=$(command -v cmake || realpath -s .venv/bin/cmake)
@@ -13,7 +13,7 @@ export TSAN_OPTIONS="die_after_fork=0 halt_on_error=1"
 for preset in address thread; do
   (cd native && "$cmake" --preset "$preset" -DPython3_EXECUTABLE="$python" >/dev/null)
   "$cmake" --build "build/sanitized-$preset" --parallel 2 >/dev/null
-  "build/sanitized-$preset/curvescope_native_test"
+  "build/sanitized-$preset/curvescope_native_test" "$@"
 done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -61,6 +61,7 @@ class TorchProcess:
     Attributes:
         process: its id.
         cpu_threads: what torch computes with.
+        thread: whose marks its steps are: the first that had a step, for they follow each other whoever has them.
         status: why nothing more was recorded; null where all was.
         windows: how many there are.
         ranges: ranges as `readers.assemble` takes them, the program's own and those that only place work.
@@ -70,6 +71,7 @@ class TorchProcess:
 
     process: int
     cpu_threads: int | None = None
+    thread: int = 0
     status: str | None = None
     windows: int = 0
     ranges: list[pa.Table] = field(default_factory=list)
@@ -125,27 +127,37 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
     ]
     process.windows += 1
     process.cpu_threads = window["cpu_threads"]
+    process.thread = process.thread or window["thread"]
     rows = kernel_rows(events, count_work=count_work).kernels
     process.kernels.append(_kernels(rows, process.process))
     process.ranges.append(_ranges(events, process.process))
-    last_ns = max((event.start_ns + event.duration_ns for event in events), default=window["window_ns"][0])
+    own = (event.start_ns + event.duration_ns for event in events if event.thread == window["thread"])
+    last_ns = max(own, default=window["window_ns"][0])
     for start, end, batch in _steps(window["boundaries"], window["window_ns"][0], last_ns):
         name = f"step {len(process.steps)}" + ("" if batch is None else f", batch_size={batch}")
         mark = {"name": name, "start_ns": start, "end_ns": end, "process": process.process, "domain": TORCH_DOMAIN}
-        place = {"thread": window["thread"], "thread_key": (process.process << 32) + window["thread"]}
+        place = {"thread": process.thread, "thread_key": (process.process << 32) + process.thread}
         process.steps.append({**mark, **place, "kind": "start_end", "shown": True, "source": "torch"})
 
 
 def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[tuple[int, int, int | None]]:
-    """Start, end and samples of the steps of a window: up to the optimizer's end each, or from call to call."""
+    """Start, end and samples of a window's steps: up to the optimizer's end each, or from call to call between them."""
     if any(kind == "optimizer" for _, kind, _ in boundaries):
         start, samples = first_ns, []
+        called: tuple[int, int | None] | None = None  # a call between two steps, as of an evaluation
         for moment, kind, batch in boundaries:
+            if called is not None and kind != "optimizer":
+                yield called[0], moment, called[1]
+                start, called = moment, None
             if kind == "training":
                 samples.append(batch)
             elif kind == "optimizer":
                 yield start, moment, None if None in samples or not samples else sum(samples)
-                start, samples = moment, []
+                start, samples, called = moment, [], None
+            elif not samples:
+                called = (moment, batch)
+        if called is not None and last_ns > called[0]:
+            yield called[0], last_ns, called[1]
         return
     following = [moment for moment, _, _ in boundaries[1:]] + [last_ns] * bool(boundaries)
     for (start, _, batch), end in zip(boundaries, following, strict=True):

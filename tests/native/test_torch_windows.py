@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -155,6 +157,92 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     assert "0" in set(products["layer"])
     assert "in the child" in set(recording.frame("ranges")["name"])
     assert {c["torch_status"] for c in recording.meta["collectors"]} == {"recorded"}
+
+
+SERVING = """
+    import threading, time, torch
+    from torch import nn
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    ended = threading.Event()
+
+    @torch.no_grad()
+    def infer():
+        net(torch.ones(2, 4))
+
+    infer()  # to be warm, in a thread that calls nothing any more
+
+    def serve():
+        began = time.monotonic()
+        while time.monotonic() < began + 1.8:
+            infer()
+            time.sleep(0.01)
+        infer()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+    second = threading.Thread(target=infer)  # the one before it is gone
+    second.start()
+    second.join()
+"""
+
+
+def test_the_thread_that_calls_models_may_change(record):
+    code, recording, _, err = record(SERVING)
+    assert (code, err) == (0, "")
+    (collector,) = recording.meta["collectors"]
+    assert collector["torch_status"] == "recorded"
+    assert collector["torch_windows"] >= 4  # warm-up, two or more of the thread that serves, the last thread's
+    steps, kernels = recording.frame("steps"), recording.frame("kernels")
+    products = kernels[(kernels["op"] == "aten::linear") & (kernels["flops"] > 0)]
+    assert products["stream"].nunique() == 3
+    led = products[products["step"].notna()]
+    assert led["stream"].nunique() == 3
+    assert led["step"].is_unique
+    assert len(steps) == len(led) >= 10
+    assert set(steps["batch"]) == {2}
+
+
+EVALUATING = """
+    import torch
+    from torch import nn
+
+    net, loss = nn.Linear(4, 4, bias=False), nn.MSELoss()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x = torch.randn(8, 4)
+    for _ in range(2):
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss(net(x), x).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for _ in range(3):
+                net(torch.randn(5, 4))
+"""
+
+
+def test_an_evaluation_between_training_steps_is_no_part_of_them(record):
+    code, recording, _, err = record(EVALUATING)
+    assert (code, err) == (0, "")
+    steps = recording.frame("steps").sort_values("start_ns")
+    assert list(steps["batch"]) == [8, 8, 5, 5, 5] * 2
+    kernels = recording.frame("kernels")
+    per_step = kernels[kernels["op"] == "aten::linear"].groupby("step")["flops"].sum()
+    assert dict(per_step) == {
+        step: 2 * batch * 4 * 4 for step, batch in zip(steps["step"], steps["batch"], strict=True)
+    }
+
+
+def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monkeypatch):
+    """A machine that runs something else for 50 ms between two readings had moved a window's operators by as much."""
+    specification = importlib.util.spec_from_file_location("torch_windows", STARTUP / "torch_windows.py")
+    torch_windows = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(torch_windows)
+    moments = itertools.accumulate(itertools.chain([50_000_000] * 4, itertools.repeat(100)))
+    monkeypatch.setattr(torch_windows.time, "monotonic_ns", lambda: next(moments))
+    monkeypatch.setattr(torch_windows.time, "time_ns", lambda: next(moments) + 10**18)
+    assert torch_windows._clock_offset_ns() == 10**18
 
 
 def test_a_program_that_profiles_itself_has_torchs_profiler_for_its_own(record):

@@ -1,9 +1,11 @@
 """Records what torch runs on the CPU of a process, in windows, each written whole: part of `curvescope record`.
 
-A window is a stretch under torch's own profiler. It begins with a call of a module and is cut where a step ends: after
-the optimizer, or before the next call of the model where there is none, once it is half a second long. What is written
-is for `recorders/torch_events.py` to read. Nothing here throws into the program; what goes wrong ends the recording of
-this process and is said in a status file. Loaded by path into the program's own Python: standard library and torch.
+A window is a stretch under torch's own profiler, over all threads. It begins with a call of a module and is cut where a
+step ends, once it is half a second long: after the optimizer, or before the next call of the model where nothing
+trains. Steps are those of one thread, the leading one: the first that calls a module, and after it has ended or called
+nothing for half a second, the next that does. What is written is for `recorders/torch_events.py` to read. Nothing here
+throws into the program; what goes wrong ends the recording of this process and is said in a status file. Loaded by path
+into the program's own Python: standard library and torch.
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ class _Recorder:
         self._torch = torch
         self._folder = folder
         self._handles: list[Any] = []
+        self._everywhere: Any = (
+            None  # how torch is told to watch all threads; an older one watches the thread that asks
+        )
         self._modules: Any = weakref.WeakKeyDictionary()
         self._has_profiled = False
         self._begin_anew()
@@ -63,9 +68,14 @@ class _Recorder:
     def _begin_anew(self) -> None:
         self._calls = _Calls()
         self._profile: Any = None
-        self._owner: int | None = None  # the thread that began the first window: torch lets no other end one
-        self._model: Any = None  # the module that is called first
+        self._lock = threading.RLock()  # over beginning and ending a window
+        self._leader: threading.Thread | None = None
+        self._leader_id = 0  # the system's number of it
+        self._leads_now = False  # it is in a call
+        self._led_ns = 0  # when it last was
+        self._model: Any = None  # the module that the leader calls first
         self._optimizer: Any = None  # the one that steps first: of several, one tells where a step ends
+        self._is_training = False  # the model was called since that one's last step, to be trained
         self._boundaries: list[tuple[int, str, int | None]] = []
         self._begin_ns = 0
         self._windows = self._events = 0
@@ -79,6 +89,10 @@ class _Recorder:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._profiler = profiler
+        with suppress(ImportError, TypeError):
+            from torch._C._profiler import _ExperimentalConfig
+
+            self._everywhere = _ExperimentalConfig(profile_all_threads=True)
         self._mark = self._torch._C._profiler._RecordFunctionFast
         self._let_the_program_profile(profiler)
         self._keep_compiled_modules_quiet(modules)
@@ -134,28 +148,47 @@ class _Recorder:
                 mark.__exit__(None, None, None)
             if called is module:
                 break
+        if not calls and self._leader is threading.current_thread():
+            self._leads_now, self._led_ns = False, time.monotonic_ns()
 
     def _called(self, module: Any, arguments: Any) -> None:
-        if self._owner is None:
-            self._owner, self._model = threading.get_ident(), weakref.ref(module)
-        if self._owner != threading.get_ident():
+        if not self._leads(module):
             return
+        trains = self._torch.is_grad_enabled()
         is_model = self._model() is module
-        if is_model and self._optimizer is None and self._is_long():
+        ends_step = self._optimizer is None or not (trains or self._is_training)
+        if is_model and ends_step and self._is_long():
             self._cut()
         if self._profile is None:
             self._begin()
         if is_model:
-            trains = self._torch.is_grad_enabled()
+            self._is_training |= trains
             self._boundaries.append((time.monotonic_ns(), "training" if trains else "call", self._batch(arguments)))
 
+    def _leads(self, module: Any) -> bool:
+        """Whether this thread leads, or does from now on."""
+        me, now_ns = threading.current_thread(), time.monotonic_ns()
+        with self._lock:
+            leader = self._leader
+            if leader is not me:
+                is_amid = self._leads_now or (self._is_training and self._optimizer is not None)
+                rests = not is_amid and now_ns - self._led_ns >= _LEAST_WINDOW_NS
+                if leader is not None and (self._everywhere is None or not (rests or not leader.is_alive())):
+                    return False
+                self._cut()
+                self._leader, self._leader_id = me, threading.get_native_id()
+                self._model, self._optimizer, self._is_training = weakref.ref(module), None, False
+            self._leads_now = True
+        return True
+
     def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
-        if self._profile is None or self._owner != threading.get_ident():
+        if self._profile is None or self._leader is not threading.current_thread():
             return
         if self._optimizer is None:
             self._optimizer = weakref.ref(optimizer)
         if self._optimizer() is optimizer:
             self._boundaries.append((time.monotonic_ns(), "optimizer", None))
+            self._is_training = False
             if self._is_long():
                 self._cut()
                 self._begin()
@@ -183,15 +216,12 @@ class _Recorder:
     # Windows.
 
     def _begin(self) -> None:
-        if not self._handles:
-            return
-        try:
-            from torch._C._profiler import _ExperimentalConfig
+        with self._lock:
+            if self._handles and self._profile is None:
+                self._open_window()
 
-            everywhere = _ExperimentalConfig(profile_all_threads=True)
-        except (ImportError, TypeError):  # an older torch watches one thread, and those of its backward pass
-            everywhere = None
-        profile = self._profiler.profile(use_kineto=True, record_shapes=True, experimental_config=everywhere)
+    def _open_window(self) -> None:
+        profile = self._profiler.profile(use_kineto=True, record_shapes=True, experimental_config=self._everywhere)
         self._boundaries = []
         # Torch's profiler, which is set up with the first window, writes to standard error below this level.
         quiet = _KINETO_VARIABLE not in os.environ
@@ -208,9 +238,12 @@ class _Recorder:
 
     def _cut(self) -> None:
         """End the window and write it."""
-        profile, self._profile = self._profile, None
-        if profile is None:
-            return
+        with self._lock:
+            profile, self._profile = self._profile, None
+            if profile is not None:
+                self._write_window(profile)
+
+    def _write_window(self, profile: Any) -> None:
         end_ns = time.monotonic_ns()
         self._own_call = True
         try:
@@ -221,10 +254,10 @@ class _Recorder:
         window = {
             "version": VERSION,
             "process": os.getpid(),
-            "thread": threading.get_native_id(),
+            "thread": self._leader_id,
             "window_ns": (self._begin_ns, end_ns),
             "cpu_threads": self._torch.get_num_threads(),
-            "clock_offset_ns": time.time_ns() - time.monotonic_ns(),  # torch stamps the system's clock
+            "clock_offset_ns": _clock_offset_ns(),
             "boundaries": self._boundaries,
             "events": events,
         }
@@ -243,7 +276,7 @@ class _Recorder:
     def end(self) -> None:
         """Write the last window; the process ends."""
         try:
-            if self._profile is not None and self._owner != threading.get_ident():
+            if self._profile is not None and not self._may_end():
                 self.give_up("the last window is lost: another thread than the one that ended the process had it")
             self._cut()
         except Exception as error:
@@ -292,8 +325,12 @@ class _Recorder:
 
         modules._has_any_global_hook = has_any_global_hook
 
+    def _may_end(self) -> bool:
+        """Whether torch lets this thread end the window: an older one lets that which began it."""
+        return self._everywhere is not None or self._leader is threading.current_thread()
+
     def _before_fork(self) -> None:
-        if self._profile is not None and self._owner == threading.get_ident():
+        if self._profile is not None and self._may_end():
             try:
                 self._cut()
             except Exception as error:
@@ -325,6 +362,17 @@ def _end_without_destructors() -> None:
     with suppress(OSError, KeyError):  # not loaded where nothing used NVTX
         collector = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"], os.RTLD_NOW | os.RTLD_NOLOAD)
         libc.__cxa_atexit(collector.curvescope_record_stop, None, None)
+
+
+def _clock_offset_ns() -> int:
+    """By how much the system's clock, which torch stamps, is ahead of the monotonic one.
+
+    Of a few readings that which the monotonic clock encloses most closely: between two of them the system may run
+    something else for many milliseconds.
+    """
+    readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(9)]
+    before, system, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return system - (before + after) // 2
 
 
 def _columns(event: Any) -> tuple[Any, ...]:

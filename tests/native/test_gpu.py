@@ -128,3 +128,43 @@ def test_a_block_of_this_process_holds_the_kernels_launched_in_it(tmp_path):
         """,
     )
     assert seen > 100
+
+
+# Each launches `mine` three times: cupy by CUDA's runtime or the driver, as it likes, the others by the driver alone.
+_EMPTY_PTX = ".version 6.3\\n.target sm_50\\n.address_size 64\\n.visible .entry mine() { ret; }\\0"
+_OTHERS = {
+    "numba": """
+        from numba import cuda
+        @cuda.jit
+        def mine(x): x[cuda.grid(1)] += 1
+        x = cuda.to_device(np.zeros(64))
+        launch = lambda: mine[1, 64](x)
+        """,
+    "cupy": """
+        import cupy
+        mine = cupy.RawKernel('extern "C" __global__ void mine() {}', "mine")
+        launch = lambda: mine((1,), (64,), ())
+        """,
+    "pycuda": f"""
+        import pycuda.autoinit, pycuda.driver
+        mine = pycuda.driver.module_from_buffer(b"{_EMPTY_PTX}").get_function("mine")
+        launch = lambda: mine(block=(64, 1, 1), grid=(1, 1))
+        """,
+}
+
+
+@pytest.mark.parametrize("package", _OTHERS)
+def test_a_block_records_what_another_package_launches(tmp_path, package):
+    pytest.importorskip(package)
+    block = f"""
+        import curvescope
+        launch()  # compiled, and CUDA under way before the block
+        with curvescope.record({str(tmp_path / "block")!r}) as recording:
+            for _ in range(3): launch()
+        kernels = recording.frame("kernels")
+        print(kernels["name"].str.contains("mine").sum(), len(recording.frame("launches")))
+        """
+    program = "import numpy as np\n" + textwrap.dedent(_OTHERS[package]) + textwrap.dedent(block)
+    seen = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert int(seen[0]) == 3
+    assert int(seen[1]) >= 3

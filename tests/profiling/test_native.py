@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import ctypes
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +25,32 @@ def test_an_installation_without_the_library_says_how_to_get_it():
 def test_both_libraries_lie_beside_the_package():
     assert native.library_path().name == native.LIBRARY_NAME
     assert native.library_path(native.READER_NAME).is_file()
+
+
+HEADERS = Path(__file__).parents[2] / "native" / "include" / "curvescope"
+FUNCTION = re.compile(r"CURVESCOPE_API ([\w:<>* ]+?[ *])(curvescope_\w+)\(([^)]*)\)")
+WHOLE = {"int": ctypes.c_int, "std::uint8_t": ctypes.c_uint8, "std::int32_t": ctypes.c_int32, "void": None}
+WHOLE["std::int64_t"] = ctypes.c_int64
+POINTERS = {ctypes.c_void_p, ctypes.c_char_p}
+
+
+def agrees(c_type, declared):
+    """ctypes sees neither the header nor the library's types: an argument of the wrong width is silently cut."""
+    if "*" in c_type:
+        return declared in POINTERS or issubclass(declared, ctypes._Pointer)
+    return declared is WHOLE[c_type.strip()]
+
+
+@pytest.mark.parametrize(
+    ("header", "load"),
+    [("collector.h", native.load), ("table_scan.h", native.load_reader), ("event_scan.h", native.load_reader)],
+)
+def test_the_boundary_is_declared_as_the_header_has_it(header, load):
+    functions = FUNCTION.findall((HEADERS / header).read_text())
+    assert len(functions) >= 3
+    for result, name, arguments in functions:
+        declared = getattr(load(), name)
+        assert agrees(result, declared.restype), name
+        types = [re.sub(r"\w+$", "", part.strip()) for part in arguments.split(",") if part.strip()]
+        assert len(types) == len(declared.argtypes), name
+        assert all(agrees(c_type, one) for c_type, one in zip(types, declared.argtypes, strict=True)), name

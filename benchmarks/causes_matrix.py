@@ -1,19 +1,22 @@
 """The confusion matrix of causes: which is named where which was planted; writes docs/causes.md with --write.
 
 `python benchmarks/causes_matrix.py --write` takes half a minute and leaves what was found on real machines as it is;
-`--machine 6 --write` plants each real case six times on this machine first, ten seconds each (Linux).
+`--machine 6 --write` plants each real case six times on this machine first, ten seconds each (Linux). What is found is
+kept in build/ as it comes: interrupted, the same command goes on, and when the page is written it is gone.
 """
 
 # ruff: noqa: E501 - lines of the page
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from curvescope.analysis.anomalies import diagnose, explain
 from curvescope.analysis.causes import CAUSES, Attribution, Claim
@@ -24,12 +27,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.analysis.planted_causes import PLANS, planted  # noqa: E402
-from tests.analysis.planted_machine import CASES, name_cause, record  # noqa: E402
+from tests.analysis.planted_machine import CASES, Planted, name_cause, record  # noqa: E402
 
 SEEDS = 12
 JITTERS = (0.02, 0.1, 0.25)
 PAGE = ROOT / "docs" / "causes.md"
 MACHINE = "## On a real machine"
+KEPT = ROOT / "build" / "causes_matrix.jsonl"
 
 HEAD = """# Causes
 
@@ -93,8 +97,17 @@ def _cells(named: Counter[str], listed: list[str]) -> str:
 
 def on_this_machine(runs: int) -> str:
     """The section on real sweeps: every case of tests/analysis/planted_machine.py, recorded and named `runs` times."""
+    kept = kept_runs()
+    host = kept[0]["host"] if kept else describe_host()
+    done = Counter(run["model"] for run in kept)
+    for number in range(runs):
+        for case in CASES.values():
+            if done[case.model] <= number:
+                kept.append({"host": host, "model": case.model, **plant(case)})
+                with KEPT.open("a") as file:
+                    file.write(json.dumps(kept[-1]) + "\n")
+                print(f"{number + 1} of {runs}: {case.cause}: {kept[-1]['named']}", file=sys.stderr)
     lines = [MACHINE, ""]
-    host = describe_host()
     lines += [
         f"Written by `python benchmarks/causes_matrix.py --machine {runs} --write`: real sweeps of the models in",
         f"tests/analysis/planted_models.py, nothing synthetic, {runs} each. {host['cpu']}, {host['usable_cores']} cores, load average "
@@ -104,14 +117,11 @@ def on_this_machine(runs: int) -> str:
         "|---|---|---|---|",
     ]
     for case in CASES.values():
-        named: Counter[str] = Counter()
-        claimed = 0
-        for _ in range(runs):
-            with tempfile.TemporaryDirectory() as folder:
-                found = name_cause(case, record(case, Path(folder, "run"))).attribution
-            named[found.verdict.cause if found.verdict else "nothing"] += 1
-            claimed += any(case.cause == claim.cause for claim in claims(found))
-        verdicts = ", ".join(f"{cause} {count}" for cause, count in named.most_common())
+        found = [run for run in kept if run["model"] == case.model][:runs]
+        verdicts = ", ".join(
+            f"{cause} {count}" for cause, count in Counter(run["named"] for run in found).most_common()
+        )
+        claimed = sum(run["claimed"] for run in found)
         lines.append(f"| {case.cause} | {case.model} | {verdicts} | {claimed} of {runs} |")
     lines += [
         "",
@@ -119,6 +129,24 @@ def on_this_machine(runs: int) -> str:
         "of the machine is larger than the excess the verdict is instability.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def kept_runs() -> list[dict[str, Any]]:
+    """What an interrupted call left, without a last line that it did not finish."""
+    KEPT.parent.mkdir(exist_ok=True)
+    lines = KEPT.read_text().splitlines(keepends=True) if KEPT.is_file() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    if len(whole) < len(lines):
+        KEPT.write_text("".join(whole))
+    return [json.loads(line) for line in whole]
+
+
+def plant(case: Planted) -> dict[str, Any]:
+    """Record a case once: the cause that is named, and whether the planted one is claimed at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = name_cause(case, record(case, Path(folder, "run"))).attribution
+    named = found.verdict.cause if found.verdict else "nothing"
+    return {"named": named, "claimed": any(case.cause == claim.cause for claim in claims(found))}
 
 
 def claims(found: Attribution) -> Iterator[Claim]:
@@ -141,5 +169,7 @@ if __name__ == "__main__":
     text = page() + ("\n" + machine if machine else "")
     if arguments.write:
         PAGE.write_text(text)
+        if arguments.machine:
+            KEPT.unlink()
     else:
         sys.stdout.write(text)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
+import pytest
+
 import curvescope
 from curvescope.cli import main
 
 from .recordings import write_planted
 
 
-def test_every_public_name_is_there():
-    for name in curvescope.__all__:
-        assert getattr(curvescope, name) is not None
+@pytest.mark.parametrize("name", [name for name in curvescope.__all__ if name != "__version__"])
+def test_every_public_name_is_there_and_says_what_it_is(name):
+    found = getattr(curvescope, name)
+    assert found.__name__ == name
+    assert found.__module__.startswith("curvescope.")
+    assert (found.__doc__ or "").strip()
+    assert name in dir(curvescope)
+
+
+def test_a_name_that_is_not_public_is_missing():
+    with pytest.raises(AttributeError, match="no attribute 'store'"):
+        _ = curvescope.store
+
+
+def test_the_version_is_that_of_the_package():
+    assert curvescope.__version__ == metadata.version("curvescope")
 
 
 def test_explain_gives_the_diagnosis_that_the_command_prints(tmp_path):

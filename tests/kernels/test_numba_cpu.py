@@ -7,14 +7,15 @@ import sys
 import numpy as np
 import pytest
 
-from curvescope.kernels.backends import UnsupportedError, open_backend, peak_problem
+from curvescope.kernels.backends import UnsupportedError, numba_cpu, open_backend, peak_problem
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
-from curvescope.kernels.memory import KINDS, Memory
+from curvescope.kernels.memory import KINDS, SCALAR, Memory
 from curvescope.kernels.method import Measurement, Method, Outcome
 from curvescope.kernels.peak import Peak
 from curvescope.profiling.errors import BackendMissingError, CurvescopeError
+from curvescope.profiling.host import last_level_cache_bytes
 
 pytest.importorskip("numba")
 
@@ -66,9 +67,16 @@ def test_short_passes_are_repeated_inside_a_run():
     assert measurement.durations_ns()[0] < 1e6  # of one pass: microseconds, where a run takes a millisecond
 
 
-def test_a_flush_goes_through_more_than_the_cache():
+def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):
+    buffers, zeros = [], np.zeros
+    monkeypatch.setattr(numba_cpu.np, "zeros", lambda *of: buffers.append(zeros(*of)) or buffers[-1])
     backend = open_backend("numba", "cpu")
     backend.flush()
+    (buffer,) = buffers
+    assert buffer.nbytes == 2 * (last_level_cache_bytes() or 128_000_000)
+    buffer.fill(1)
+    backend.flush()
+    assert (buffer == SCALAR).all()
     assert backend.flush_ns > 0
 
 

@@ -15,6 +15,7 @@ from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.timers import CudaEvents
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.host import last_level_cache_bytes
 
 PROBLEMS = [
     *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),
@@ -53,8 +54,16 @@ def test_what_the_cpu_lacks_is_unsupported(backend):
         backend.prepare(Gemm(2, 2, 2, "NN", "tf32"), ())
 
 
-def test_a_flush_drives_the_cache_out(backend):
+def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):
+    buffers, zeros = [], torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *of, **how: buffers.append(zeros(*of, **how)) or buffers[-1])
+    backend = open_backend("torch", "cpu")
     backend.flush()
+    (buffer,) = buffers
+    assert buffer.nbytes == 2 * (last_level_cache_bytes() or 128_000_000)
+    buffer.fill_(5)
+    backend.flush()
+    assert (buffer == 6).all()
     assert backend.flush_ns > 0
 
 

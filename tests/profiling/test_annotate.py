@@ -171,9 +171,21 @@ def test_a_compiled_part_is_marked_as_a_whole(domain):
     assert domain.log == ["0", "1"]
 
 
-def test_without_a_tool_it_does_nothing_visible(model):
+def test_without_a_tool_it_changes_no_result_and_no_gradient(model):
+    batch = torch.randn(1, 2, 4, 4)
+
+    def stepped():
+        model.zero_grad()
+        result = model(batch)
+        result.sum().backward()
+        return [result.detach(), *(weight.grad for weight in model.parameters())]
+
+    before = stepped()
     with curvescope.annotate(model):
-        model(torch.zeros(1, 2, 4, 4)).sum().backward()
+        within = stepped()
+    for values in (within, stepped()):
+        assert all(torch.equal(one, two) for one, two in zip(before, values, strict=True))
+    assert hooks(model) == 0
 
 
 def test_a_function_that_hides_its_nodes_name_does_not_disturb(domain):

@@ -83,12 +83,6 @@ class Hardware:
         found = [roof for roof in self.roofs if roof.level == level]
         return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
 
-    @property
-    def ridge_flops_per_byte(self) -> float | None:
-        """Arithmetic intensity at which DRAM and compute limit alike; null where one is not known."""
-        compute, dram = self.roof("compute"), self.roof("DRAM")
-        return compute.per_s / dram.per_s if compute and dram else None
-
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
         """Blocks of a kernel that fit one SM at once; null where a limit of the device is not known."""
         capability = self.compute_capability

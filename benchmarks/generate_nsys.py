@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-PER_STEP, LAYERS, PER_LAYER = 1000, 200, 5
+PER_STEP, LAYERS = 1000, 200
 _PID = (1 << 48) | 4321 << 24
 _MAIN, _AUTOGRAD = _PID | 4322, _PID | 4323
 _KERNEL = [

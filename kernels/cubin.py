@@ -23,8 +23,7 @@ _EIATTR_MAX_THREADS = 0x05
 _EIATTR_FRAME_SIZE = 0x11
 _EIATTR_CBANK_PARAM_SIZE = 0x19
 _EIATTR_REGCOUNT = 0x2F
-# Their formats: no value, one byte, two bytes, or as many as the two bytes say, after the header of four.
-_EIFMT_HVAL = 0x03
+# Of their formats the one whose two bytes say how many follow the header of four; in the others they are the value.
 _EIFMT_SVAL = 0x04
 # From sm_90 on a kernel's shared section begins with the 1 KB that the system keeps of every block's shared memory
 # (CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0); sm_80 to sm_89 keep it too, but leave

@@ -91,11 +91,6 @@ class RemotePath:
         with _said_as_os_error():
             return bool(self.filesystem.isfile(self.key))
 
-    def is_dir(self) -> bool:
-        """Whether anything is under it."""
-        with _said_as_os_error():
-            return bool(self.filesystem.isdir(self.key))
-
     def iterdir(self) -> Iterator[RemotePath]:
         """What is directly under it, in order; nothing where it is not there: object stores tell no difference."""
         filesystem, key = self._target

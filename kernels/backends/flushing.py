@@ -5,17 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ...profiling.host import last_level_cache_bytes
 from ..timers import Run
 
 # Where the size of the last-level cache is not told: larger than any so far (AMD's 3D caches hold 96 MB per die,
 # Hopper's L2 50 MB); twice this is what triton.testing.do_bench takes.
 _UNKNOWN_CACHE_BYTES = 128_000_000
-
-
-def cpu_cache_bytes() -> int:
-    """The last-level cache of this processor, or a size that is large enough where it is not told."""
-    return last_level_cache_bytes() or _UNKNOWN_CACHE_BYTES
 
 
 class Flush:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...profiling.errors import BackendMissingError
-from ...profiling.host import cpu_name
+from ...profiling.host import cpu_name, last_level_cache_bytes
 from ...profiling.recorders.events import StepRows
 from ..conditions import CpuWatch
 from ..latency import Latency
@@ -19,7 +19,7 @@ from ..peak import A, B, Peak
 from ..problem import PRECISIONS, Array, Problem
 from ..timers import PerfCounter, Run
 from . import Prepared, UnsupportedError
-from .flushing import Flush, cpu_cache_bytes
+from .flushing import Flush
 
 # A run moves this much at least, where the arrays are smaller by going through them again: some hundred microseconds,
 # beside which starting the threads (a few) is little.
@@ -52,7 +52,7 @@ class NumbaCpuBackend:
         self._threads = int(numba.get_num_threads())
         self.timer = PerfCounter()
         self.watch = CpuWatch()
-        self._flush = Flush(_go_through, cpu_cache_bytes(), lambda: None)
+        self._flush = Flush(_go_through, last_level_cache_bytes(), lambda: None)
 
     @property
     def flush_ns(self) -> int:

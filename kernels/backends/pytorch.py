@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...profiling.clocks import ClockSampler
-from ...profiling.host import describe_device
+from ...profiling.host import describe_device, last_level_cache_bytes
 from ...profiling.recorders import events, torch_step
 from ...profiling.workload import import_torch, pick_device
 from ..conditions import CpuWatch, CudaWatch
@@ -19,7 +19,7 @@ from ..memory import SCALAR, Memory
 from ..problem import PRECISIONS, Array, Problem
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from . import Prepared, UnsupportedError, Watch
-from .flushing import Flush, cpu_cache_bytes
+from .flushing import Flush
 
 # Ampere brought TF32 and bfloat16 to the tensor cores: CUDA C++ Programming Guide, compute capability 8.x.
 _AMPERE = (8, 0)
@@ -96,7 +96,7 @@ class TorchBackend:
 
     def _cache_bytes(self) -> int | None:
         if not self._cuda:
-            return cpu_cache_bytes()
+            return last_level_cache_bytes()
         return getattr(self._torch.cuda.get_device_properties(self._device), "L2_cache_size", None)
 
     def _synchronize(self) -> None:

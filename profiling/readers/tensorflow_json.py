@@ -32,7 +32,6 @@ from .trace_events import LOST, Event, TraceEvents
 NAME = "TensorFlow or JAX trace"
 
 _MARKS = ('"/device:', '"/host:CPU', '"/job:', '"Allocators"', '"highres-ticks"', '"kernel_details"')
-_OF_PYTORCH = ('"schemaVersion"', '"deviceProperties"')
 _TF1_PROCESS = re.compile(
     r"/job:\S*?/(?:device:)?(?P<device>[cgCG][pP][uU]):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute"
 )

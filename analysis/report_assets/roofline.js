@@ -4,13 +4,14 @@ function rooflineSection(run) {
   const drawn = run.roofline;
   if (!drawn || !drawn.points.some((p) => p.levels.length)) return null;
   const kinds = [...new Set(drawn.roofs.map((roof) => `${roof.kind}s`))].join(" and ");
-  const sources = drawn.roofs.map((roof) => `${roof.level}${roof.precision ? ` (${roof.precision})` : ""}: ${roof.kind}, ${roof.source}`).join("; ");
+  const sources = drawn.roofs.map((roof) => html("li", {}, `${roof.level}${roof.precision ? ` (${roof.precision})` : ""}: ${roof.kind}, ${roof.source}`));
   const whole = drawn.points.reduce((sum, p) => sum + p.time_s, drawn.time_without_work_s);
   return block("roofline", "Roofline", [], chart("Roofline", (width) => rooflineChart(drawn, width)),
-    note((drawn.roofs.length ? `Roofs are ${kinds} (${sources}). ` : "No roof of this device is known. ") +
+    note((drawn.roofs.length ? `Roofs are ${kinds}. ` : "No roof of this device is known. ") +
       "Circles are kernels at batch " + batchName(drawn.batch) + ", their area is time; hollow ones have compulsory bytes (a lower bound), " +
       "filled ones measured DRAM bytes." + (drawn.time_without_work_s > 0 ? ` ${share(drawn.time_without_work_s, whole)} of the time is of kernels whose work is unknown.` : "") +
-      (drawn.more ? ` ${drawn.more} shorter kernels are left out.` : "")));
+      (drawn.more ? ` ${drawn.more} shorter kernels are left out.` : "")),
+    sources.length ? html("details", {}, html("summary", {}, html("span", { class: "cause" }, "Sources of the roofs")), html("ul", {}, sources)) : null);
 }
 
 function rooflineChart(drawn, width) {
@@ -46,7 +47,8 @@ function rooflineChart(drawn, width) {
     const from = Math.max(x0, (y0 * 1e9) / dram.per_s);
     if (end > from) root.append(svg("path", { class: "roof", d: `M${x(from)},${y((from * dram.per_s) / 1e9)}L${x(end)},${y((end * dram.per_s) / 1e9)}` }));
     const middle = Math.sqrt(from * Math.max(end, from));
-    root.append(svg("text", { x: x(middle) - 10, y: Math.max(top + 12, y((middle * dram.per_s) / 1e9) - 8), "text-anchor": "end" }, `DRAM ${number(dram.per_s / 1e9, 3)} GB/s (${dram.kind})`));
+    // Below its roof, where no roof of a cache is.
+    root.append(svg("text", { x: x(middle) + 10, y: y((middle * dram.per_s) / 1e9) + 16 }, `DRAM ${number(dram.per_s / 1e9, 3)} GB/s (${dram.kind})`));
   }
   if (compute) {
     root.append(svg("path", { class: "roof", d: `M${x(ridge ? Math.max(ridge, x0) : x0)},${y(compute.per_s / 1e9)}H${width - right}` }),
@@ -59,7 +61,7 @@ function rooflineChart(drawn, width) {
     const end = compute ? Math.min(x1, compute.per_s / memory.per_s) : x1;
     if (end <= from) continue;
     root.append(svg("path", { class: "roof", "stroke-dasharray": "5 4", d: `M${x(from)},${y((from * memory.per_s) / 1e9)}L${x(end)},${y((end * memory.per_s) / 1e9)}` }),
-      svg("text", { x: x(end) - 6, y: Math.max(top + 12, y((end * memory.per_s) / 1e9) + 4), "text-anchor": "end" }, level));
+      svg("text", { x: x(end), y: Math.max(10, y((end * memory.per_s) / 1e9) - 6), "text-anchor": "end" }, level));
   }
   const longest = Math.max(...points.map((p) => p.time_s));
   for (const p of [...points].sort((a, b) => b.time_s - a.time_s)) {

@@ -8,14 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curvescope.analysis.causes import memory_pressure
+from curvescope.analysis.anomalies import explain
+from curvescope.analysis.causes import CAUSES, memory_pressure
 from curvescope.analysis.causes.case import BatchFacts, HostUse
+from curvescope.analysis.functionals import curvature, excess
 from curvescope.analysis.render_causes import verdict_sentence
 from curvescope.profiling.store import open_recording
+from curvescope.show import explain as diagnose
+from curvescope.show import recorded
 
 from .planted_machine import CASES, name_cause, record
 
 KEPT = Path(__file__).parents[1] / "data" / "causes"
+NETWORKS = Path(__file__).parents[1] / "data" / "networks"
 
 
 def claims_of(found):
@@ -36,6 +41,22 @@ def test_a_kept_recording_names_what_was_planted_in_it(name):
     found = name_cause(CASES[name], open_recording(KEPT / name))
     assert found.attribution.verdict.cause == CASES[name].cause
     check_amounts_add_up(found)
+
+
+@pytest.mark.parametrize("network", ["alexnet", "googlenet", "vgg_a"])
+def test_causes_account_for_all_that_a_network_does(network):
+    recording = open_recording(NETWORKS / network)
+    found = diagnose(recording)
+    for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4)):
+        split = explain(functional, found.curve, found.terms, found.parts, recorded(recording))
+        check_amounts_add_up(split)
+        shares = [cause.amount / split.value.value for cause in split.attribution.causes]
+        assert math.fsum(shares) == pytest.approx(1, abs=1e-9)
+        assert {cause.cause for cause in split.attribution.causes} <= set(CAUSES)
+        # Of every layer, of idle and of the observer effect each has its causes, and they make up its part.
+        for part in split.parts:
+            claimed = [t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label]
+            assert math.fsum(claimed) == pytest.approx(part.part.value.value, rel=1e-9, abs=1e-9)
 
 
 def evidence(name, term, live=None):

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 100;
 constexpr std::uint64_t kAheadPages = 64;  // read at once: a call for every page takes longer than what is in it
+constexpr std::size_t kSlackBytes = 8;     // behind what is decoded, so that a number is one load
 constexpr std::size_t kDeepest = 40;       // a b-tree of 2^32 pages with two children each is not deeper
 constexpr std::uint64_t kLargestRecord = std::uint64_t{1} << 30;  // SQLite's own default limit
 constexpr std::uint8_t kInterior = 0x05, kLeaf = 0x0d;
@@ -73,12 +74,13 @@ std::uint64_t length_of(std::uint64_t serial_type) {
   return serial_type < 12 ? kFixed[serial_type] : (serial_type - 12) / 2;
 }
 
+// A value of serial type 1 to 6, 8 or 9. Eight bytes are read whatever its length: `kSlackBytes` lie behind every
+// record.
 std::int64_t whole_number(std::uint64_t serial_type, const std::uint8_t* at) {
-  if (serial_type == 8 || serial_type == 9) return static_cast<std::int64_t>(serial_type - 8);
-  const int length = static_cast<int>(length_of(serial_type));
-  std::uint64_t value = at[0] & 0x80 ? ~std::uint64_t{0} : 0;
-  for (int i = 0; i < length; ++i) value = value << 8 | at[i];
-  return static_cast<std::int64_t>(value);
+  if (serial_type >= 8) return static_cast<std::int64_t>(serial_type - 8);
+  std::uint64_t value;
+  std::memcpy(&value, at, sizeof value);
+  return static_cast<std::int64_t>(__builtin_bswap64(value)) >> (64 - 8 * length_of(serial_type));
 }
 
 }  // namespace
@@ -87,12 +89,12 @@ struct CurvescopeTableScan {
   CurvescopeTableScan(int descriptor, std::vector<std::int32_t> wanted, std::vector<std::uint8_t> text)
       : descriptor_(descriptor), fields_(std::move(wanted)), is_text_(std::move(text)), texts_(fields_.size()) {
     for (const std::int32_t field : fields_) deepest_field_ = field > deepest_field_ ? field : deepest_field_;
-    column_of_.assign(static_cast<std::size_t>(deepest_field_ + 1), -1);
+    targets_.resize(static_cast<std::size_t>(deepest_field_ + 1));
     for (std::size_t i = 0; i < fields_.size(); ++i) {
       if (fields_[i] < 0)
         row_id_columns_.push_back(i);
       else
-        column_of_[static_cast<std::size_t>(fields_[i])] = static_cast<std::int32_t>(i);
+        targets_[static_cast<std::size_t>(fields_[i])].text = is_text_[i] ? &texts_[i] : nullptr;
     }
   }
   ~CurvescopeTableScan() { ::close(descriptor_); }
@@ -118,6 +120,12 @@ struct CurvescopeTableScan {
 
   std::int64_t next(std::int64_t max_rows, std::int64_t* const* values, std::uint8_t* const* valid) {
     for (std::string& text : texts_) text.clear();
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      if (fields_[i] < 0) continue;
+      Target& target = targets_[static_cast<std::size_t>(fields_[i])];
+      target.values = values[i];
+      target.valid = valid[i];
+    }
     std::int64_t rows = 0;
     while (rows < max_rows && !path_.empty()) {
       Level& level = path_.back();
@@ -152,6 +160,13 @@ struct CurvescopeTableScan {
     bool leaf = false;
   };
 
+  // Where the values of a stored field go; nowhere if it is not asked for.
+  struct Target {
+    std::int64_t* values = nullptr;
+    std::uint8_t* valid = nullptr;
+    std::string* text = nullptr;
+  };
+
   bool read_at(std::uint8_t* target, std::size_t size, std::uint64_t offset) const {
     while (size > 0) {
       const ssize_t got = ::pread(descriptor_, target, size, static_cast<off_t>(offset));
@@ -166,7 +181,7 @@ struct CurvescopeTableScan {
   void read_page(std::uint64_t number, std::vector<std::uint8_t>& page) {
     // Each page belongs to one place of one tree: more visits than pages are a circle.
     if (number == 0 || number > pages_ || ++visits_ > pages_) throw Damaged();
-    page.resize(page_bytes_);
+    page.resize(page_bytes_ + kSlackBytes);
     if (number < ahead_first_ || number >= ahead_first_ + ahead_pages_) {
       // Leaves lie in a row, mostly: where one follows soon after the last, those behind it are read along.
       const bool in_a_row = number > last_ && number - last_ <= kAheadPages;
@@ -214,7 +229,7 @@ struct CurvescopeTableScan {
     }
     const std::uint64_t most_local = usable_bytes_ - 35;
     if (payload <= most_local) {
-      read_record(Bytes(bytes.take(payload), payload), row, values, valid);
+      read_record(Bytes(bytes.take(payload), payload), row);
       return;
     }
     if (payload > kLargestRecord) throw Damaged();
@@ -231,44 +246,57 @@ struct CurvescopeTableScan {
       overflowing_.insert(overflowing_.end(), overflow_page_.data() + 4, overflow_page_.data() + 4 + here);
       page = big_endian(overflow_page_.data(), 4);
     }
-    read_record(Bytes(overflowing_.data(), overflowing_.size()), row, values, valid);
+    overflowing_.resize(payload + kSlackBytes);
+    read_record(Bytes(overflowing_.data(), payload), row);
   }
 
-  void read_record(Bytes record, std::int64_t row, std::int64_t* const* values, std::uint8_t* const* valid) {
+  void read_record(Bytes record, std::int64_t row) {
     const std::size_t whole = record.size();
     const std::uint64_t header_bytes = record.varint();
     const std::size_t counted = whole - record.size();
     if (header_bytes < counted || header_bytes > whole) throw Damaged();
-    Bytes types(record.take(header_bytes - counted), header_bytes - counted);
-    std::int32_t field = 0;
-    for (; field <= deepest_field_ && types.size() > 0; ++field) {
-      const std::uint64_t type = types.varint();
-      const std::uint8_t* at = record.take(length_of(type));
-      const std::int32_t column = column_of_[static_cast<std::size_t>(field)];
-      if (column < 0) continue;
-      const std::size_t i = static_cast<std::size_t>(column);
-      valid[i][row] = type != 0;
-      if (is_text_[i]) {
-        values[i][row] = static_cast<std::int64_t>(texts_[i].size());
-        if (type == 0) continue;
+    const std::uint8_t* type_at = record.take(header_bytes - counted);
+    const std::uint8_t* const types_end = record.data();
+    const std::uint8_t* at = record.data();
+    std::uint64_t left = record.size();
+    auto target = targets_.cbegin();
+    for (; target != targets_.cend() && type_at != types_end; ++target) {
+      std::uint64_t type = *type_at;
+      if (type < 0x80) {
+        ++type_at;
+      } else {
+        Bytes types(type_at, static_cast<std::size_t>(types_end - type_at));
+        type = types.varint();
+        type_at = types.data();
+      }
+      const std::uint64_t length = length_of(type);
+      if (length > left) throw Damaged();
+      const std::uint8_t* const value = at;
+      at += length;
+      left -= length;
+      if (target->values == nullptr) continue;
+      target->valid[row] = type != 0;
+      if (type == 0) {
+        set_null(*target, row);
+      } else if (target->text != nullptr) {
         if (type < 13 || type % 2 == 0) throw OtherType();
-        texts_[i].append(reinterpret_cast<const char*>(at), length_of(type));
-      } else if (type == 0) {
-        values[i][row] = 0;
+        target->values[row] = static_cast<std::int64_t>(target->text->size());
+        target->text->append(reinterpret_cast<const char*>(value), length);
       } else if (type <= 6 || type == 8 || type == 9) {
-        values[i][row] = whole_number(type, at);
+        target->values[row] = whole_number(type, value);
       } else {
         throw OtherType();
       }
     }
     // Columns that were added after the row was written are not in it.
-    for (; field <= deepest_field_; ++field) {
-      const std::int32_t column = column_of_[static_cast<std::size_t>(field)];
-      if (column < 0) continue;
-      const std::size_t i = static_cast<std::size_t>(column);
-      valid[i][row] = 0;
-      values[i][row] = is_text_[i] ? static_cast<std::int64_t>(texts_[i].size()) : 0;
+    for (; target != targets_.cend(); ++target) {
+      if (target->values != nullptr) set_null(*target, row);
     }
+  }
+
+  static void set_null(const Target& target, std::int64_t row) {
+    target.valid[row] = 0;
+    target.values[row] = target.text != nullptr ? static_cast<std::int64_t>(target.text->size()) : 0;
   }
 
   const int descriptor_;
@@ -276,7 +304,7 @@ struct CurvescopeTableScan {
   const std::vector<std::uint8_t> is_text_;
   std::vector<std::string> texts_;  // of each column, one after the other
   std::vector<std::size_t> row_id_columns_;
-  std::vector<std::int32_t> column_of_;  // by field
+  std::vector<Target> targets_;  // by field
   std::int32_t deepest_field_ = -1;
   std::uint64_t page_bytes_ = 0, usable_bytes_ = 0, pages_ = 0, visits_ = 0;
   std::vector<Level> path_;

@@ -104,9 +104,8 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
         counted = operators.count_work(built, work)
         for row, batch in zip(built.step_rows, operators.batches(built), strict=True):
             row["batch"] = row["batch"] or batch
-    several = (
-        len(np.unique(np.concatenate([np.unique(c) for c in (hosts.process, work.process, everything.process)]))) > 1
-    )
+    processes = [column for column in (hosts.process, work.process, everything.process) if len(column)]
+    several = len({int(end) for column in processes for end in (column.min(), column.max())}) > 1
     keep = frozenset({"process"} if several else ())
     seen: dict[int, set[str]] = {}
     with _WriteBehind(writer) as behind:
@@ -168,11 +167,11 @@ def _see_phases(seen: dict[int, set[str]], step: Codes, phase: pa.Array) -> None
     """Note the phases of the work in every step."""
     encoded = _dictionary(phase)
     phases = encoded.dictionary.to_pylist()
-    pairs = np.unique(step * (len(phases) + 1) + _codes(encoded) + 1)
-    for pair in pairs.tolist():
+    pairs = (step - NONE) * (len(phases) + 1) + _codes(encoded) + 1
+    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
         number, code = divmod(pair, len(phases) + 1)
-        if number != NONE and code:
-            seen.setdefault(number, set()).add(phases[code - 1])
+        if number and code:
+            seen.setdefault(number + NONE, set()).add(phases[code - 1])
 
 
 def _kind(seen: set[str]) -> str | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -47,16 +47,25 @@ def scan(path: Path, root_page: int, fields: Mapping[str, int], text: set[str], 
 def _tables(
     library: ctypes.CDLL, handle: int, names: list[str], is_text: np.typing.NDArray[np.uint8], rows: int
 ) -> Iterator[pa.Table]:
+    try:
+        # No thread for a table that a piece holds, as most of a profile's are: starting one takes longer than reading.
+        table = _next(library, handle, names, is_text, rows)
+        if table is not None and table.num_rows == rows:
+            yield from _ahead(table, lambda: _next(library, handle, names, is_text, rows))
+        elif table is not None:
+            yield table
+    finally:
+        library.curvescope_table_scan_close(handle)
+
+
+def _ahead(table: pa.Table | None, read: Callable[[], pa.Table | None]) -> Iterator[pa.Table]:
+    """This table and those that follow, each being read while the one before it is used."""
+    # Leaving the block waits for what is being read: the handle is not to go under it.
     with ThreadPoolExecutor(1) as reader:
-        try:
-            following = reader.submit(_next, library, handle, names, is_text, rows)
-            while (table := following.result()) is not None:
-                following = reader.submit(_next, library, handle, names, is_text, rows)
-                yield table
-        finally:
-            # Waits for what is being read: the handle is not to go under it.
-            reader.shutdown(cancel_futures=True)
-            library.curvescope_table_scan_close(handle)
+        while table is not None:
+            following = reader.submit(read)
+            yield table
+            table = following.result()
 
 
 def _next(

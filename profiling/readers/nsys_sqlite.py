@@ -207,14 +207,13 @@ class _Export:
         batch = batch.filter(pc.field("eventType").isin(list(_KINDS)))
         name = pc.fill_null(pc.coalesce(batch["text"], self._string(batch["textId"])), "")
         place = pc.index_in(batch["eventType"], pa.array(list(_KINDS), _I64)).combine_chunks()
-        thread, process = _thread_and_process(batch["globalTid"])
         return pa.table(
             {
                 "name": name.dictionary_encode(),
                 "start_ns": batch["start"],
                 "end_ns": pc.if_else(pc.equal(batch["eventType"], _MARK), batch["start"], batch["end"]),
-                "process": process,
-                "thread": thread,
+                "process": _process(batch["globalTid"]),
+                "thread": _thread(batch["globalTid"]),
                 "thread_key": batch["globalTid"],
                 "kind": pa.DictionaryArray.from_arrays(_whole(place), pa.array(list(_KINDS.values()), _TEXT)),
                 "color_argb": batch["color"],
@@ -226,10 +225,10 @@ class _Export:
     def _launches(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         wanted = ["start", "end", "globalTid", "correlationId", *(["nameId", "returnValue"] if needed is None else [])]
         for batch in self._tables.scan(_RUNTIME, dict.fromkeys(wanted, _I64)):
-            thread, process = _thread_and_process(batch["globalTid"])
-            found = {"start_ns": batch["start"], "end_ns": batch["end"], "process": process, "thread": thread}
+            found = {"start_ns": batch["start"], "end_ns": batch["end"], "process": _process(batch["globalTid"])}
             found |= {"thread_key": batch["globalTid"], "correlation_id": batch["correlationId"]}
             if needed is None:
+                found["thread"] = _thread(batch["globalTid"])
                 # `cudaLaunchKernel_v7000`: the version in which the call got its present form is no part of its name.
                 names = self._names(batch["nameId"])
                 texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
@@ -307,11 +306,11 @@ def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.array(column.to_pylist() if not len(column) else column.to_numpy(), pa.int32())
 
 
-def _process(global_id: pa.ChunkedArray) -> pa.Array:
+def _process(global_id: pa.ChunkedArray) -> pa.ChunkedArray:
     """The process in a serialised id: 24 bits of process above 24 bits of thread."""
-    return _thread_and_process(global_id)[1]
+    return pc.bit_wise_and(pc.shift_right(global_id, 24), 0xFFFFFF)
 
 
-def _thread_and_process(global_id: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    ids, absent = pc.fill_null(global_id, 0).to_numpy(), global_id.is_null().to_numpy().astype(bool)
-    return pa.array(ids & 0xFFFFFF, mask=absent), pa.array(ids >> 24 & 0xFFFFFF, mask=absent)
+def _thread(global_id: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The thread in a serialised id."""
+    return pc.bit_wise_and(global_id, 0xFFFFFF)

@@ -34,9 +34,11 @@ class SqliteTables:
         rows = self._query("SELECT name, sql, rootpage FROM sqlite_master WHERE type = 'table'")
         real = [row for row in rows if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"]
         self._names = {name for name, *_ in real}
-        self._info = {name: self._query(f'PRAGMA table_xinfo("{name}")') for name in self}
+        self._info = cache(lambda name: self._query(f'PRAGMA table_xinfo("{name}")'))  # a profile has a hundred tables
+        self._columns = cache(
+            lambda name: frozenset(row[1] for row in self._info(name)) if name in self else frozenset()
+        )
         self._root = {name: root for name, sql, root in real if "WITHOUT" not in sql.upper()}
-        self._columns = {name: frozenset(row[1] for row in info) for name, info in self._info.items()}
         self.count = cache(self._count)
 
     def __contains__(self, name: str) -> bool:
@@ -47,7 +49,7 @@ class SqliteTables:
 
     def columns(self, name: str) -> frozenset[str]:
         """Names of a table's columns; none where it is absent."""
-        return self._columns.get(name, frozenset())
+        return self._columns(name)
 
     def scan(self, name: str, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """The wanted columns of a table, in the order of its rows; a column it lacks is null, an absent table empty.
@@ -90,7 +92,7 @@ class SqliteTables:
         """The columns through native code; null where something about the table or the columns is beyond it."""
         if self._path is None or name not in self._root or not {wanted[c] for c in there} <= {pa.int64(), pa.string()}:
             return None
-        info = self._info[name]
+        info = self._info(name)
         keys = [row for row in info if row[5]]
         plain = all(row[4] is None and not row[6] for row in info)  # no defaults, no generated columns
         if not plain or any(not isinstance(row[2], str) for row in info):

@@ -186,16 +186,23 @@ class Joiner:
             mine = correlation != NONE
             if self._several or (of_launches != NONE and (process != NONE).any()):
                 mine &= process == of_launches
-            wanted = correlation[mine]
-            if self._dense:
-                inside = (wanted >= self._low) & (wanted <= self._high)
-                at = np.where(inside, wanted - self._low, 0)
-                found[mine] = np.where(inside, self._table[at], NONE)
-            else:
-                first, last = self._edges[index], self._edges[index + 1]
-                at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
-                found[mine] = np.where(self._keys[at] == wanted, self._order[at], NONE)
+            every = bool(mine.all())
+            at = self._at(correlation if every else correlation[mine], index)
+            if every:
+                return at
+            found[mine] = at
         return found
+
+    def _at(self, wanted: Ints, index: int) -> Codes:
+        """Index of the launch with each id, of the process with this index; `NONE` where there is none."""
+        if self._dense:
+            inside = (wanted >= self._low) & (wanted <= self._high)
+            if inside.all():
+                return self._table[wanted - self._low]
+            return np.where(inside, self._table[np.where(inside, wanted - self._low, 0)], np.int32(NONE))
+        first, last = self._edges[index], self._edges[index + 1]
+        at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
+        return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)
 
 
 def _find_steps(

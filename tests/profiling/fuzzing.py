@@ -25,6 +25,7 @@ from curvescope.profiling import readers
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.schema import TABLES, conform
 
+from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, write_export
 from .test_ncu_csv import RAW
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
@@ -68,16 +69,39 @@ def first_rows(name, keep):
                 database.execute(f"DROP TABLE {table}")
             elif table not in ("StringIds", "StringTable", "sqlite_sequence"):
                 database.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT rowid FROM {table} LIMIT {keep})")
+        strings = next(t for t in ("StringIds", "StringTable") if t in tables)
+        others = [t for t in tables if t != strings and not t.startswith("ENUM")]
+        rows = [row for table in others for row in database.execute(f"SELECT * FROM {table}")]
+        database.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
+        numbers = {(value,) for row in rows for value in row if isinstance(value, int)}
+        database.executemany("INSERT INTO named VALUES (?)", numbers)
+        database.execute(f"DELETE FROM {strings} WHERE rowid > {keep} AND rowid NOT IN (SELECT id FROM named)")
         database.commit()
+        database.execute("PRAGMA page_size = 1024")  # a hundred tables take a page each: what is damaged should matter
         database.execute("VACUUM")
         database.close()
         return Path(file.name).read_bytes()
 
 
+def _with_ranges():
+    """An export with what the shared one lacks: NVTX, named by text and by id, in two threads and with its domain."""
+    steps = [push_pop(f"step {i}", 1000 * i, 1000 * i + 900, color=0xFF00FF00) for i in range(3)]
+    inner = [push_pop(None, 1000 * i + 100, 1000 * i + 500, AUTOGRAD, textId=4, domainId=1) for i in range(3)]
+    domain = {"eventType": 75, "text": "framework", "domainId": 1, "globalTid": GLOBAL_PID}
+    launched = [(1, 110, MAIN), (2, 120, AUTOGRAD), (3, 1150, AUTOGRAD), (4, 2200, MAIN)]
+    calls = [launch(number, at, thread) for number, at, thread in launched]
+    work = [kernel(number, at + 20, at + 90) for number, at, _ in launched]
+    moved = {"start": 300, "end": 350, "deviceId": 0, "streamId": 7, "correlationId": 2, "bytes": 4096, "copyKind": 1}
+    with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+        path = Path(folder) / "export"
+        write_export(path, kernels=work, launches=calls, ranges=[*steps, *inner, domain], copies=[moved])
+        return path.read_bytes()
+
+
 @cache
 def seeds(reader):
     if reader == "nsys_sqlite":
-        return [first_rows("pipit_cloverleaf.sqlite.gz", 12)]
+        return [first_rows("pipit_cloverleaf.sqlite.gz", 12), _with_ranges()]
     if reader == "nvprof_sqlite":
         return [first_rows("josiahdavis_lm_net_17ed.sql.gz", 24), first_rows("syed-ahmed_tf_out.nvvp.gz", 8)]
     if reader == "ncu_csv":

@@ -13,6 +13,7 @@ import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from network_sweeps import compare_sweeps, judge_shapes
 from scatter import Series, write_scatter
 
 from curvescope.analysis.cost_model import holdout
-from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, load_fitted
+from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, Offset, load_fitted
 from curvescope.analysis.cost_model.fit import fit_constants
 from curvescope.analysis.cost_model.published import (
     Measured,
@@ -30,6 +31,7 @@ from curvescope.analysis.cost_model.published import (
     read_neusight,
     read_streams,
 )
+from curvescope.profiling.devices import get_device
 
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
@@ -101,6 +103,7 @@ def write_constants(values: dict[str, dict[str, float]]) -> None:
     table = pd.read_csv(RESIDUALS, keep_default_na=False)
     known = table[table.held_out.isin(("gpu", "caffe streams"))]
     unseen, other = (table[table.held_out == held_out] for held_out in ("architecture", "neusight"))
+    unseen = unseen.assign(architecture=[get_device(device).architecture for device in unseen.device])
     other = other[other.measured_ms >= LONG_MS]
     measured: dict[str, dict[str, list[str]]] = {}
     for group in measurements()[0]:
@@ -109,19 +112,28 @@ def write_constants(values: dict[str, dict[str, float]]) -> None:
     document = {
         "about": "Written by benchmarks/cost_model.py; meanings and ranges in constants.py.",
         "values": values,
-        "spreads": {k: {n: round(v, 4) for n, v in asdict(s).items()} for k, s in holdout.spreads(known).items()},
-        "unseen": {str(kind): round(float(value), 4) for kind, value in _offsets(unseen).items()},
+        "spreads": {kind: _rounded(asdict(spread)) for kind, spread in holdout.spreads(known).items()},
+        "unseen": {
+            str(kind): _rounded(asdict(_offset(rows, "architecture"))) for kind, rows in unseen.groupby("error_kind")
+        },
         "measured": {architecture: dict(sorted(kinds.items())) for architecture, kinds in sorted(measured.items())},
-        "other_library": round(float(_offsets(other).max()), 4),
+        "other_library": _rounded(asdict(_offset(other, "device"))),
     }
     FITTED.write_text(json.dumps(document, indent=1) + "\n")
     load_fitted.cache_clear()
 
 
-def _offsets(rows: pd.DataFrame) -> pd.Series:
-    """By kind, how far a GPU lies off as a whole: root mean square over GPUs of the median, in logarithms."""
-    medians = np.log(rows.predicted_ms / rows.measured_ms).groupby([rows.kind, rows.device]).median()
-    return np.sqrt((medians**2).groupby("kind").mean())
+def _offset(rows: pd.DataFrame, cases: str) -> Offset:
+    """How far GPUs lie off as a whole: root mean square over GPUs of the median, in logarithms."""
+    medians = np.log(rows.predicted_ms / rows.measured_ms).groupby(rows.device).median()
+    return Offset(float(np.sqrt((medians**2).mean())), int(rows[cases].nunique()))
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: [round(v, 4) for v in value] if isinstance(value, tuple) else round(value, 4)
+        for name, value in values.items()
+    }
 
 
 def write_operator_report() -> list[str]:
@@ -165,14 +177,22 @@ def write_operator_report() -> list[str]:
             DOCS / f"figures/cost_model_{held_out.replace(' ', '_')}.svg", title, "measured ms", "predicted ms", series
         )
     known = table[table.held_out == "gpu"]
-    inside = holdout.coverage(known[known.kind != "streaming"])
+    computing = known[known.kind != "streaming"]
+    inside, sums = holdout.coverage(computing), holdout.sums(computing)
+    sums = sums.assign(inside=(sums.measured_ms >= sums.low_ms) & (sums.measured_ms <= sums.high_ms))
     lines += [
         "### Intervals", "",
-        "The 90 % interval of a kind of operator on a GPU, taken from the other GPUs' held-out rows, contains:", "",
+        "The 90 % interval of an operator on a GPU, drawn from the other GPUs' held-out rows, contains:", "",
         "| GPU | kind | n | inside |", "|---|---|--:|--:|",
         *(f"| {row.device} | {row.kind} | {row.n} | {row.inside:.1%} |" for row in inside.itertuples()),
         f"| all | all | {inside.n.sum()} | {np.average(inside.inside, weights=inside.n):.1%} |", "",
+        "A step adds its layers up. The 90 % interval of a sum of all operators of a kind at one batch size (or width",
+        "of a product) on a GPU, drawn likewise, contains:", "",
+        "| kind | sums | inside |", "|---|--:|--:|",
+        *(f"| {kind} | {len(part)} | {part.inside.mean():.0%} |" for kind, part in sums.groupby("kind")),
+        f"| all | {len(sums)} | {sums.inside.mean():.0%} |", "",
     ]  # fmt: skip
+    lines += _width_table(computing[computing.kind == "product"])
     labelled = known[(known.published != "") & (known.kind == "forward")]
     groups = {"IMPLICIT_PRECOMP_GEMM": "IMPLICIT", "IMPLICIT_GEMM": "IMPLICIT"}
     agree = (labelled.algorithm.replace(groups) == labelled.published.replace(groups)).mean()
@@ -183,6 +203,25 @@ def write_operator_report() -> list[str]:
     for parameter in PARAMETERS:
         values = " | ".join(f"{c[parameter.name]:.3g}" for c in fitted.constants.values())
         lines.append(f"| {parameter.name} | {parameter.meaning} | {parameter.low:g} to {parameter.high:g} | {values} |")
+    return [*lines, ""]
+
+
+def _width_table(products: pd.DataFrame) -> list[str]:
+    """Errors of matrix products left out by their least extent, per library."""
+    extents = products.problem.str.extract(r"(\d+)x(\d+)").astype(int).assign(n=products.batch)
+    least = pd.cut(extents.min(axis=1), [0, 16, 32, 64, 128, np.inf], labels=["16", "32", "64", "128", "over 128"])
+    classes = products.assign(width=least.astype(str))
+    lines = [
+        "Matrix products on a GPU left out, by their least extent (m, n or k), mean error and bias:", "",
+        "| GPU | library | " + " | ".join(f"to {w}" if w.isdigit() else w for w in least.cat.categories) + " |",
+        "|---|---|" + "--:|" * len(least.cat.categories),
+    ]  # fmt: skip
+    for (device, library), part in classes.groupby(["device", "library"]):
+        summary = holdout.summarize(part, ["width"]).set_index("width")
+        cells = [
+            f"{summary.mean_error[w]:.0%} ({summary.bias[w]:+.0%}, n = {summary.n[w]})" for w in least.cat.categories
+        ]
+        lines.append(f"| {device} | {library} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 
 from curvescope.analysis.cost_model.choice import get_library
+from curvescope.analysis.cost_model.constants import Spread, load_fitted
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
+from curvescope.analysis.cost_model.problems import product_kinds
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.analysis.cost_model.uncertainty import HOST, draw_errors
 from curvescope.profiling.devices import get_device
@@ -114,7 +116,7 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
         library=np.where(newer, "cudnn7", "cudnn5.1"),
         step=np.where(mxnet["mode"] == "training", "training", "forward"),
     )
-    frames = []
+    frames, fitted = [], load_fitted()
     columns = ["gpu", "framework", "network", "step", "library"]
     for (gpu, framework, network, step, library), rows in pd.concat([k40m, mxnet]).groupby(columns):
         if network not in _NETWORKS:
@@ -128,7 +130,7 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
             operations, rows.batch.tolist(), machine_for(get_device(_DEVICES[gpu])), get_library(library), step,
             framework=rules,
         )  # fmt: skip
-        low, high = _interval_ms(modelled, get_device(_DEVICES[gpu]).architecture, library)
+        low, high = _interval_ms(modelled, fitted.spreads_for(get_device(_DEVICES[gpu]).architecture, library))
         frames.append(
             pd.DataFrame(
                 {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
@@ -138,14 +140,21 @@ def compare_sweeps(folder: Path) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _interval_ms(step: Step, architecture: str, library: str) -> tuple[Any, Any]:
-    sizes, terms = step.batches, step.terms
-    # A term whose algorithm changes is one column per algorithm, as in a recording.
-    columns = [(t, name, np.array(t.kernel) == name) for t in terms for name in dict.fromkeys(t.kernel)]
-    shapes = [f"{t.kind} {name if t.flops is None else f'{t.flops[0] / sizes[0]:.0f}'}" for t, name, _ in columns]
-    kinds, algorithms = [t.kind for t, *_ in columns], [name for _, name, _ in columns]
-    errors = draw_errors([*kinds, HOST], [*algorithms, ""], [*shapes, ""], len(sizes), architecture, library)
-    device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([t.time_s * where for t, _, where in columns]))
+def _interval_ms(step: Step, spreads: Mapping[str, Spread]) -> tuple[Any, Any]:
+    sizes = step.batches
+    # A term whose algorithm or kind changes is one column per algorithm and kind, as in a recording.
+    columns: list[tuple[str, str, str, Any]] = []
+    for term in step.terms:
+        kinds = np.array([term.kind] * len(sizes))
+        if term.kind == "product":
+            kinds = product_kinds(term.flops, term.bytes_compulsory)
+        for kind, name in dict.fromkeys(zip(kinds.tolist(), term.kernel, strict=True)):
+            shape = name if term.flops is None else f"{term.flops[0] / sizes[0]:.0f}"
+            times = term.time_s * ((kinds == kind) & (np.array(term.kernel) == name))
+            columns.append((kind, name, f"{kind} {shape}", times))
+    names = zip(*[column[:3] for column in columns], (HOST, "", ""), strict=True)
+    errors = draw_errors(*names, len(sizes), spreads)
+    device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([times for *_, times in columns]))
     host = errors[:, :, -1]
     times = np.maximum(device_s + step.waiting_s * host, step.host_s * host)
     return tuple(np.percentile(times, [5, 95], axis=0) * 1e3)

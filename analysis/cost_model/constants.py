@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from .problems import NARROW
+
 ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "hopper")  # oldest first
 FITTED = Path(__file__).with_name("constants.json")
 
@@ -41,7 +43,8 @@ PARAMETERS = (
     Parameter("fft", "share of the peak in the complex products of an FFT convolution", 0.05, 1.1, 0.5, True),
     Parameter("weights", "share of the peak in the main loop of a weight gradient", 0.2, 1.1, 0.65, True),
     Parameter("data", "share of the peak in the main loop of a data gradient", 0.2, 1.1, 0.65, True),
-    Parameter("dram", "share of the datasheet's DRAM rate of a kernel of tiles or a transform", 0.6, 1.0, 0.75, True),
+    Parameter("dram", "share of the datasheet's DRAM rate of a convolution or a transform", 0.2, 1.0, 0.75, True),
+    Parameter("product_dram", "share of the datasheet's DRAM rate of a matrix product", 0.2, 1.0, 0.75, True),
     Parameter("stream", "share of the datasheet's DRAM rate of a kernel that only moves bytes", 0.5, 1.0, 0.75, True),
     Parameter("l2_bytes_per_clock", "bytes that L2 delivers to one SM per clock", 8.0, 128.0, 32.0, True),
     Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5, True),
@@ -78,23 +81,42 @@ class Constants:
         return self.values[name]
 
 
+# Probabilities at which the rest of an error is kept: what is rarer than one in a hundred is not drawn.
+LEVELS = (0.01, *(step / 20 for step in range(1, 20)), 0.99)
+
+
 @dataclass(frozen=True)
 class Spread:
-    """How the logarithm of predicted over measured time varies on GPUs that were left out of the fit.
+    """How the logarithm of measured over predicted time varies on GPUs that were left out of the fit.
 
     Attributes:
         gpu: from one GPU to the next, all operators of a kind alike.
+        gpus: how many GPUs `gpu` is known from: with so few, it is little known itself.
         algorithm: from one GPU to the next, all operators of a kind that take one algorithm alike.
         size: from one batch size to the next, all shapes alike: a library changes its kernels with it.
-        problem: from one shape to the next, all batch sizes alike.
-        batch: from one batch size of a shape to the next.
+        rest: what is left, operator by operator: its quantiles at `LEVELS`.
+        lasting: share of the rest's variance that a shape has at every batch size.
     """
 
     gpu: float
+    gpus: int
     algorithm: float
     size: float
-    problem: float
-    batch: float
+    rest: tuple[float, ...]
+    lasting: float
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far predictions lay off as a whole where something was new to the fit.
+
+    Attributes:
+        size: root mean square, in logarithms.
+        cases: architectures or GPUs it is known from.
+    """
+
+    size: float
+    cases: int
 
 
 @dataclass(frozen=True)
@@ -104,28 +126,30 @@ class Fitted:
     Attributes:
         constants: by architecture.
         spreads: by kind of operator.
-        unseen: by kind, how far an architecture that was left out lay off as a whole, in logarithms.
+        unseen: by kind, how far architectures that were left out lay off.
         measured: by architecture, the kinds that were measured on it, and by kind with which libraries.
-        other_library: how far convolutions lay off as a whole under a library that was not fitted, in logarithms.
+        other_library: how far convolutions lay off under a library that was not fitted.
     """
 
     constants: Mapping[str, Constants]
     spreads: Mapping[str, Spread]
-    unseen: Mapping[str, float]
+    unseen: Mapping[str, Offset]
     measured: Mapping[str, Mapping[str, Sequence[str]]]
-    other_library: float
+    other_library: Offset
 
-    def spread(self, kind: str, architecture: str, library: str) -> Spread:
-        """The spread of a kind; wider from GPU to GPU where nobody measured it there, or not with that library."""
+    def spreads_for(self, architecture: str, library: str) -> dict[str, Spread]:
+        """By kind, the spread; wider from GPU to GPU where nobody measured it there, or not with that library."""
+        return {kind: self._spread(kind, architecture, library) for kind in self.spreads}
+
+    def _spread(self, kind: str, architecture: str, library: str) -> Spread:
         spread = self.spreads[kind]
-        libraries = self.measured.get(architecture, {}).get(kind)
+        libraries = self.measured.get(architecture, {}).get("product" if kind == NARROW else kind)
         if kind == "streaming":  # no library has a part in it
             return spread
-        if libraries is None:
-            return replace(spread, gpu=max(spread.gpu, self.unseen[kind]))
-        if library not in libraries:
-            return replace(spread, gpu=max(spread.gpu, self.other_library))
-        return spread
+        if libraries is not None and library in libraries:
+            return spread
+        offset = self.unseen[kind] if libraries is None else self.other_library
+        return replace(spread, gpu=offset.size, gpus=offset.cases) if offset.size > spread.gpu else spread
 
 
 def starting_constants() -> Constants:
@@ -137,9 +161,10 @@ def starting_constants() -> Constants:
 def load_fitted() -> Fitted:
     """The committed fit."""
     loaded = json.loads(FITTED.read_text())
-    spreads = {kind: Spread(**spread) for kind, spread in loaded["spreads"].items()}
+    spreads = {k: Spread(**{**spread, "rest": tuple(spread["rest"])}) for k, spread in loaded["spreads"].items()}
+    unseen = {kind: Offset(**offset) for kind, offset in loaded["unseen"].items()}
     constants = {name: Constants(values) for name, values in loaded["values"].items()}
-    return Fitted(constants, spreads, loaded["unseen"], loaded["measured"], loaded["other_library"])
+    return Fitted(constants, spreads, unseen, loaded["measured"], Offset(**loaded["other_library"]))
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:

@@ -19,6 +19,8 @@ _CONVOLUTION_TILES = tuple(Tile(*tile, "prologue_cycles") for tile in ((128, 128
 _FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
 _PIXELS_PER_STEP = 32
 _COMPLEX_BYTES = 8
+# Real products of a complex one: cuDNN's kernels are named gcgemm (all 46 of NeuSight's), after Gauss's three.
+_REAL_PRODUCTS = 3
 _FFT_TILE = 32
 _LARGEST_FFT = 256
 
@@ -203,10 +205,10 @@ def _fft(problems: Convolutions, machine: Machine, *, tiled: bool, weights: bool
         spectrum * images * problems.c, spectrum * images * problems.k, spectrum * problems.c * problems.k,
     )  # fmt: skip
     rows, columns, depth = (problems.k, problems.c, images) if weights else (images, problems.k, problems.c)
-    # Four real FMAs a complex one: the depth is four times as deep.
+    # As if so many real products in a row: the depth is as many times as deep.
     main = machine.tiled(
-        "fft_cgemm", machine.constants["fft"], (rows, columns, frequencies), 4 * depth, data + results + filters,
-        tiles=_FFT_TILES,
+        "fft_cgemm", machine.constants["fft"], (rows, columns, frequencies), _REAL_PRODUCTS * depth,
+        data + results + filters, tiles=_FFT_TILES,
     )  # fmt: skip
     launches = (
         machine.transforming("fft_input", factor * (problems.input_bytes + data)),

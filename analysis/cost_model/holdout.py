@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from .constants import Constants, Spread, constants_for
+from .constants import LEVELS, Constants, Spread, constants_for
 from .fit import fit_constants
-from .published import Measured, predict
+from .problems import Products, product_kinds
+from .published import Labels, Measured, predict
+from .uncertainty import draw_errors
 
-COVERAGE = 0.9
+_TAILS = (5, 95)  # percentiles: an interval holds nine of ten
 _FOLDS = 5
 _OFTEN = 4  # rows that a group must have for its error to be told from theirs
 Fit = Callable[[Sequence[Measured]], dict[str, Constants]]
@@ -66,8 +68,8 @@ def compare(group: Measured, constants: Constants) -> pd.DataFrame:
     """Measured and predicted times.
 
     Returns:
-        Columns source, device, library, kind, problem, batch, algorithm (predicted), published (the algorithm, empty
-        where none), measured_ms, predicted_ms.
+        Columns source, device, library, kind, error_kind (which errors it counts among), problem, batch, algorithm
+        (predicted), published (the algorithm, empty where none), measured_ms, predicted_ms.
     """
     time_s, names = predict(group, constants)
     return pd.DataFrame(
@@ -76,6 +78,7 @@ def compare(group: Measured, constants: Constants) -> pd.DataFrame:
             "device": group.device,
             "library": group.library,
             "kind": group.kind,
+            "error_kind": _error_kinds(group),
             "problem": group.names,
             "batch": group.batches.astype(int),
             "algorithm": names,
@@ -84,6 +87,13 @@ def compare(group: Measured, constants: Constants) -> pd.DataFrame:
             "predicted_ms": time_s * 1e3,
         }
     )
+
+
+def _error_kinds(group: Measured) -> Labels:
+    problems = group.problems
+    if not isinstance(problems, Products):
+        return np.full(len(group.time_s), group.kind)
+    return product_kinds(problems.flops, problems.touched_bytes)
 
 
 def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -104,62 +114,79 @@ def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     ).reset_index()
 
 
-def intervals(held_out: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """By kind, the factors on a predicted time between which 90 % of the held-out measurements lie."""
-    tail = (1 - COVERAGE) / 2
-    factors = {}
-    for kind, rows in held_out.groupby("kind"):
-        low, high = (rows.measured_ms / rows.predicted_ms).quantile([tail, 1 - tail])
-        factors[str(kind)] = (float(low), float(high))
-    return factors
-
-
 def coverage(held_out: pd.DataFrame) -> pd.DataFrame:
-    """The share of a GPU's measurements inside intervals that the other GPUs' held-out measurements give.
+    """The share of a GPU's measurements inside the intervals that the other GPUs' held-out measurements give.
 
     Returns:
-        Columns device, kind, n, inside.
+        Columns device, kind (of `error_kind`), n, inside.
     """
     rows = []
-    for (device, kind), inside in held_out.groupby(["device", "kind"]):
-        others = held_out[(held_out.device != device) & (held_out.kind == kind)]
-        low, high = intervals(others)[str(kind)]
-        factor = inside.measured_ms / inside.predicted_ms
-        rows.append((device, kind, len(inside), float(((factor >= low) & (factor <= high)).mean())))
+    for device, inside in held_out.groupby("device"):
+        elsewhere = spreads(held_out[held_out.device != device])
+        for kind, part in inside.groupby("error_kind"):
+            low, high = np.percentile(draw_errors([str(kind)], [""], [""], 1, elsewhere), _TAILS)
+            factor = part.measured_ms / part.predicted_ms
+            rows.append((device, kind, len(part), float(((factor >= low) & (factor <= high)).mean())))
     return pd.DataFrame(rows, columns=["device", "kind", "n", "inside"])
 
 
-def spreads(held_out: pd.DataFrame) -> Mapping[str, Spread]:
-    """How the error splits, by kind: from GPU to GPU, there by algorithm and by batch size, by shape, and what is left.
+def sums(held_out: pd.DataFrame) -> pd.DataFrame:
+    """A GPU's operators of a kind and a batch size added up, as a step adds its layers up, and their interval.
 
-    Root mean squares of medians, and half widths of the central 68 %, so that a few quirks do not set them. An error
-    that all GPUs share is part of the first: nobody knows it of another.
+    Only sums of at least four operators.
+
+    Returns:
+        Columns device, kind (of `error_kind`), batch, n, measured_ms, low_ms, high_ms.
     """
+    rows = []
+    for device, inside in held_out.groupby("device"):
+        elsewhere = spreads(held_out[held_out.device != device])
+        for (kind, batch), part in inside.groupby(["error_kind", "batch"]):
+            if len(part) < _OFTEN:
+                continue
+            shapes = (part.algorithm + part.problem).tolist()
+            factors = draw_errors([str(kind)] * len(part), part.algorithm.tolist(), shapes, 1, elsewhere)
+            low, high = np.percentile(factors[:, 0] @ part.predicted_ms.to_numpy(), _TAILS)
+            rows.append((device, kind, batch, len(part), part.measured_ms.sum(), low, high))
+    return pd.DataFrame(rows, columns=["device", "kind", "batch", "n", "measured_ms", "low_ms", "high_ms"])
 
-    def spread(values: pd.Series) -> float:
-        low, high = np.percentile(values, [15.87, 84.13])
-        return float(high - low) / 2
 
+def spreads(held_out: pd.DataFrame) -> dict[str, Spread]:
+    """How the error splits, by kind: from GPU to GPU, there by algorithm and by batch size, and what is left.
+
+    The shared parts are root mean squares of medians, so that a few quirks do not set them; the rest keeps its quirks,
+    as quantiles. An error that all GPUs share is part of the first: nobody knows it of another.
+    """
     found = {}
-    for kind, rows in held_out.groupby("kind"):
-        error = np.log(rows.predicted_ms / rows.measured_ms)
+    for kind, rows in held_out.groupby("error_kind"):
+        error = np.log(rows.measured_ms / rows.predicted_ms)
         of_gpu = error.groupby(rows.device).median()
         rest = error - rows.device.map(of_gpu)
         of_algorithm = _shared(rest, [rows.device, rows.algorithm]) if rows.algorithm.nunique() > 1 else 0.0 * rest
         rest = rest - of_algorithm.fillna(0.0)
         of_size = _shared(rest, [rows.device, rows.batch])
         rest = rest - of_size.fillna(0.0)
-        shapes = rest.groupby([rows.device, rows.algorithm, rows.problem])
-        of_shape, several = shapes.transform("mean"), shapes.transform("size") > 1
-        within = (rest - of_shape)[several]
         found[str(kind)] = Spread(
             gpu=_root_mean_square(of_gpu),
+            gpus=len(of_gpu),
             algorithm=_root_mean_square(of_algorithm),
             size=_root_mean_square(of_size),
-            problem=spread(of_shape),
-            batch=spread(within) * np.sqrt(2) if several.any() else 0.0,
+            rest=tuple(float(quantile) for quantile in np.quantile(rest, LEVELS)),
+            lasting=_lasting(rest, [rows.device, rows.algorithm, rows.problem]),
         )
     return found
+
+
+def _lasting(errors: pd.Series, by: Sequence[pd.Series]) -> float:
+    """The share of the variance between groups, by ranks, so that quirks weigh no more than others; 1 if unknown."""
+    ranks = errors.rank(pct=True)
+    groups = ranks.groupby(list(by))
+    several = groups.transform("size") > 1
+    if not several.any():
+        return 1.0
+    within = (ranks - groups.transform("mean"))[several]
+    freedom = several.sum() - groups.ngroup()[several].nunique()
+    return float(np.clip(1 - (within**2).sum() / freedom / ranks[several].var(), 0.0, 1.0))
 
 
 def _shared(errors: pd.Series, by: Sequence[pd.Series]) -> pd.Series:

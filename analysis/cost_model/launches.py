@@ -111,6 +111,7 @@ class Machine:
         *,
         tiles: Sequence[Tile] = TILES,
         slowdown: Floats | float = 1.0,
+        dram: str = "dram",
     ) -> Launch:
         """A kernel of output tiles over a depth: each problem takes the tile that is fastest.
 
@@ -122,11 +123,12 @@ class Machine:
             dram_bytes: that DRAM moves.
             tiles: output tiles to choose from.
             slowdown: of the main loop.
+            dram: which constant says at what share of the DRAM rate it reads.
         """
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
         best: Launch | None = None
         for tile in tiles:
-            launch = self._with_tile(name, share, tile, rows, columns, count, depth, dram_bytes, slowdown)
+            launch = self._with_tile(name, share, tile, rows, columns, count, depth, dram_bytes, slowdown, dram)
             best = launch if best is None else choose(launch.time_s < best.time_s, launch, best)
         assert best is not None
         return best
@@ -167,28 +169,27 @@ class Machine:
         depth: Floats,
         dram_bytes: Floats,
         slowdown: Floats | float,
+        dram: str,
     ) -> Launch:
         down, across = np.ceil(rows / tile.rows), np.ceil(columns / tile.columns)
         blocks = down * across * count
         compute_s = self.blocks_s(share, tile, blocks, depth) * slowdown
         l2_bytes = ITEM_BYTES * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
-        time_s = self.combine(compute_s, l2_bytes, dram_bytes)
+        time_s = self.combine(compute_s, l2_bytes, dram_bytes, dram)
         flops = 2 * blocks * tile.rows * tile.columns * depth
         shape = np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2))
         threads = np.full_like(blocks, tile.threads)
         return Launch(name, time_s, blocks, threads, shape, flops, l2_bytes, dram_bytes + np.zeros_like(blocks))
 
-    def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats) -> Floats:
-        """Start plus the slowest of compute, L2 and DRAM."""
+    def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats, dram: str = "dram") -> Floats:
+        """Start plus the slowest of compute, L2 and DRAM; `dram` names the constant of the last."""
         device = self.device
         l2_s = l2_bytes / (self.constants["l2_bytes_per_clock"] * device.sm_count * self.clock_hz)
         # 128 lanes need twice the L2 of 64: the constant is per 64 lanes
         l2_s = l2_s * 64 / device.fp32_lanes_per_sm
-        limits = (compute_s, l2_s, self._dram_s(dram_bytes))
+        dram_s = dram_bytes / (device.memory_bytes_per_s * self.constants[dram])
+        limits = (compute_s, l2_s, dram_s)
         return np.asarray(self.start_s + sum(limit**_TIE_NORM for limit in limits) ** (1 / _TIE_NORM))
-
-    def _dram_s(self, dram_bytes: Floats) -> Floats:
-        return np.asarray(dram_bytes / (self.device.memory_bytes_per_s * self.constants["dram"]))
 
 
 def choose(take: np.typing.NDArray[np.bool_], left: Launch, right: Launch) -> Launch:

@@ -299,10 +299,9 @@ def _product_terms(row: _Row, kind: str, machine: Machine, library: Library) -> 
     terms = []
     for phase, problem in products:
         estimate = estimate_products_of(problem, machine, library)
-        moved = ITEM_BYTES * count * (m * k + k * n + m * n)
         terms.append(
             Term(row.layer, phase, row.op, "product", ("sgemm",) * len(m), estimate.time_s, 1, problem.flops,
-                 moved, estimate.workspace_bytes)
+                 problem.touched_bytes, estimate.workspace_bytes)
         )  # fmt: skip
     return terms
 

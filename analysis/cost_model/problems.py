@@ -11,6 +11,8 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 ITEM_BYTES = 4  # fp32 throughout: nothing here knows tensor cores
+NARROW = "narrow_product"
+_NARROW_EXTENT = 128
 PHASES = ("forward", "backward_data", "backward_weights")
 
 
@@ -126,6 +128,11 @@ class Products:
         """An FMA being two."""
         return 2 * self.m * self.n * self.k * self.count
 
+    @property
+    def touched_bytes(self) -> Floats:
+        """Size of all three matrices."""
+        return ITEM_BYTES * self.count * (self.m * self.k + self.k * self.n + self.m * self.n)
+
     def take(self, rows: npt.NDArray[np.int64] | Flags) -> Products:
         """Some of the problems."""
         return Products(*(getattr(self, field.name)[rows] for field in fields(self)))
@@ -144,3 +151,11 @@ class Streams:
     def take(self, rows: npt.NDArray[np.int64] | Flags) -> Streams:
         """Some of the problems."""
         return Streams(self.moved_bytes[rows])
+
+
+def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.NDArray[np.str_]:
+    """Which matrix products are narrow: some extent is about 128 or less, so libraries choose among special kernels.
+
+    Told by the work per byte, which is what a recording keeps: twice their ratio is 1 / (1/m + 1/n + 1/k).
+    """
+    return np.where(2 * np.asarray(flops) < _NARROW_EXTENT * np.asarray(touched_bytes), NARROW, "product")

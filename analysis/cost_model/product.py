@@ -47,15 +47,12 @@ def estimate_products(
         split_from: least depth that the library splits.
         slow_transposed: whether a transposed operand is slow on large outputs.
     """
-    dram_bytes = ITEM_BYTES * problems.count * (
-        problems.m * problems.k + problems.k * problems.n + problems.m * problems.n
-    )  # fmt: skip
     # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a multiple of 1024.
     large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
     slowdown = np.where(problems.transposed & large & slow_transposed, machine.constants["transposed_old"], 1.0)
     main, added, workspace = split_depth(
         machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,
-        dram_bytes, slowdown, tiles, split_from,
+        problems.touched_bytes, slowdown, tiles, split_from, "product_dram",
     )  # fmt: skip
     return Estimate(main.time_s + added.time_s, (main, added), workspace, np.ones(problems.m.shape, bool))
 
@@ -70,6 +67,7 @@ def split_depth(
     slowdown: Floats | float = 1.0,
     tiles: tuple[Tile, ...] = TILES,
     split_from: int = 0,
+    dram: str = "dram",
 ) -> tuple[Launch, Launch, Floats]:
     """The fastest number of splits of the depth: the main launch, the one that adds the sums up, the sums' bytes.
 
@@ -85,7 +83,7 @@ def split_depth(
         sums = outputs * splits if splits > 1 else np.zeros_like(outputs)
         main = machine.tiled(
             name, share, (rows, columns, count * splits), np.ceil(depth / splits), dram_bytes + sums,
-            tiles=tiles, slowdown=slowdown,
+            tiles=tiles, slowdown=slowdown, dram=dram,
         )  # fmt: skip
         added = machine.transforming("add splits", sums * machine.constants["split"])
         if splits == 1:

@@ -1,11 +1,12 @@
 """Intervals of modelled recordings: a model repeats itself exactly, so what it may be wrong by comes from its errors.
 
-The error of a kernel is drawn in parts, as GPUs and shapes left out of the fit show it: one for the GPU, which all
-kernels share in proportion to how much their kind varies (kernels that only move bytes have one of their own: they
-hang on other constants); one for each algorithm; one for each kind at each batch size; one for each shape at every
-batch size, which layers of one shape share; one for each layer, phase and batch size alone. Layers of one algorithm or
-kind are wrong together, so the errors of a step do not average out over its layers. In an excess or a curvature those
-that do not hang on the batch size nearly cancel, unless an algorithm changes.
+The error of a kernel is drawn in parts, as GPUs left out of the fit show it: one for the GPU, which all kernels share
+in proportion to how much their kind varies (kernels that only move bytes have one of their own: they hang on other
+constants), and which has the long tails of what is known from few GPUs only; one for each algorithm; one for each kind
+at each batch size; and the rest from the left-out residuals themselves, quirks and skew included, part of it the same
+for a shape at every batch size. Layers of one algorithm or kind are wrong together, so the errors of a step do not
+average out over its layers. In an excess or a curvature those that do not hang on the batch size nearly cancel, unless
+an algorithm changes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import ndtr, stdtrit
 
 from ...profiling.devices import get_device
 from ..anomalies import Diagnosis, diagnose_curve
@@ -23,7 +25,8 @@ from ..causes.context import Recorded
 from ..curve import MODELLED, Curve, Point
 from ..statistics import REPLICATES, estimate
 from ..terms import IDLE, Terms, step_parts
-from .constants import load_fitted
+from .constants import LEVELS, Spread, load_fitted
+from .problems import product_kinds
 
 # Replicates are draws of the error itself, not of a mean over rounds: as if from very many rounds.
 _ROUNDS = 1_000_000
@@ -46,7 +49,8 @@ def diagnose_modelled(
         axis: of the curvatures shown: log2 or linear.
     """
     parts = step_parts(kernels, recorded.steps)
-    terms = _terms(parts, get_device(meta["device"]["key"]).architecture, meta["library"])
+    spreads = load_fitted().spreads_for(get_device(meta["device"]["key"]).architecture, meta["library"])
+    terms = _terms(parts, spreads)
     totals = terms.values_ms.sum(axis=1)
     replicates = terms.replicates_ms.sum(axis=2)
     points = tuple(
@@ -61,23 +65,20 @@ def draw_errors(
     algorithms: Sequence[str],
     shapes: Sequence[str],
     batches: int,
-    architecture: str,
-    library: str,
+    spreads: Mapping[str, Spread],
 ) -> npt.NDArray[np.float64]:
     """Factors between what the model says and what may be true.
 
     Args:
-        kinds: of each kernel: forward, backward_data, backward_weights, product or streaming; or host.
+        kinds: of each kernel: forward, backward_data, backward_weights, product, narrow_product or streaming; or host.
         algorithms: of each kernel, a name that kernels of one algorithm share.
         shapes: of each kernel, a name that kernels with the same error share.
         batches: how many batch sizes.
-        architecture: of the GPU.
-        library: name of the library.
+        spreads: by kind.
 
     Returns:
         Shape (replicates, batches, kernels).
     """
-    fitted = load_fitted()
     generator = np.random.default_rng(_SEED)
 
     def draws(names: Sequence[str]) -> dict[str, npt.NDArray[np.float64]]:
@@ -90,19 +91,23 @@ def draw_errors(
         if kind == HOST:
             factors[:, :, place] = _HOST_SPREAD * of_gpu[HOST]
             continue
-        spread = fitted.spread(kind, architecture, library)
+        spread = spreads[kind]
+        gpu = of_gpu["streaming" if kind == "streaming" else "computing"]
+        alone = generator.normal(size=(REPLICATES, batches))
+        rest = np.sqrt(spread.lasting) * of_shape[shape] + np.sqrt(1 - spread.lasting) * alone
         factors[:, :, place] = (
-            spread.gpu * of_gpu["streaming" if kind == "streaming" else "computing"]
+            # Student's, by way of its quantiles: a spread known from few GPUs.
+            spread.gpu * stdtrit(spread.gpus, ndtr(gpu))
             + spread.algorithm * of_algorithm[algorithm]
             + spread.size * of_size[kind]
-            + spread.problem * of_shape[shape]
-            + spread.batch * generator.normal(size=(REPLICATES, batches))
+            + np.interp(ndtr(rest), LEVELS, spread.rest)
         )
     return np.exp(factors)
 
 
-def _terms(parts: pd.DataFrame, architecture: str, library: str) -> Terms:
-    kinds = [_kind(name, flops) for name, flops in zip(parts["name"], parts["flops"], strict=True)]
+def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
+    work = zip(parts["name"], parts["flops"], parts["bytes_compulsory"], strict=True)
+    kinds = [_kind(name, flops, moved) for name, flops, moved in work]
     named = parts.assign(
         layer=parts["layer"].astype(object).where(parts["layer"].notna(), None),
         phase=parts["phase"].astype(object).where(parts["phase"].notna(), None),
@@ -120,7 +125,7 @@ def _terms(parts: pd.DataFrame, architecture: str, library: str) -> Terms:
     first = named.drop_duplicates("column").set_index("column").loc[table.columns, keys]
     columns = list(first.itertuples(index=False, name=None))
     kinds, algorithms, shapes = ([column[place] for column in columns] for place in (3, 4, 5))
-    factors = draw_errors(kinds, algorithms, shapes, len(values), architecture, library)
+    factors = draw_errors(kinds, algorithms, shapes, len(values), spreads)
     # A layer's phase is one term, whatever kinds of kernel it is made of.
     labels = [
         (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(group))
@@ -136,11 +141,11 @@ def _terms(parts: pd.DataFrame, architecture: str, library: str) -> Terms:
     return Terms(merged, batches, summed, drawn, dict.fromkeys(batches, (_ROUNDS, _ROUNDS)))
 
 
-def _kind(kernel: str, flops: float | None) -> str:
+def _kind(kernel: str, flops: float, moved_bytes: float) -> str:
     """Which measurements a kernel's error is judged by."""
     if kernel == IDLE:
         return HOST
     for kind in ("forward", "backward_data", "backward_weights"):
         if kernel.startswith(kind + "_"):
             return kind
-    return "streaming" if pd.isna(flops) else "product"
+    return "streaming" if pd.isna(flops) else str(product_kinds(flops, moved_bytes))

@@ -96,6 +96,7 @@ def synthetic(errors_by_device):
         {
             "device": d,
             "kind": "product",
+            "error_kind": "product",
             "algorithm": "sgemm",
             "problem": f"p{i % 40}",
             "batch": i // 40,
@@ -111,10 +112,21 @@ def synthetic(errors_by_device):
 def test_intervals_contain_nine_of_ten_held_out_rows():
     generator = np.random.default_rng(1)
     rows = synthetic({d: np.exp(generator.normal(0, 0.2, 400)) for d in "abcd"})
-    low, high = holdout.intervals(rows)["product"]
-    assert low == pytest.approx(np.exp(-1.645 * 0.2), rel=0.05)
-    assert high == pytest.approx(np.exp(1.645 * 0.2), rel=0.05)
     assert holdout.coverage(rows).inside.mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_intervals_of_sums_contain_what_a_gpu_has_in_common():
+    # Layers average out; what all of them share on a GPU does not, and is known from a few other GPUs only.
+    generator = np.random.default_rng(3)
+    shifts = {f"gpu{i:02}": generator.normal(0, 0.2) for i in range(8)}
+    rows = synthetic({d: np.exp(shift + generator.normal(0, 0.1, 80)) for d, shift in shifts.items()})
+    sums = holdout.sums(rows)
+    inside = (sums.measured_ms >= sums.low_ms) & (sums.measured_ms <= sums.high_ms)
+    assert len(sums) == 16
+    assert 0.8 <= inside.mean() <= 1
+    few = holdout.sums(rows[rows.device <= "gpu02"])
+    many = sums.high_ms / sums.low_ms
+    assert (few.high_ms / few.low_ms).max() > many.max()
 
 
 def test_errors_split_into_gpu_shape_and_batch():
@@ -129,5 +141,6 @@ def test_errors_split_into_gpu_shape_and_batch():
     spread = holdout.spreads(rows)["product"]
     assert spread.gpu == pytest.approx(0.2, abs=0.1)
     assert spread.algorithm == 0
-    assert spread.problem == pytest.approx(0.3, abs=0.1)
-    assert spread.batch == pytest.approx(0.1, abs=0.04)
+    assert spread.gpus == 2
+    assert spread.lasting == pytest.approx(0.9, abs=0.05)
+    assert spread.rest[-2] - spread.rest[1] == pytest.approx(2 * 1.645 * np.hypot(0.3, 0.1), rel=0.3)

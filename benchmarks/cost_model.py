@@ -39,23 +39,28 @@ RESIDUALS = HERE / "cost_model_residuals.csv.gz"
 DOCS = HERE.parent / "docs"
 MISSED = """## What is missed, and what would settle it
 
-- **Matrix products, mean error.** Half of the products are within a tenth; the mean hangs on widths of 8 to 64,
-  where old cuBLAS changes its kernel from one width to the next. Titan X (Pascal) takes 0.16 ms at width 16 and
-  0.26 ms at 32 for 2560 × 2560, P100 0.11 and 0.08 ms. What a width costs is common to the shapes of a card and
-  other on the next card, so no card foretells it of another. Kernel names of cuBLAS 7.5 and 8.0 at these widths
-  would settle it.
-- **Intervals of whole steps.** Nearly half of the steps outside are AlexNet's under MXNet 0.9, by far too slow at small
-  batches: its fully connected layers are products of those widths, and its update, which moves 19 times the
+- **Matrix products, mean error.** Half of the products are within a twelfth; the mean hangs on extents of 8 to 64,
+  where old cuBLAS changes its kernel from one width to the next, and on transposed operands of Titan X (Pascal), up to
+  four times as slow as others. Titan X (Pascal) takes 0.16 ms at width 16 and 0.26 ms at 32 for 2560 × 2560, P100
+  0.11 and 0.08 ms. What a width costs is common to the shapes of a card and other on the next card, so no card
+  foretells it of another; V100's cuBLAS, which splits every depth, is within 7 % in the mean. Kernel names of cuBLAS
+  7.5 and 8.0 at these widths would settle it.
+- **Forward convolutions, median.** A tenth of a percent beyond the goal: P100 comes out a tenth too fast and Titan X
+  (Pascal) a tenth too slow when each is foretold from the other, at other versions of cuDNN and another clock.
+- **Intervals.** Forward passes of whole networks fall two percent short of the least share aimed at, sums of operators
+  on GPUs left out one percent. The sums that fall outside are wide products of M40 and Titan X (Pascal), the transposed
+  ones above, and P100's of width 8 and 16. The steps outside are mostly AlexNet's under MXNet 0.9, by far too slow at
+  small batches: its fully connected layers are products of those widths, and its update, which moves 19 times the
   parameters, may run beside the backward pass on MXNet's second thread, where the model runs it after. A timeline
-  of one such step would settle it.
+  of one such step would settle it. Pooling and normalisation have never been measured alone; they have the
+  interval of streams.
 - **Anomalies.** Of the positive excesses those of ResNet come out in sign, at about a third of their size: the 256
   MiB that MXNet's ResNet grants a convolution no longer hold non-fused Winograd at batch 256. Those of AlexNet do
   not, nor VGG's from 1 to 2. Kernel names at the batch before and after would settle them.
 - **VGG and AlexNet on K80.** Steps at batch 16 and more are up to two fifths too slow while those at 8 are not:
   some algorithm is faster there than K40's rows show, which hold few such shapes. Convolutions of 128 channels and
   more on any Kepler card at batch 8 and 16, timed by algorithm, would settle it.
-- **Curvature of forward passes.** 79 % of the signs are right where 80 % was aimed at; over excesses and curvatures
-  of all steps it is 91 %. Most that are wrong are K80's at batch 8, as above.
+- **Curvature of forward passes.** Most signs that are wrong are K80's at batch 8, as above.
 """
 LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
 

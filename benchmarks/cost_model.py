@@ -48,12 +48,13 @@ MISSED = """## What is missed, and what would settle it
 - **Forward convolutions, median.** A tenth of a percent beyond the goal: P100 comes out a tenth too fast and Titan X
   (Pascal) a tenth too slow when each is foretold from the other, at other versions of cuDNN and another clock.
 - **Intervals.** Forward passes of whole networks fall two percent short of the least share aimed at, sums of operators
-  on GPUs left out one percent. The sums that fall outside are wide products of M40 and Titan X (Pascal), the transposed
-  ones above, and P100's of width 8 and 16. The steps outside are mostly AlexNet's under MXNet 0.9, by far too slow at
-  small batches: its fully connected layers are products of those widths, and its update, which moves 19 times the
-  parameters, may run beside the backward pass on MXNet's second thread, where the model runs it after. A timeline
-  of one such step would settle it. Pooling and normalisation have never been measured alone; they have the
-  interval of streams.
+  on GPUs left out one percent. The sums outside are wide products of M40 and Titan X (Pascal), the transposed ones
+  above, P100's of width 16 and 32, and Titan X (Pascal)'s forward convolutions. Of the 21 forward passes outside, 12
+  are Inception's, which the model makes too fast, 5 AlexNet's and 4 VGG's; of the 8 training steps, 7 are AlexNet's
+  under MXNet 0.9, far too slow at small batches: its fully connected layers are products of those widths, and its
+  update, which moves 19 times the parameters, may run beside the backward pass on MXNet's second thread, where the
+  model runs it after. A timeline of one such step would settle it. Pooling, normalisation and concatenation, of which
+  Inception has most, have never been measured alone: they have the interval of streams.
 - **Anomalies.** Of the positive excesses those of ResNet come out in sign, at about a third of their size: the 256
   MiB that MXNet's ResNet grants a convolution no longer hold non-fused Winograd at batch 256. Those of AlexNet do
   not, nor VGG's from 1 to 2. Kernel names at the batch before and after would settle them.

@@ -7,6 +7,7 @@ nanoseconds, calls are numbers, kernel names are mangled, and one file holds one
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..store import RecordingWriter
 from . import Options
 from .assemble import Profile, assemble
 from .cupti_calls import DRIVER, RUNTIME
+from .nesting import Ints
 from .nsys_sqlite import copy_kinds
 from .range_names import scrub
 from .source import Source
@@ -32,9 +34,13 @@ _KERNELS = (f"{_PREFIX}CONCURRENT_KERNEL", f"{_PREFIX}KERNEL")
 _COPIES = ((f"{_PREFIX}MEMCPY", "copy"), (f"{_PREFIX}MEMCPY2", "copy"), (f"{_PREFIX}MEMSET", "set"))
 _CALLS = ((f"{_PREFIX}RUNTIME", RUNTIME, "runtime"), (f"{_PREFIX}DRIVER", DRIVER, "driver"))
 _MARKER, _METRIC, _EVENT, _DEVICE = (f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE"))
+_MARKER_DATA = f"{_PREFIX}MARKER_DATA"
 # CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of their object.
 _INSTANT, _START, _END = 1, 2, 4
 _OF_THREAD = 2
+# CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, and the formats of payloads by CUpti_MetricValueKind: 8 bytes, little-endian.
+_ARGB = 2
+_PAYLOADS = {0: "<d", 1: "<Q", 4: "<q"}
 _PLACE = {
     "start_ns": "start",
     "end_ns": "end",
@@ -155,6 +161,7 @@ class _File:
         order = np.argsort(time[rows], kind="stable")
         rows, end, open_ = rows[order], end[order], open_[order]
         picked = table.take(pa.array(rows))
+        color, payload = self._marker_data(ids[rows])
         of_thread = pc.fill_null(pc.equal(picked["objectKind"], _OF_THREAD), False).to_numpy().astype(bool)
         kind = np.where(flags[rows] & _START == 0, "mark", np.where(of_thread, "push_pop", "start_end"))
         thread = _threads(picked["objectId"].to_pylist())
@@ -168,8 +175,21 @@ class _File:
                 "thread_key": thread,
                 "domain": pa.array(domains, _TEXT),
                 "kind": pa.array(kind.tolist(), _TEXT),
+                "color_argb": color,
+                "payload": payload,
             }
         )
+
+    def _marker_data(self, ids: Ints) -> tuple[pa.Array, pa.Array]:
+        """Colour and payload of markers by their numbers; null where they have none."""
+        wanted = dict.fromkeys(("id", "flags", "color", "payloadKind"), _I64)
+        rows = self._tables.read(_MARKER_DATA, {**wanted, "payload": _BYTES}).to_pylist()
+        of_id = {row["id"]: row for row in reversed(rows)}  # of two with one number the first counts, as of ranges
+        found = [of_id.get(number, {}) for number in ids.tolist()] if of_id else [{}] * len(ids)
+        colors = [row.get("color") if (row.get("flags") or 0) & _ARGB else None for row in found]
+        payloads = [_payload(row.get("payloadKind"), row.get("payload")) for row in found]
+        # Stored as signed 32 bits.
+        return pa.array([None if c is None else c & 0xFFFFFFFF for c in colors], _I64), pa.array(payloads, _TEXT)
 
     def _launches(self) -> pa.Table:
         wanted = dict.fromkeys(("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64)
@@ -233,6 +253,14 @@ class _File:
         texts = [self._kept.get((key, demangled), absent) for key in self._place] + [absent]
         codes = pa.array([self._place.get(key, len(self._place)) for key in used], pa.int32())
         return pa.DictionaryArray.from_arrays(codes, pa.array(texts, _TEXT))
+
+
+def _payload(kind: int | None, value: bytes | None) -> str | None:
+    """A payload as text; null where its kind is another, or it is zero: the same bytes say that there is none."""
+    layout = _PAYLOADS.get(kind) if kind is not None else None
+    if layout is None or value is None or len(value) != 8 or not any(value):
+        return None
+    return str(struct.unpack(layout, value)[0])
 
 
 def _threads(objects: list[bytes | None]) -> pa.Array:

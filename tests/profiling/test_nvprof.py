@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import sqlite3
+import struct
 from collections import Counter
 from pathlib import Path
 
@@ -123,6 +124,12 @@ def write_nvprof(path, version, kernel_table="CONCURRENT_KERNEL", extra=(), metr
     rest = [0] if version > 8 else []
     markers = [(2, 80, 1, 2, thread, 4, *rest), (4, 99, 1, 2, thread, 0, *rest), (2, 300, 2, 2, thread, 4, *rest)]
     table("CUPTI_ACTIVITY_KIND_MARKER", marker, [*markers, (1, 85, 3, 1, thread, 4, *rest)])
+    data = [
+        (2, 1, 1, (1 << 63).to_bytes(8, "little"), -16711936, 0),  # ARGB, an unsigned payload
+        (1, 2, 0, bytes(8), 255, 0),  # no colour, no payload
+        (2, 3, 0, struct.pack("<d", 0.5), 255, 0),
+    ]
+    table("CUPTI_ACTIVITY_KIND_MARKER_DATA", ["flags", "id", "payloadKind", "payload", "color", "category"], data)
     if metric:
         table("CUPTI_ACTIVITY_KIND_METRIC", ["id", "value", "correlationId"], [(1, bytes(8), 5)] * 3)
     database.commit()
@@ -149,6 +156,26 @@ def test_every_schema_version_joins(version, extra, tmp_path):
     assert names == ["cuLaunchKernel", "driver call 99999"]
     assert [row["kind"] for row in recording.arrow("ranges").to_pylist()] == ["push_pop", "mark"]
     assert lost(recording) == {"ranges_unclosed": 1}
+
+
+def test_markers_have_their_colour_and_payload(tmp_path):
+    ranges = imported(write_nvprof(tmp_path / "p", 12), tmp_path).arrow("ranges").to_pylist()
+    assert [(row["color_argb"], row["payload"]) for row in ranges] == [(0xFF00FF00, str(1 << 63)), (255, "0.5")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [(2, 1, 9, b"", 5, 0), (None, 1, None, None, None, 0), (2, 1, 1, bytes(40), 2**40, 0)],
+    ids=["no bytes", "nulls", "too long"],
+)
+def test_markers_of_odd_data_have_none(row, tmp_path):
+    path = write_nvprof(tmp_path / "p", 12)
+    database = sqlite3.connect(path)
+    database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MARKER_DATA")
+    database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (?, ?, ?, ?, ?, ?)", row)
+    database.commit()
+    first, second = imported(path, tmp_path).arrow("ranges").to_pylist()
+    assert (first["payload"], second["color_argb"], second["payload"]) == (None, None, None)
 
 
 def test_replayed_kernels_have_no_place_in_time(tmp_path):

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from curvescope.cli import main
+from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.metrics import metrics, wanted
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.store import open_recording
@@ -176,6 +177,66 @@ def test_a_report_is_exported_by_the_tool_that_can_read_it(fake, export, tmp_pat
     assert len(open_recording(import_profile(report, tmp_path / "r").path).frame("kernels")) == 1
     ((*_, given),) = calls()
     assert given == str(report)
+
+
+# A double of Nsight Compute's Python module: the calls that are used here, with their documented names.
+NCU_REPORT = """
+from pathlib import Path
+
+class Metric:
+    def __init__(self, value, unit):
+        self.as_double, self.as_uint64, self.unit = lambda: float(value), lambda: int(value), lambda: unit
+
+class Action:
+    def __init__(self, name, **metrics):
+        self.name, self.metric_names, self.metric_by_name = lambda: name, lambda: tuple(metrics), metrics.get
+
+class Range:
+    actions = [
+        Action("gemm, a<b>", dram__bytes_sum=Metric(1, "byte"), **{
+            "dram__bytes.sum": Metric(4096, "byte"), "gpu__time_duration.sum": Metric(2500, "nsecond"),
+            **{f"launch__grid_dim_{axis}": Metric(n, "") for axis, n in zip("xyz", (8, 2, 1))}}),
+        Action("relu"),
+    ]
+    def num_actions(self): return len(self.actions)
+    def action_by_idx(self, place): return self.actions[place]
+
+class Report:
+    def num_ranges(self): return 1
+    def range_by_idx(self, place): return Range()
+
+def load_report(path):
+    if b"report" not in Path(path).read_bytes():
+        raise RuntimeError("no report")
+    return Report()
+"""
+
+
+@pytest.fixture
+def ncu_report(tmp_path, monkeypatch):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "ncu_report.py").write_text(NCU_REPORT)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    monkeypatch.setenv("PATH", "/nowhere")
+    yield
+    sys.modules.pop("ncu_report", None)
+
+
+def test_a_report_is_read_by_the_module_of_nsight_compute(ncu_report, tmp_path):
+    report = tmp_path / "some.file"
+    report.write_bytes(b"\x00\x01\x02report" * 100)
+    recording = open_recording(import_profile(report, tmp_path / "r").path)
+    first, second = recording.arrow("kernels").to_pylist()
+    assert (first["name"], first["dram_bytes"], first["duration_ns"]) == ("gemm, a<b>", 4096, 2500)
+    assert (first["grid_x"], first["grid_y"], first["block_x"], first["start_ns"]) == (8, 2, None, None)
+    assert (second["name"], second["dram_bytes"]) == ("relu", None)
+    assert recording.meta["lost"]["kernels_without_known_metric"]["count"] == 1
+
+
+def test_what_the_module_cannot_read_is_refused(ncu_report, tmp_path):
+    (tmp_path / "p").write_bytes(bytes(range(256)) * 8)
+    with pytest.raises(CurvescopeError, match="binary file of no known kind"):
+        import_profile(tmp_path / "p", tmp_path / "r")
 
 
 def test_every_wanted_metric_is_of_the_table():

@@ -1,11 +1,12 @@
 """Faults injected into every command: kills, interrupts, full disks, no memory, clocks that step, broken packages.
 
 `python benchmarks/faults.py` runs all trials and writes docs/faults.md; `--trials 5 --only kill` a part of them, and
-writes nothing without `--write`. In every trial a store with recordings stands beside what the command writes, and is
-hashed before and after.
+writes nothing without `--write`. Each outcome is a line of build/faults.jsonl as soon as it is known: run again, it
+goes on with what is missing there; delete the file after a change of the code. In every trial a store with recordings
+stands beside what the command writes, and is hashed before and after.
 
 A trial is bad where something recorded before was changed or lost; where a traceback was printed; where the command
-failed without a message; or where what it left cannot be read.
+failed without a message; where what it left cannot be read; or where it hung: then the stacks of its threads are kept.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import hashlib
+import json
 import os
 import random
 import resource
@@ -26,21 +28,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
+from warm_commands import Started
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
+KEPT = ROOT / "build" / "faults.jsonl"
 PROFILE = ROOT / "tests" / "data" / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
 CLI = [sys.executable, "-m", "curvescope.cli"]
 NET = "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(48, 4))\n"
 RANGES = "import nvtx, time\nfor n in range(40):\n    with nvtx.annotate(f'step {n}'):\n        time.sleep(0.005)\n"
+HUNG_S = 300  # far more than any command takes on a busy machine
+COLD = 0.1  # share of kills and interrupts in which Python starts and imports first; the others begin with the work
 
 # What is run in a trial: `store/` holds recordings, what is written goes to `store/new`.
+# The networks and files are small and the protocol short, so that most moments of a run are ones in which it writes.
 COMMANDS = {
     "record": ["record", "-o", "store/new", "--", sys.executable, "ranges.py"],
-    "sweep": ["sweep", "net:build", "--input-shape", "3,4,4", "--batch", "1..4", "--quick", "-o", "store/new"],
+    "sweep": ["sweep", "net:build", "--input-shape", "3,4,4", "--phase", "forward", "--batch", "1", "--quick",
+              "--time-limit", "0.1", "-o", "store/new"],
     "import": ["import", str(PROFILE), "-o", "store/new"],
     "report": ["report", "store/model", "-o", "store/new.html"],
     "diagnose": ["diagnose", "vgg_a", "--device", "model:gtx1080", "--batch", "1..8", "-o", "store/new"],
@@ -51,7 +60,7 @@ COMMANDS = {
     "roofline": ["roofline", "store/model"],
     "runs": ["runs", "store"],
     "table": ["table", "store/model"],
-}
+}  # fmt: skip
 CANNOT_INJECT = 77
 KILLED = ("record", "sweep", "import", "report")
 
@@ -76,24 +85,62 @@ class Fault:
     inject: Callable[[Path, str, random.Random], Outcome]
 
 
-def run(folder: Path, command: str, *, prepare: Callable[[], None] | None = None, **environment: str) -> Outcome:
-    """Run one command to its end and judge it."""
-    done = subprocess.run(
-        [*CLI, *COMMANDS[command]],
+def ended(
+    arguments: list[str],
+    folder: Path,
+    *,
+    environment: dict[str, str] | None = None,
+    prepare: Callable[[], None] | None = None,
+    signal_after_s: tuple[signal.Signals, float] | None = None,
+    hung_s: float = HUNG_S,
+) -> Outcome:
+    """Run a command in a process group of its own to its end, judged; one that hangs is made to say where.
+
+    Args:
+        arguments: program and arguments.
+        folder: where it runs.
+        environment: of it, besides this process's.
+        prepare: called in the new process.
+        signal_after_s: sent to the whole group, as a terminal does, so long after the start.
+        hung_s: how long it may take.
+    """
+    process = subprocess.Popen(
+        arguments,
         cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
+        # Python then says where all its threads are when it gets SIGABRT.
+        env={**os.environ, "PYTHONFAULTHANDLER": "1", **(environment or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
         preexec_fn=prepare,
-        timeout=120,
+        start_new_session=True,
     )
-    return judged(done.returncode, done.stderr)
+    if signal_after_s is not None:
+        time.sleep(signal_after_s[1])
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_after_s[0])
+    try:
+        _, err = process.communicate(timeout=hung_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=10)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        _, err = process.communicate()
+        return Outcome(None, err.strip()[-8000:], ["hung"])
+    return judged(process.returncode, err)
+
+
+def run(folder: Path, command: str, *, prepare: Callable[[], None] | None = None, **environment: str) -> Outcome:
+    """Run one command to its end and judge it."""
+    return ended([*CLI, *COMMANDS[command]], folder, environment=environment, prepare=prepare)
 
 
 def judged(code: int, err: str) -> Outcome:
     """A command that fails has a message that is no traceback."""
-    outcome = Outcome(code, err.strip()[-300:])
+    outcome = Outcome(code, err.strip()[-300:] if code == 0 else err.strip()[-3000:])
     if "Traceback (most recent call last)" in err:
         outcome.problems.append("traceback")
     if code not in (0, -signal.SIGKILL) and not err.strip():
@@ -105,41 +152,51 @@ def signalled(number: signal.Signals) -> Callable[[Path, str, random.Random], Ou
     """Sends a signal at a random moment of the command's life, to its whole group as a terminal does."""
 
     def inject(folder: Path, command: str, chance: random.Random) -> Outcome:
-        process = subprocess.Popen(
-            [*CLI, *COMMANDS[command]],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        cold = chance.random() < COLD
         # Uniform over somewhat more than the life of the command; one that has ended is a trial of no fault.
-        time.sleep(chance.random() * 1.1 * life_s(command))
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        _, err = process.communicate(timeout=120)
-        outcome = judged(process.returncode, err)
+        after_s = chance.random() * 1.1 * life_s(command, cold)
+        if cold:
+            outcome = ended([*CLI, *COMMANDS[command]], folder, signal_after_s=(number, after_s))
+        else:
+            outcome = warm(folder, command, (number, after_s))
         # A Python that is interrupted before it has come to our `main` ends as it always does.
-        if process.returncode == -number and number == signal.SIGINT and ", in main" not in err:
+        if outcome.code == -number and number == signal.SIGINT and ", in main" not in outcome.said:
             outcome.problems = []
         return outcome
 
     return inject
 
 
-_LIFE_S: dict[str, float] = {}
+def warm(folder: Path, command: str, signal_after_s: tuple[signal.Signals, float] | None = None) -> Outcome:
+    """The same as `ended`, without the start of Python and its imports."""
+    started = Started(COMMANDS[command], folder)
+    if signal_after_s is not None:
+        time.sleep(signal_after_s[1])
+        started.send(signal_after_s[0])
+    code = started.wait(HUNG_S)
+    if code is None:
+        started.send(signal.SIGABRT)
+        started.wait(10)
+        started.send(signal.SIGKILL)
+        return Outcome(None, started.said().strip()[-8000:], ["hung"])
+    return judged(code, started.said())
 
 
-def life_s(command: str) -> float:
-    """How long the command runs undisturbed, measured once."""
-    if command not in _LIFE_S:
+_LIVES: dict[tuple[str, bool], tuple[float, int]] = {}  # seconds, and how many trials have used it
+_TRIALS_OF_A_LIFE = 20
+
+
+def life_s(command: str, cold: bool) -> float:
+    """How long the command runs undisturbed; measured anew every so many trials, as the machine's load changes."""
+    life, used = _LIVES.get((command, cold), (0.0, _TRIALS_OF_A_LIFE))
+    if used >= _TRIALS_OF_A_LIFE:
         with trial_folder() as folder:
             began = time.monotonic()
-            outcome = run(folder, command)
+            outcome = run(folder, command) if cold else warm(folder, command)
             assert outcome.code == 0, f"{command} fails undisturbed: {outcome.said}"
-            _LIFE_S[command] = time.monotonic() - began
-    return _LIFE_S[command]
+            life, used = time.monotonic() - began, 0
+    _LIVES[command, cold] = (life, used + 1)
+    return life
 
 
 def full_disk(folder: Path, command: str, chance: random.Random) -> Outcome:
@@ -167,16 +224,10 @@ def read_only(folder: Path, command: str, _: random.Random) -> Outcome:
 def in_namespace(folder: Path, command: str, mount: str) -> Outcome:
     """Run a command where something is mounted that nobody else sees, and that goes with it."""
     script = f'{{ {mount}; }} || {{ echo "cannot mount here" >&2; exit {CANNOT_INJECT}; }}; exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *CLI, *COMMANDS[command]],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=120,
+    outcome = ended(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *CLI, *COMMANDS[command]], folder
     )
-    outcome = judged(done.returncode, done.stderr)
-    if done.returncode == CANNOT_INJECT or done.stderr.startswith("unshare:"):
+    if outcome.code == CANNOT_INJECT or outcome.said.startswith("unshare:"):
         outcome.problems.append("could not be injected on this machine")
     return outcome
 
@@ -239,16 +290,12 @@ def together(folder: Path, command: str, _: random.Random) -> Outcome:
     (folder / "runs").symlink_to(folder / "store")
     before = set((folder / "store").iterdir())
 
-    def one(_number: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*CLI, *arguments], cwd=folder, capture_output=True, text=True, errors="replace", timeout=400
-        )
-
     with ThreadPoolExecutor(10) as pool:
-        done = list(pool.map(one, range(10)))
-    outcome = Outcome(max(d.returncode for d in done), "")
+        done = list(pool.map(lambda _: ended([*CLI, *arguments], folder, hung_s=2 * HUNG_S), range(10)))
+    failed = [each for each in done if each.code != 0]
+    outcome = Outcome(failed[0].code if failed else 0, failed[0].said if failed else "")
     for each in done:
-        outcome.problems += judged(each.returncode, each.stderr).problems
+        outcome.problems += each.problems
     made = [path for path in (folder / "store").iterdir() if path not in before]
     if len(made) != 10 or outcome.code != 0:
         outcome.problems.append(f"{len(made)} recordings of 10")
@@ -288,7 +335,7 @@ def template() -> Path:
 
 @contextmanager
 def trial_folder() -> Iterator[Path]:
-    """A copy of the template for one trial."""
+    """A copy of the template for one trial, with room for temporary files, which a killed command leaves."""
     with tempfile.TemporaryDirectory(prefix="curvescope-trial-", ignore_cleanup_errors=True) as folder:
         shutil.copytree(template(), folder, dirs_exist_ok=True)
         yield Path(folder)
@@ -324,10 +371,7 @@ def trial(fault: Fault, command: str, seed: int) -> Outcome:
     """Inject once, and look at the store before and after."""
     with trial_folder() as folder:
         before = hashes(folder / "store")
-        try:
-            outcome = fault.inject(folder, command, random.Random(f"{fault.name} {command} {seed}"))
-        except subprocess.TimeoutExpired:
-            outcome = Outcome(None, "", ["did not end"])
+        outcome = fault.inject(folder, command, random.Random(f"{fault.name} {command} {seed}"))
         if hashes(folder / "store") != before:
             outcome.problems.append("what was recorded before was changed")
         outcome.problems += left_behind(folder / "store")
@@ -343,10 +387,12 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
     lines = [
         "# Faults",
         "",
-        f"Written by `python benchmarks/faults.py`: {trials} trials in {minutes:.0f} minutes on {os.cpu_count()} cores "
-        f"of {cpu_name()}. In each a command runs beside a store of recordings while something fails. The store is "
-        "hashed before and after. A trial is *bad* where anything recorded before was changed or lost, a traceback was "
-        "printed, a failure had no message, or what was left cannot be read.",
+        f"Written by `python benchmarks/faults.py`: {trials} trials, {minutes:.0f} minutes one after the other on a "
+        f"busy machine ({os.cpu_count()} cores of {cpu_name()}). In each a command runs beside a store of recordings while "
+        "something fails. The store is hashed before and after. A trial is *bad* where anything recorded before was "
+        "changed or lost, a traceback was printed, a failure had no message, what was left cannot be read, or the "
+        f"command did not end in {HUNG_S} s. Of kills and interrupts, {COLD:.0%} come at a moment between the start of "
+        "Python and the end; the others between the end of its imports and the end, where something is written.",
         "",
         f"**{bad} of {trials} trials were bad.**"
         + ("" if trials >= FULL else f" This is a part: all are {FULL} trials."),
@@ -371,6 +417,46 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
     return "\n".join(lines) + "\n"
 
 
+def planned(only: list[str] | None, commands: list[str] | None, trials: int | None) -> list[tuple[Fault, str, int]]:
+    """Every trial: rare faults first; those of hundreds in turn, so that a part of them is a part of each."""
+    rounds = [
+        (seed, place, fault, command)
+        for place, fault in enumerate(FAULTS)
+        for command in fault.commands
+        for seed in range(trials or fault.trials)
+        if (not only or fault.name in only) and (not commands or command in commands)
+    ]
+    rounds.sort(key=lambda one: (one[2].trials, one[0], one[1]))
+    return [(fault, command, seed) for seed, _, fault, command in rounds]
+
+
+Key = tuple[str, str, int]
+
+
+def read_kept() -> tuple[dict[Key, Outcome], float]:
+    """Outcomes of trials that were run, by fault, command and seed; and the seconds that they took."""
+    kept: dict[Key, Outcome] = {}
+    seconds = 0.0
+    if KEPT.exists():
+        for line in KEPT.read_text().splitlines():
+            entry = json.loads(line)
+            kept[entry["fault"], entry["command"], entry["seed"]] = Outcome(**entry["outcome"])
+            seconds += entry["seconds"]
+    return kept, seconds
+
+
+def keep(fault: Fault, command: str, seed: int) -> None:
+    """Run one trial, and append what came of it."""
+    began = time.monotonic()
+    outcome = trial(fault, command, seed)
+    entry = {"fault": fault.name, "command": command, "seed": seed, "seconds": round(time.monotonic() - began, 2)}
+    KEPT.parent.mkdir(exist_ok=True)
+    with KEPT.open("a") as file:
+        file.write(json.dumps({**entry, "outcome": asdict(outcome)}) + "\n")
+    if outcome.problems:
+        print(f"{fault.name} {command} {seed}: {outcome.problems}, code {outcome.code}\n{outcome.said}", flush=True)
+
+
 def main() -> int:
     """Run the trials; exit code 1 where one was bad."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -378,28 +464,23 @@ def main() -> int:
     parser.add_argument("--command", choices=COMMANDS, action="append", help="these commands")
     parser.add_argument("--trials", type=int, help="of each fault and command (default: 200 kills, fewer of others)")
     parser.add_argument("--write", action="store_true", help="write the page from a part of the trials too")
-    parser.add_argument("--jobs", type=int, default=2, help="trials at once (default: 2)")
+    parser.add_argument("--page-only", action="store_true", help="run nothing: write the page of what was run")
     args = parser.parse_args()
-    began = time.monotonic()
+    plan = planned(args.only, args.command, args.trials)
+    kept, _ = read_kept()
+    missing = [] if args.page_only else [(f, c, s) for f, c, s in plan if (f.name, c, s) not in kept]
+    print(f"{len(plan)} trials, {len(missing)} of them to be run", flush=True)
+    for number, one in enumerate(missing, 1):
+        keep(*one)
+        if number % 25 == 0:
+            print(f"{number} of {len(missing)} run", flush=True)
+    kept, seconds = read_kept()
     results: dict[tuple[str, str], list[Outcome]] = {}
-    for fault in FAULTS:
-        for command in fault.commands:
-            if (args.only and fault.name not in args.only) or (args.command and command not in args.command):
-                continue
-            template()  # before several ask for it
-            if fault.name in ("kill", "interrupt"):
-                life_s(command)
-            with ThreadPoolExecutor(args.jobs) as pool:
-                seeds = range(args.trials or fault.trials)
-                outcomes = list(pool.map(lambda seed, f=fault, c=command: trial(f, c, seed), seeds))
-            results[fault.name, command] = outcomes
-            bad = [o for o in outcomes if o.problems]
-            codes = ", ".join(f"{n} times {code}" for code, n in Counter(o.code for o in outcomes).items())
-            print(f"{fault.name:<10} {command:<10} {len(bad)} of {len(outcomes)} bad; exit codes: {codes}", flush=True)
-            for outcome in bad[:3]:
-                print(f"    {outcome.problems} code {outcome.code}: {outcome.said}", flush=True)
-    if args.write or not (args.only or args.command or args.trials):
-        PAGE.write_text(page(results, {f.name: f.what for f in FAULTS}, (time.monotonic() - began) / 60))
+    for fault, command, seed in sorted(plan, key=lambda one: (FAULTS.index(one[0]), list(COMMANDS).index(one[1]))):
+        if outcome := kept.get((fault.name, command, seed)):
+            results.setdefault((fault.name, command), []).append(outcome)
+    if args.write or args.page_only or not (args.only or args.command or args.trials):
+        PAGE.write_text(page(results, {f.name: f.what for f in FAULTS}, seconds / 60))
     return int(any(o.problems for outcomes in results.values() for o in outcomes))
 
 

@@ -33,6 +33,9 @@ from .workload import Workload
 PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1)
 _SAMPLING_S = 0.5
 _MOST = 1 << 16  # the largest batch size that a search tries
+# Optimizers and the profiler import torch._dynamo, 1.5 s of CPU that every visit would pay. None of these asks for a
+# device or starts a thread, which a fork would not survive.
+PRELOADED = ("torch", "torch._dynamo", "torch.profiler")
 
 
 @dataclass(frozen=True)
@@ -257,7 +260,7 @@ class _Processes:
 
         prepare_libraries()  # the server takes this process's environment, and loads torch with it
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch", __name__])
+        self._context.set_forkserver_preload([*PRELOADED, __name__])
         self._running: Any = None
 
     def __enter__(self) -> _Processes:

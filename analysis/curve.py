@@ -10,7 +10,16 @@ import pandas as pd
 
 from ..profiling.errors import CurvescopeError
 from .functionals import Functional
-from .statistics import STATISTICS, Estimate, estimate, normal_estimate, replicate, resample_rounds
+from .statistics import (
+    STATISTICS,
+    Estimate,
+    estimate,
+    likeness,
+    normal_estimate,
+    replicate,
+    resample_rounds,
+    time_estimate,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,6 +63,7 @@ class Curve:
         errors_ms: standard error of each T(b), shape (points,), where it was stated or published; null where the
             replicates tell.
         watched: whether a profiler watched the steps, as in a sweep of imported profiles.
+        alike: correlation of the errors of two rounds, the largest of any batch size; 0 where the order is not known.
     """
 
     points: tuple[Point, ...]
@@ -62,6 +72,7 @@ class Curve:
     statistic: str
     errors_ms: Floats | None = None
     watched: bool = False
+    alike: float = 0.0
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -120,6 +131,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     }
     shared = sorted(set.intersection(*(set(rounds) for rounds in grouped.values())))
     drawn = resample_rounds(max(len(shared), 1))
+    alike = _alike(timed)
     points, replicates = [], []
     for batch, rounds in sorted(grouped.items()):
         values = np.concatenate(list(rounds.values()))
@@ -129,11 +141,27 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         else:
             drawn_times = np.full(len(drawn), center)
         low, high = np.percentile(values, [25, 75])
-        time = estimate(center, drawn_times, len(shared), center)
+        time = time_estimate(center, drawn_times, len(shared), alike.get(batch, 0.0))
         points.append(Point(batch, time, float((high - low) / center), len(values), len(rounds)))
         replicates.append(drawn_times)
-    curve = Curve(tuple(points), np.column_stack(replicates), len(shared), statistic)
+    curve = Curve(
+        tuple(points), np.column_stack(replicates), len(shared), statistic, alike=max(alike.values(), default=0.0)
+    )
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
+
+
+def _alike(timed: pd.DataFrame) -> dict[int, float]:
+    """How much the rounds of each batch size are alike, by how visits resemble the ones just before them."""
+    if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
+        return {}
+    visits = timed.groupby(["batch", "repeat"]).agg(start_ns=("start_ns", "min"), duration_ns=("duration_ns", "median"))
+    if not visits["start_ns"].is_unique:
+        return {}
+    visits = visits.sort_values("start_ns")
+    logs = np.log(visits["duration_ns"].astype(np.float64))
+    errors = (logs - logs.groupby("batch").transform("median")).to_numpy()
+    places = pd.Series(np.arange(len(visits)), visits.index)
+    return {int(batch): likeness(errors, of_batch.to_numpy()) for batch, of_batch in places.groupby("batch")}
 
 
 def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:

@@ -20,6 +20,7 @@ from .terms import OBSERVER
 
 _SHOWN_PARTS = 8
 SHOWN_EXPLANATIONS = 3
+_NOTED_ALIKE = 0.1  # correlation of rounds from which on it is said
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -77,6 +78,11 @@ def render_curve(curve: Curve) -> RenderableType:
             "Mean of the central half of n steps, all watched by a profiler;",
             "what watching cost is not known. Spread is their interquartile range over it.",
         ]
+    if curve.alike >= _NOTED_ALIKE:
+        notes.append(
+            f"Visits resemble those just before them: errors of two rounds correlate by up to {curve.alike:.2f}; "
+            "the intervals are wider for it."
+        )
     if curve.errors_ms is not None:
         notes = ["Without repeats: the intervals come from a stated or published error."]
     if curve.statistic == MODELLED:

@@ -23,6 +23,8 @@ CONFIDENCE = 0.95
 REPLICATES = 2000
 _SEED = 0
 _TAIL = 0.1  # of the replicates, left out at each end when their spread is taken
+# The same for a time: medians of single steps in few rounds fall on few values, and more of them have to be seen.
+_TAIL_OF_TIMES = 0.05
 # Below this share of the values' own size a spread is the rounding of the arithmetic.
 _RELATIVE_ROUNDING = 1e-9
 
@@ -95,6 +97,46 @@ def estimate(value: float, replicates: Floats, rounds: int, scale: float) -> Est
     half = float(stdtrit(rounds - 1, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(rounds - 1, -abs(value) / error))
     return Estimate(value, value - half, value + half, p)
+
+
+def time_estimate(value: float, replicates: Floats, rounds: int, alike: float = 0.0) -> Estimate:
+    """A time with its interval, which is taken on a logarithmic scale: it never reaches 0.
+
+    Rounds that are alike tell less than independent ones: they stand for as many as would give a mean of the same
+    variance, both in the standard error and in Student's t. At least two are taken to be independent.
+
+    Args:
+        value: the statistic of all the data.
+        replicates: the statistic of each replicate.
+        rounds: how many rounds there were; with one nothing is known of the spread: the interval is infinite, p is 1.
+        alike: mean correlation of the errors of two rounds.
+    """
+    if rounds < 2 or value <= 0 or replicates.min() <= 0:
+        return estimate(value, replicates, rounds, value)
+    freedom = max((rounds - 1) * (1 - alike) / (1 + (rounds - 1) * alike), 1.0)
+    low, high = np.log(np.percentile(replicates, [100 * _TAIL_OF_TIMES, 100 * (1 - _TAIL_OF_TIMES)]))
+    error = max(float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), _RELATIVE_ROUNDING) * np.sqrt(
+        rounds / freedom
+    )
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), 0.0)
+
+
+def likeness(errors: Floats, places: npt.NDArray[np.int64]) -> float:
+    """Mean correlation between what was measured at some places of a series whose errors resemble their neighbours'.
+
+    Taken to fall with the distance as in a first-order autoregressive process.
+
+    Args:
+        errors: of the whole series, in order of time.
+        places: of what is compared, positions in the series.
+    """
+    size = float(errors @ errors)
+    if len(errors) < 3 or len(places) < 2 or size == 0:
+        return 0.0
+    neighbours = min(max(float(errors[1:] @ errors[:-1]) / size, 0.0), 1.0)
+    apart = np.abs(np.subtract.outer(places, places))[np.triu_indices(len(places), 1)]
+    return float(np.mean(neighbours**apart))
 
 
 def normal_estimate(value: float, error: float) -> Estimate:

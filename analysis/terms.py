@@ -12,7 +12,7 @@ import pandas as pd
 from .curve import Curve, Point, coefficients
 from .exclusive import exclusive_ns
 from .functionals import Functional
-from .statistics import REPLICATES, Estimate, estimate
+from .statistics import REPLICATES, Estimate, estimate, time_estimate
 
 Floats = npt.NDArray[np.float64]
 
@@ -161,7 +161,7 @@ class Terms:
         for place, batch in enumerate(self.batches):
             count, used = self.profiled[batch]
             low, high = np.percentile(steps.loc[steps["batch"] == batch, "duration_ns"].astype(float) / 1e6, [25, 75])
-            time = estimate(float(sums[place]), replicates[:, place], used, float(sums[place]))
+            time = time_estimate(float(sums[place]), replicates[:, place], used)
             points.append(Point(batch, time, float((high - low) / sums[place]), count, count))
         rounds = min(used for _, used in self.profiled.values())
         return Curve(tuple(points), replicates, rounds, "mean of the central half", watched=True)

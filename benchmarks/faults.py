@@ -42,12 +42,13 @@ CLI = [sys.executable, "-m", "curvescope.cli"]
 NET = "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(48, 4))\n"
 RANGES = "import nvtx, time\nfor n in range(40):\n    with nvtx.annotate(f'step {n}'):\n        time.sleep(0.005)\n"
 HUNG_S = 300  # far more than any command takes on a busy machine
-COLD = 0.1  # share of kills and interrupts in which Python starts and imports first; the others begin with the work
+COLD = 0.05  # share of kills and interrupts in which Python starts and imports first; the others begin with the work
 
 # What is run in a trial: `store/` holds recordings, what is written goes to `store/new`.
 # The networks and files are small and the protocol short, so that most moments of a run are ones in which it writes.
 COMMANDS = {
-    "record": ["record", "-o", "store/new", "--", sys.executable, "ranges.py"],
+    # What the program itself says when it is interrupted is not ours.
+    "record": ["record", "-o", "store/new", "--", "sh", "-c", 'exec "$0" ranges.py 2> /dev/null', sys.executable],
     "sweep": ["sweep", "net:build", "--input-shape", "3,4,4", "--phase", "forward", "--batch", "1", "--quick",
               "--time-limit", "0.1", "-o", "store/new"],
     "import": ["import", str(PROFILE), "-o", "store/new"],
@@ -388,8 +389,8 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         "# Faults",
         "",
         f"Written by `python benchmarks/faults.py`: {trials} trials, {minutes:.0f} minutes one after the other on a "
-        f"busy machine ({os.cpu_count()} cores of {cpu_name()}). In each a command runs beside a store of recordings while "
-        "something fails. The store is hashed before and after. A trial is *bad* where anything recorded before was "
+        f"busy machine ({os.cpu_count()} cores of {cpu_name()}). In each a command runs beside a store of recordings "
+        "while something fails. The store is hashed before and after. A trial is *bad* where what was there before was "
         "changed or lost, a traceback was printed, a failure had no message, what was left cannot be read, or the "
         f"command did not end in {HUNG_S} s. Of kills and interrupts, {COLD:.0%} come at a moment between the start of "
         "Python and the end; the others between the end of its imports and the end, where something is written.",
@@ -470,6 +471,10 @@ def main() -> int:
     kept, _ = read_kept()
     missing = [] if args.page_only else [(f, c, s) for f, c, s in plan if (f.name, c, s) not in kept]
     print(f"{len(plan)} trials, {len(missing)} of them to be run", flush=True)
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait for each other take most of the time on a busy machine
+    os.chdir(template())  # the checkout would be imported from, where it is the working folder
+    with trial_folder() as folder:
+        warm(folder, "runs")  # starts the server of warm commands, which is no part of any command's life
     for number, one in enumerate(missing, 1):
         keep(*one)
         if number % 25 == 0:

@@ -176,11 +176,11 @@ def _sweep(
         # The first round goes upwards, the others are shuffled, as in a sweep.
         order = random.permutation(BATCHES) if repeat else BATCHES
         rows += [
-            (int(batch), repeat, round(cost_ms[int(batch)] * factor * 1e6))
-            for batch in order
+            (int(batch), repeat, place, round(cost_ms[int(batch)] * factor * 1e6))
+            for place, batch in enumerate(order, repeat * len(BATCHES))
             for factor in next(factors)
         ]
-    return pd.DataFrame(rows, columns=["batch", "repeat", "duration_ns"]).assign(profiled=False)
+    return pd.DataFrame(rows, columns=["batch", "repeat", "start_ns", "duration_ns"]).assign(profiled=False)
 
 
 def _run(case: tuple[str, str, float], sweeps: int) -> Tally:

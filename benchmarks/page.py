@@ -1,7 +1,8 @@
 """Runs the benchmarks one after the other and writes docs/benchmarks.md from what they found: `make bench`.
 
 Every script prints; one that leaves documents (`results.py`) gets a table of ratios besides. What was run is kept in
-benchmarks/results.json with the machine it ran on: `--page-only` writes the page anew, `--only NAME` replaces one
+benchmarks/results.json with the machine it ran on, and the page is written after each: what is done when it is
+interrupted stays, and `--missing` runs the rest. `--page-only` writes the page anew, `--only NAME` replaces one
 benchmark and leaves the others.
 """
 
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -30,55 +31,87 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One script with its arguments, and what peers do better as far as the script does not say it itself."""
+    """One script.
+
+    Attributes:
+        name: for `--only`.
+        title: of its section.
+        command: the script with its arguments.
+        quiet_s: about how long it takes on two quiet cores.
+        peers_better: what peers do better, as far as the script does not say it itself.
+        smallest: arguments that make it as short as can be, to see that it runs.
+    """
 
     name: str
     title: str
     command: tuple[str, ...]
+    quiet_s: int
     peers_better: str = ""
+    smallest: tuple[str, ...] = ()
 
 
 BENCHMARKS = (
-    Benchmark("startup", "Start of the command line", ("startup.py",)),
-    Benchmark("annotate", "Cost of annotating layers", ("annotate_cost.py",)),
-    Benchmark("published", "The detector on published times", ("published_pairs.py",)),
-    Benchmark("causes", "Causes found where they were planted", ("causes_matrix.py",)),
-    Benchmark("cubins", "Compiling the CUDA kernels", ("compile_cubins.py",)),
-    Benchmark("sample", "Cost of a microbenchmark's sample", ("sample_overhead.py",)),
-    Benchmark("gemm", "A product alone", ("bare_gemm.py",)),
-    Benchmark("stream", "Memory bandwidth against STREAM", ("stream.py",)),
+    Benchmark("startup", "Start of the command line", ("startup.py",), 10),
+    Benchmark("annotate", "Cost of annotating layers", ("annotate_cost.py",), 30),
+    Benchmark("published", "The detector on published times", ("published_pairs.py",), 20),
+    Benchmark("causes", "Causes found where they were planted", ("causes_matrix.py",), 90),
+    Benchmark("cubins", "Compiling the CUDA kernels", ("compile_cubins.py",), 60),
+    Benchmark("sample", "Cost of a microbenchmark's sample", ("sample_overhead.py",), 20),
+    Benchmark("gemm", "A product alone", ("bare_gemm.py",), 60),
+    Benchmark("stream", "Memory bandwidth against STREAM", ("stream.py",), 60),
     Benchmark(
         "collector",
         "The collector against a JSON writer and cupti-python",
         ("collector.py",),
+        90,
         "cupti-python takes any activity and metric of CUPTI with a few lines of Python; ours takes what a step needs.",
     ),
-    Benchmark("analyse", "Analysing a recording of a million kernels", ("analyse_million.py",)),
+    Benchmark("analyse", "Analysing a recording of a million kernels", ("analyse_million.py",), 60),
     Benchmark(
         "read",
         "Reading a profile against sqlite3 with pandas, and HolisticTraceAnalysis",
-        ("read_profiles.py", "nsys", "--kernels", "1000000"),
-        "sqlite3 answers any question in SQL with no import; HolisticTraceAnalysis looks at many ranks together.",
+        ("read_growth.py",),
+        360,
+        smallest=("--smallest", "--repetitions", "1"),
     ),
-    Benchmark("method", "The microbenchmark's method against its peers", ("method_against.py",)),
-)
+    Benchmark(
+        "method",
+        "The microbenchmark's method against its peers",
+        ("method_against.py",),
+        240,
+        smallest=("--repetitions", "1"),
+    ),
+    Benchmark(
+        "predictors",
+        "The cost model's error beside published predictors",
+        ("predictors.py",),
+        1,
+        "Habitat predicts from a measurement on a card that is there, for any layer; ours needs none, and knows "
+        "convolutional networks and BERT's shapes alone.",
+    ),
+)  # fmt: skip
 
 
 def run(benchmark: Benchmark) -> dict[str, Any]:
     """Run one script: what it printed, its documents, how long it took, and on what."""
     began = time.monotonic()
+    printed = []
     with tempfile.TemporaryDirectory(prefix="curvescope-bench-") as folder:
-        done = subprocess.run(
-            [sys.executable, str(HERE / benchmark.command[0]), *benchmark.command[1:]],
+        with subprocess.Popen(
+            [sys.executable, "-u", str(HERE / benchmark.command[0]), *benchmark.command[1:]],
             cwd=HERE.parent,
             env={**os.environ, FOLDER_VARIABLE: folder},
             stdout=subprocess.PIPE,
             text=True,
-        )
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:  # shown as it comes
+                print(f"  {line}", end="", flush=True)
+                printed.append(line)
         documents = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
     return {
-        "printed": done.stdout.strip(),
-        "exit_code": done.returncode,
+        "printed": "".join(printed).strip(),
+        "exit_code": process.returncode,
         "documents": documents,
         "took_s": round(time.monotonic() - began, 1),
         "at_utc": datetime.now(timezone.utc).isoformat(timespec="minutes"),
@@ -135,21 +168,40 @@ def main() -> int:
     """Run what is asked for and write the page; exit code 1 where a script failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=[b.name for b in BENCHMARKS], help="run these")
+    parser.add_argument("--missing", action="store_true", help="run what was not run yet, or failed")
     parser.add_argument("--page-only", action="store_true", help="run nothing")
+    parser.add_argument("--smallest", action="store_true", help="run each as short as can be; keep and write nothing")
     args = parser.parse_args()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    failed = 0
-    for benchmark in BENCHMARKS:
-        if args.page_only or (args.only and benchmark.name not in args.only):
-            continue
-        print(f"== {benchmark.title}", flush=True)
-        kept[benchmark.name] = run(benchmark)
-        print(kept[benchmark.name]["printed"], flush=True)
-        failed += kept[benchmark.name]["exit_code"] != 0
-        # After each, so that an interrupted run keeps what it has.
-        KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    PAGE.write_text(page(kept))
-    return int(failed > 0)
+    wanted = [
+        benchmark
+        for benchmark in BENCHMARKS
+        if not args.page_only
+        and (not args.only or benchmark.name in args.only)
+        and not (args.missing and kept.get(benchmark.name, {"exit_code": 1})["exit_code"] == 0)
+    ]
+    failed = []
+    for number, benchmark in enumerate(wanted, 1):
+        left_s = sum(one.quiet_s for one in wanted[number - 1 :])
+        print(f"== {number} of {len(wanted)}: {benchmark.title} (about {left_s / 60:.0f} min left)", flush=True)
+        if args.smallest:
+            benchmark = replace(benchmark, command=(*benchmark.command, *benchmark.smallest))
+        try:
+            found = run(benchmark)
+        except KeyboardInterrupt:
+            print(f"Interrupted; {number - 1} are kept. The others: `python benchmarks/page.py --missing`.")
+            return 130
+        if found["exit_code"]:
+            failed.append(benchmark.name)
+        if not args.smallest:
+            kept[benchmark.name] = found
+            KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+            PAGE.write_text(page(kept))
+    if not args.smallest:
+        PAGE.write_text(page(kept))
+    if failed:
+        print(f"Failed: {', '.join(failed)}.")
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

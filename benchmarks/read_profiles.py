@@ -117,14 +117,13 @@ def compare_nsys(kernels: int, folder: Path, peer: bool) -> None:
         print("The same kernels and the same total time.")
 
 
-def compare_pytorch(repeat: int, folder: Path, hta_python: str | None) -> None:
-    """Import and break down by layer, beside the kernel and temporal breakdowns of HolisticTraceAnalysis."""
+def write_copies(repeat: int, path: Path) -> int:
+    """Write the shared ResNet-50 trace so many times one after the other, as one; returns its number of events."""
     document = json.loads(gzip.decompress(RESNET.read_bytes()))
     events = document.pop("traceEvents")
     timed = [event for event in events if event.get("ph") == "X"]
     span = max(e["ts"] + e["dur"] for e in timed) - min(e["ts"] for e in timed) + 1000
     most = max(e["args"]["correlation"] for e in timed if "correlation" in e.get("args", {})) + 1
-    path = folder / "trace.json"
     with path.open("w") as file:
         file.write(json.dumps(document)[:-1] + ', "traceEvents": [')
         for copy in range(repeat):
@@ -136,7 +135,13 @@ def compare_pytorch(repeat: int, folder: Path, hta_python: str | None) -> None:
                     moved["args"] = {**moved["args"], "correlation": moved["args"]["correlation"] + copy * most}
                 file.write(("" if copy == place == 0 else ",\n") + json.dumps(moved))
         file.write("]}")
-    count = repeat * len(events)
+    return repeat * len(events)
+
+
+def compare_pytorch(repeat: int, folder: Path, hta_python: str | None) -> None:
+    """Import and break down by layer, beside the kernel and temporal breakdowns of HolisticTraceAnalysis."""
+    path = folder / "trace.json"
+    count = write_copies(repeat, path)
     print(f"{count} events, {path.stat().st_size / 1e6:.0f} MB")
     ours = run(sys.executable, CURVESCOPE, path, folder / "recording")
     show("curvescope", ours, count, "events")

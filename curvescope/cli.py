@@ -38,6 +38,7 @@ COMMANDS = {
 }
 
 EXIT_BAD_INPUT = 2
+_NO_THREAD = "can't start new thread"  # what Python says where there is no memory for another stack
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
@@ -120,17 +121,19 @@ def _main(argv: Sequence[str] | None) -> int:
         # The reader of our output left (`curvescope runs | head`). Keep the interpreter's own flush at exit quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ImportError, MemoryError, OSError) as error:
+    except (ImportError, MemoryError, OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
+            raise
         print(f"curvescope: {visible(_refusal(error))} Nothing that was recorded before is changed.", file=sys.stderr)
         return EXIT_BAD_INPUT
 
 
-def _refusal(error: ImportError | MemoryError | OSError) -> str:
+def _refusal(error: ImportError | MemoryError | OSError | RuntimeError) -> str:
     """What the machine refused, in words, and what to do: for what no command has words of its own for."""
     if isinstance(error, ImportError):
         package = (error.name or "A package").partition(".")[0]
         return f"{package} cannot be imported ({error}); reinstall it in this Python: {sys.executable}."
-    if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
+    if isinstance(error, (MemoryError, RuntimeError)) or error.errno == errno.ENOMEM:
         return "There is not enough memory for this: end other programs, or allow this one more (`ulimit -v`)."
     return f"The system refused a file ({error}): free space there, or choose another place."
 

@@ -277,8 +277,8 @@ class _Processes:
         """What the function returns there, or how it failed or its process ended instead (`Empty`)."""
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_answer, args=(theirs, function, arguments))
-        self._running = process
         process.start()
+        self._running = process  # from here on there is something to kill; before, it ends with the server
         theirs.close()
         answer: Any = None
         while answer is None:

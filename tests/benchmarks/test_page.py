@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import random
@@ -33,8 +34,8 @@ def test_a_script_becomes_a_section_with_ratio_and_spread(load, tmp_path, monkey
         "write(Result('x', 'X', [row], 'They draw better.'))\nprint('it printed')\n"
     )
     monkeypatch.setattr(page, "HERE", tmp_path)
-    benchmark = page.Benchmark("x", "Title of it", ("script.py",))
-    monkeypatch.setattr(page, "BENCHMARKS", (benchmark, page.Benchmark("y", "Another", ("y.py",))))
+    benchmark = page.Benchmark("x", "Title of it", ("script.py",), 1)
+    monkeypatch.setattr(page, "BENCHMARKS", (benchmark, page.Benchmark("y", "Another", ("y.py",), 1)))
     text = page.page({"x": page.run(benchmark)})
     assert "| reading | pandas | 2 s | 4 s | 2.00 | 2.00 … 4.00 | 3 |" in text
     assert "it printed" in text
@@ -47,9 +48,52 @@ def test_a_script_that_fails_is_said_to(load, tmp_path, monkeypatch):
     page = load("page")
     (tmp_path / "script.py").write_text("print('half'); raise SystemExit(3)")
     monkeypatch.setattr(page, "HERE", tmp_path)
-    benchmark = page.Benchmark("x", "Title", ("script.py",))
+    benchmark = page.Benchmark("x", "Title", ("script.py",), 1)
     monkeypatch.setattr(page, "BENCHMARKS", (benchmark,))
     assert "**It failed** with exit code 3" in page.page({"x": page.run(benchmark)})
+
+
+def test_what_was_run_stays_when_it_is_interrupted(load, tmp_path, monkeypatch, capsys):
+    page = load("page")
+    (tmp_path / "script.py").write_text("print('it ran')")
+    monkeypatch.setattr(page, "HERE", tmp_path)
+    monkeypatch.setattr(page, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    benchmarks = [page.Benchmark(name, f"Title {name}", ("script.py",), 60) for name in "xy"]
+    monkeypatch.setattr(page, "BENCHMARKS", benchmarks)
+    monkeypatch.setattr(sys, "argv", ["page.py", "--missing"])
+    run = page.run
+
+    def interrupted(benchmark):
+        if benchmark.name == "y":
+            raise KeyboardInterrupt
+        return run(benchmark)
+
+    monkeypatch.setattr(page, "run", interrupted)
+    assert page.main() == 130
+    assert "1 of 2: Title x (about 2 min left)\n  it ran\n" in capsys.readouterr().out
+    assert (tmp_path / "page.md").read_text().count("Not measured yet.") == 1
+    monkeypatch.setattr(page, "run", run)
+    assert page.main() == 0
+    assert "1 of 1: Title y" in capsys.readouterr().out
+    assert "Not measured yet." not in (tmp_path / "page.md").read_text()
+
+
+def test_a_bench_takes_under_25_quiet_minutes(load):
+    assert sum(benchmark.quiet_s for benchmark in load("page").BENCHMARKS) < 25 * 60
+
+
+def test_errors_of_the_cost_model_are_those_of_its_page(load):
+    predictors = load("predictors")
+    page = predictors.VALIDATION.read_text()
+    for section, kind, _ in predictors.OURS:
+        assert predictors.held_out(page, section, kind) is not None
+    assert predictors.held_out("## A\n| all | forward | 3 | 1.0% | 2.0% |\n## B\n", "A", "forward") == (
+        3,
+        "1.0%",
+        "2.0%",
+    )
+    assert predictors.held_out("## A\n| all | forward | 3 | 1.0% | 2.0% |\n## B\n", "B", "forward") is None
 
 
 def test_every_benchmark_of_the_page_is_there(load):
@@ -104,11 +148,53 @@ def test_what_is_changed_lost_or_half_is_seen(load, monkeypatch):
 def test_one_trial_of_some_faults(load, name, command, monkeypatch):
     faults = load("faults")
     fault = next(f for f in faults.FAULTS if f.name == name)
-    monkeypatch.setitem(faults._LIFE_S, "record", 1.0)
+    monkeypatch.setattr(faults, "COLD", 1.0)
+    monkeypatch.setitem(faults._LIVES, ("record", True), (1.0, 0))
     outcome = faults.trial(fault, command, 0)
     if "could not be injected on this machine" in outcome.problems:
         pytest.skip("no mounts here")
     assert not outcome.problems, outcome.said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["record", "sweep", "report"])
+def test_a_command_started_without_its_imports_does_the_same(load, command):
+    faults = load("faults")
+    with faults.trial_folder() as folder:
+        outcome = faults.warm(folder, command)
+        assert (outcome.code, outcome.problems) == (0, []), outcome.said
+        assert any((folder / "store").glob("new*"))
+        assert not list(faults.left_behind(folder / "store"))
+
+
+def test_a_command_that_hangs_says_where(load, tmp_path):
+    faults = load("faults")
+    program = "import time\ndef stuck():\n    time.sleep(60)\nstuck()"
+    outcome = faults.ended([sys.executable, "-c", program], tmp_path, hung_s=2.0)
+    assert outcome.problems == ["hung"]
+    assert "in stuck" in outcome.said
+
+
+def test_what_was_run_is_not_run_again(load, tmp_path, monkeypatch, capsys):
+    faults = load("faults")
+    monkeypatch.setattr(faults, "KEPT", tmp_path / "kept.jsonl")
+    ran = []
+
+    def inject(_folder, command, _chance):
+        ran.append(command)
+        return faults.Outcome(0, "")
+
+    monkeypatch.setattr(faults, "FAULTS", (faults.Fault("disk", "x", ("runs", "table"), 2, inject),))
+    monkeypatch.setattr(faults, "template", lambda: tmp_path)
+    monkeypatch.setattr(faults, "warm", lambda *_: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # and so that both are as before when the test ends
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(faults, "trial_folder", lambda: contextlib.nullcontext(tmp_path))
+    for trials in ("1", "2"):
+        monkeypatch.setattr(sys, "argv", ["faults.py", "--trials", trials])
+        assert faults.main() == 0
+    assert ran == ["runs", "table"] * 2
+    assert "4 trials, 2 of them to be run" in capsys.readouterr().out
 
 
 def test_the_page_of_faults_names_what_went_wrong(load):

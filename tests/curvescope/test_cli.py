@@ -306,3 +306,18 @@ def test_a_table_of_times_is_imported_and_explained(tmp_path):
     assert nothing.returncode == 2
     assert "no problem and device" in nothing.stderr
     assert curvescope("explain", "table", "--noise", "no", cwd=tmp_path).returncode == 2
+
+
+def test_a_system_that_gives_no_thread_has_no_memory(monkeypatch, capsys):
+    """Python raises a RuntimeError for it, which ended in a traceback; other ones are errors of ours."""
+    raised = RuntimeError("can't start new thread")
+
+    def run(_args):
+        raise raised
+
+    monkeypatch.setattr("curvescope.commands.runs.run", run)
+    assert main(["runs"]) == 2
+    assert "not enough memory" in capsys.readouterr().err
+    raised = RuntimeError("another")
+    with pytest.raises(RuntimeError, match="another"):
+        main(["runs"])

@@ -16,7 +16,17 @@ import pytest
 from curvescope.analysis.anomalies import diagnose
 from curvescope.analysis.breakdown import COLUMNS, break_down
 from curvescope.analysis.device_columns import device_columns
-from curvescope.profiling.cells import Plan, Setting, find_largest, list_cells, read_plan, run_plan, write_plan
+from curvescope.profiling.cells import (
+    PRELOADED,
+    Plan,
+    Setting,
+    _Processes,
+    find_largest,
+    list_cells,
+    read_plan,
+    run_plan,
+    write_plan,
+)
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.protocol import Protocol
 from curvescope.profiling.store import Status, open_recording
@@ -298,3 +308,29 @@ def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
     (recording,) = (open_recording(path) for path in list_cells(workplace / "r"))
     assert recording.meta["status"] == Status.INTERRUPTED
     assert len(recording.frame("steps")) >= 3
+
+
+def test_an_interrupt_while_a_process_starts_is_passed_on(monkeypatch):
+    """There was nothing to kill yet, and killing it failed with a traceback."""
+
+    def interrupted(_self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multiprocessing.context.ForkServerProcess.start", interrupted)
+    with pytest.raises(KeyboardInterrupt), _Processes() as processes:
+        processes.ask(len, ())
+
+
+@pytest.mark.slow
+def test_what_the_server_of_visits_has_loaded_asks_for_no_device_and_starts_no_thread():
+    """A fork would lose the thread, and CUDA in it would fail."""
+    program = (
+        "import importlib, os, torch\n"
+        "def refuse(*_): raise AssertionError('asked for a device')\n"
+        "for name in ('is_available', 'device_count', 'init', '_lazy_init', 'current_device'):\n"
+        "    setattr(torch.cuda, name, refuse)\n"
+        "before = os.listdir('/proc/self/task')\n"
+        f"for name in {PRELOADED}: importlib.import_module(name)\n"
+        "assert os.listdir('/proc/self/task') == before\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

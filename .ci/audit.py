@@ -24,7 +24,18 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
         subprocess.run([*pip, f"{ROOT}[torch]"], check=True)
-        bill = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", BILL, python]
+        bill = [
+            sys.executable,
+            "-m",
+            "cyclonedx_py",
+            "environment",
+            "--output-reproducible",
+            "--pyproject",
+            ROOT / "pyproject.toml",
+            "-o",
+            BILL,
+            python,
+        ]
         subprocess.run(bill, check=True)
         site = next((Path(folder) / "lib").glob("python*/site-packages"))
         command = [sys.executable, "-m", "pip_audit", "--path", site, "--format", "json", "--progress-spinner", "off"]
@@ -47,6 +58,10 @@ def report(asked: list[dict[str, object]]) -> int:
     for entry in vulnerable:
         ids = ", ".join(str(v["id"]) for v in entry["vulns"])  # type: ignore[attr-defined]
         print(f"VULNERABLE: {entry['name']} {entry['version']}: {ids}")
+    if asked and len(skipped) == len(asked):
+        print("NOT AUDITED: the advisory database answered for no package: its service cannot be reached from here.")
+        print("Run `make audit` where pypi.org answers.")
+        return 2
     if skipped:
         print(f"NOT AUDITED: for {len(skipped)} of {len(asked)} packages the advisory database had no answer:")
         print("  " + ", ".join(str(entry["name"]) for entry in skipped))

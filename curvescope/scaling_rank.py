@@ -12,6 +12,7 @@ from .profiling.errors import CurvescopeError
 from .profiling.scaling import run_rank
 from .profiling.scaling_plan import read_scaling_plan
 from .profiling.team import Team
+from .profiling.visible import visible
 
 
 def main() -> int:
@@ -20,7 +21,7 @@ def main() -> int:
     try:
         _measure(Path(sys.argv[1]))
     except CurvescopeError as error:
-        print(f"curvescope: {error}", file=sys.stderr)
+        print(f"curvescope: {visible(str(error))}", file=sys.stderr)
         return 2
     return 0
 

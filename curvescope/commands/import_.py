@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..arguments import parse_share
 from ..profiling.remote import as_path
+from ..profiling.visible import visible
 
 if TYPE_CHECKING:
     from ..profiling.readers import Imported
@@ -60,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
     print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items() if count))
     for line in notes(done):
         print(line)
-    print(f"Recorded in {done.path}.")
+    print(visible(f"Recorded in {done.path}."))
     if args.table or args.kind == "sweep":
-        print(f"Next:\n  curvescope explain {done.path}")
+        print(visible(f"Next:\n  curvescope explain {done.path}"))
     elif done.rows["steps"]:
-        print(f"Next:\n  curvescope breakdown {done.path} --by kernel")
+        print(visible(f"Next:\n  curvescope breakdown {done.path} --by kernel"))
     return 0
 
 

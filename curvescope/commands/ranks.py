@@ -153,12 +153,12 @@ def _show(
         print(json.dumps(document, allow_nan=False))
         return
 
-    from rich.console import Console
     from rich.text import Text
 
+    from ..analysis import terminal
     from ..analysis.render_ranks import render_difference, render_ranks
 
-    console = Console(highlight=False)
+    console = terminal.console()
     if interrupted:
         console.print(Text(f"Interrupted: this is of {found.ranks} of {asked} ranks.", "yellow"))
     console.print(render_ranks(found, everything=args.all))

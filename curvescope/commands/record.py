@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..profiling.remote import AnyPath, as_path
+from ..profiling.visible import visible
 
 if TYPE_CHECKING:
     from ..profiling.readers import Options
@@ -84,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
         statuses = {"No process started CUDA: there was no GPU work to record.": None}
     statuses |= {c["torch_status"]: None for c in collectors if c.get("torch_status", "recorded") != "recorded"}
     for status in statuses:
-        print(f"curvescope: {status}", file=sys.stderr)
+        print(f"curvescope: {visible(status)}", file=sys.stderr)
     for entry in recording.meta["lost"].values():
-        print(f"curvescope: lost {entry['count']}: {entry['sentence']}", file=sys.stderr)
+        print(f"curvescope: lost {entry['count']}: {visible(entry['sentence'])}", file=sys.stderr)
     return code
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from curvescope.cli import main
+from curvescope.profiling.store import RecordingWriter
 from curvescope.profiling.visible import visible
 
+from ..analysis.planted_ranks import rank_tables
 from ..curvescope.recordings import write_planted
 
+ROOT = Path(__file__).parents[2]
 ESCAPE, TITLE, CSI = "\x1b[2Jcleared", "\x1b]0;owned\x07", "\x9b31mred"
 TURNED = "\u202egnp.exe\u2066x\u200f"
 MARKUP = "[/nothing][bold red]x[/] :boom:"
@@ -85,6 +89,46 @@ def test_json_holds_the_names_as_they_are_and_prints_none_raw(runs, command, cap
     out = capsys.readouterr().out
     assert not OBEYED & set(out)
     assert ESCAPE in json.dumps(json.loads(out), ensure_ascii=False).encode().decode("unicode_escape", "replace")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Recordings of four ranks whose layers, folders and collectives have hostile names; one rank is slow."""
+    root = tmp_path_factory.mktemp("job")
+    tables = rank_tables(4, 8, lambda rank, step, layer: 1.4 if (rank, layer) == (2, "conv2") else 1.0)
+    for rank, (steps, kernels) in tables.items():
+        named = kernels.to_pandas().astype({"name": object, "layer": object})
+        placed = named["layer"].notna()
+        for column in ("name", "layer"):
+            named.loc[placed, column] = HOSTILE + named.loc[placed, column]
+        named["source"] = "cupti"
+        place = {"rank": rank, "world_size": 4, "local_rank": rank, "node": 0}
+        folder = f"rank{rank}{ESCAPE}{TURNED}".replace("/", "")
+        with RecordingWriter(root / folder, {"distributed": place, "network": HOSTILE}) as writer:
+            writer.write("kernels", named)
+            count = [0] * len(steps)
+            writer.write("steps", {**steps.to_dict("list"), "repeat": count, "index": count})
+    (root / f"rank9{ESCAPE}").mkdir()
+    (root / f"rank9{ESCAPE}" / "recording.json").write_text(ESCAPE)
+    return root
+
+
+def test_ranks_print_nothing_that_a_terminal_obeys(job, capsys):
+    assert main(["ranks", str(job)]) == 0
+    out, err = capsys.readouterr()
+    assert "conv2" in out
+    assert not OBEYED & set(out + err)
+    assert main(["ranks", str(job), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert not OBEYED & set(out)
+    assert json.dumps(HOSTILE)[1:-1] in out
+
+
+def test_every_command_prints_by_the_console_that_lets_nothing_through():
+    """`ranks` had one of rich's own."""
+    for path in (p for room in ("curvescope", "analysis", "profiling", "kernels") for p in (ROOT / room).rglob("*.py")):
+        if path.name != "terminal.py":
+            assert "Console(" not in path.read_text().replace("_TextConsole(", ""), path
 
 
 def test_markup_of_the_terminal_is_text(runs, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,24 @@ def test_recordings_have_nothing_of_the_environment(tmp_path, monkeypatch, argum
     subprocess.run([sys.executable, "-m", "curvescope.cli", *arguments], check=True, capture_output=True)
     assert list(Path("r").rglob("recording.json"))
     for content in whole(Path("r")):
+        assert PLANTED.encode() not in content
+
+
+def test_nothing_that_is_made_of_a_recording_has_anything_of_the_environment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOME_SECRET", PLANTED)
+    monkeypatch.setenv("SOME_VARIABLE", PLANTED)
+    for command in (
+        "diagnose vgg_a --device model:gtx1080 --batch 1..4 -o r",
+        f"report r -o {PLANTED}.html",
+        "export r --perfetto -o p.json.gz",
+        "export r --csv -o csv",
+    ):
+        assert main(command.split()) == 0
+    (tmp_path / f"{PLANTED}.html").rename("report.html")
+    made = list(whole(tmp_path))
+    assert len(made) > 5
+    for content in (*made, gzip.decompress((tmp_path / "p.json.gz").read_bytes())):
         assert PLANTED.encode() not in content
 
 

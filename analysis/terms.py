@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..profiling.store import Recording
 from .curve import Curve, Point, coefficients
 from .exclusive import exclusive_ns
 from .functionals import Functional
@@ -21,21 +22,6 @@ OBSERVER = "observer effect"
 _SEED = 2
 
 
-def device_work(kernels: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
-    """The kernels, and the copies and sets of the device as kernels of those names: while one runs, nothing is idle.
-
-    Args:
-        kernels: the `kernels` table.
-        memory: the `memory` table.
-    """
-    moved = memory[memory["kind"].isin(["copy", "set"]) & memory["duration_ns"].notna()]
-    if moved.empty:
-        return kernels
-    name = (moved["kind"] + " " + moved["copy_kind"].fillna("")).str.strip()
-    rows = moved.assign(name=name).reindex(columns=kernels.columns).astype(kernels.dtypes)
-    return pd.concat([kernels, rows], ignore_index=True) if len(kernels) else rows
-
-
 _TERM_COLUMNS = ("layer", "phase", "batch", "name")
 _PART_COLUMNS = (
     *("layer", "phase", "op", "name", "source", "flops", "bytes_compulsory"),
@@ -44,6 +30,24 @@ _PART_COLUMNS = (
 )
 # What the analysis reads of the `kernels` table; the rest need not be loaded.
 WORK_COLUMNS = (*_PART_COLUMNS, "start_ns", "duration_ns", "step", "process", "device", "stream")
+
+
+def device_work(recording: Recording) -> pd.DataFrame:
+    """The kernels, and the copies and sets of the device as kernels of those names: while one runs, nothing is idle.
+
+    Args:
+        recording: whose they are.
+
+    Returns:
+        Rows of `kernels` with `WORK_COLUMNS`.
+    """
+    kernels, memory = recording.frame("kernels", WORK_COLUMNS), recording.frame("memory")
+    moved = memory[memory["kind"].isin(["copy", "set"]) & memory["duration_ns"].notna()]
+    if moved.empty:
+        return kernels
+    name = (moved["kind"] + " " + moved["copy_kind"].fillna("")).str.strip()
+    rows = moved.assign(name=name).reindex(columns=kernels.columns).astype(kernels.dtypes)
+    return pd.concat([kernels, rows], ignore_index=True) if len(kernels) else rows
 
 
 def step_parts(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:

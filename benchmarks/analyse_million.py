@@ -31,12 +31,12 @@ from curvescope.analysis import anomalies
 from curvescope.analysis.render_html import render_html
 from curvescope.analysis.report_data import report_document
 from curvescope.profiling.store import open_recording
-from curvescope.show import recorded, report_input
-from curvescope.analysis.terms import WORK_COLUMNS, device_work
+from curvescope.explaining import recorded, report_input
+from curvescope.analysis.terms import device_work
 imported = time.perf_counter()
 run = open_recording(sys.argv[1])
 evidence = recorded(run)
-work = device_work(run.frame("kernels", WORK_COLUMNS), run.frame("memory"))
+work = device_work(run)
 loaded = time.perf_counter()
 found = anomalies.diagnose(evidence.steps, work, recorded=evidence)
 assert found.explanations

@@ -23,7 +23,7 @@ from rich.progress import track
 from curvescope.analysis.anomalies import find
 from curvescope.analysis.compare import Comparison, compare, side
 from curvescope.analysis.curve import cost_curve
-from curvescope.analysis.terms import WORK_COLUMNS, device_work
+from curvescope.analysis.terms import device_work
 from curvescope.profiling.host import describe_host
 from curvescope.profiling.store import open_recording
 
@@ -47,7 +47,7 @@ def evaluate(folders: list[Path]) -> dict[str, Any]:
             recording.path.name,
             recording.meta,
             recording.frame("steps"),
-            device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory")),
+            device_work(recording),
             recording.statistic,
         )
         for recording in recordings

@@ -15,7 +15,7 @@ _PUBLIC = {
     "annotate": "curvescope.profiling.annotate",
     "record": "curvescope.profiling.recorders.inject",
     "open_recording": "curvescope.profiling.store",
-    "explain": "curvescope.show",
+    "explain": "curvescope.explaining",
     "trace_handler": "curvescope.profiling.trace_handler",
     "TrainerCallback": "curvescope.profiling.trainer_callback",
     "CurvescopeError": "curvescope.profiling.errors",

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from typing import Any
 
 from rich.text import Text
 
 from .analysis import anomalies, functionals, render_causes, render_series, render_text, series, terminal
-from .analysis.causes.context import Recorded
 from .analysis.cost_model.recording import KIND as MODELLED
-from .analysis.cost_model.uncertainty import diagnose_modelled
-from .analysis.hardware import hardware_of
-from .analysis.report_data import ReportInput
-from .analysis.terms import WORK_COLUMNS, device_work
+from .documents import plain
+from .explaining import explain, recorded
 from .profiling.errors import CurvescopeError
 from .profiling.store import Recording, Status
-
-
-def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
-    """The diagnosis of a recording: its curve, what is more than noise, and each anomaly with its terms and causes.
-
-    In a notebook it renders itself.
-
-    Args:
-        recording: of `open_recording`.
-        axis: of the curvatures: log2 or linear.
-
-    Raises:
-        CurvescopeError: it has no step.
-    """
-    _refuse_table(recording)
-    evidence = recorded(recording)
-    work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
-    if recording.meta.get("kind") == MODELLED:
-        return diagnose_modelled(work, evidence, recording.meta, axis)
-    return anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
 
 
 def show_diagnosis(
@@ -100,39 +75,6 @@ def show_diagnosis(
     example = explanations[0].functional.at if explanations else diagnosis.curve.batches[-1]
     console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
     console.print(Text(f"  curvescope explain {recording.path} --all"))
-
-
-def recorded(recording: Recording) -> Recorded:
-    """What causes look at, of a recording."""
-    return Recorded(
-        recording.frame("steps"),
-        recording.frame("launches"),
-        recording.frame("clocks"),
-        hardware_of(recording.meta),
-    )
-
-
-def _refuse_table(recording: Recording) -> None:
-    if recording.meta.get("kind") == "table":
-        raise CurvescopeError(
-            f"{recording.path} is a table of times, of many problems: `curvescope explain {recording.path}` reads it."
-        )
-
-
-def report_input(recording: Recording) -> ReportInput:
-    """A recording as the report takes it.
-
-    Raises:
-        CurvescopeError: it has no step.
-    """
-    _refuse_table(recording)
-    evidence = recorded(recording)
-    if evidence.steps.empty:
-        raise CurvescopeError(
-            f"{recording.path} has no step: there is nothing to report. Record or import one with steps."
-        )
-    work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
-    return ReportInput(recording.path.name, recording.meta, work, evidence, recording.statistic)
 
 
 def show_table(
@@ -244,16 +186,3 @@ def _document(
             for explanation in explanations
         ],
     }
-
-
-def plain(value: Any) -> Any:
-    """Dataclasses as JSON holds them; an infinite end of an interval is null: not known."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -31,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if it was asked to fail and does."""
     from ..analysis.compare import compare, side
-    from ..analysis.terms import WORK_COLUMNS, device_work
+    from ..analysis.terms import device_work
     from ..profiling.store import open_recording
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
     sides = []
     for path in (args.base, *args.others):
         recording = open_recording(path)
-        work = device_work(recording.frame("kernels", WORK_COLUMNS), recording.frame("memory"))
+        work = device_work(recording)
         sides.append(side(str(path), recording.meta, recording.frame("steps"), work, recording.statistic))
     comparison = compare(sides, args.by, args.batch)
     grown = [] if over is None else comparison.regressions(over)

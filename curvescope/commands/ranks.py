@@ -147,7 +147,7 @@ def _show(
     args: argparse.Namespace, found: Ranks, differences: list[Difference], asked: int, *, interrupted: bool
 ) -> None:
     if args.json:
-        from ..show import plain
+        from ..documents import plain
 
         document = {"interrupted": interrupted, "asked": asked, **plain(found), "differences": plain(differences)}
         print(json.dumps(document, allow_nan=False))

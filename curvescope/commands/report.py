@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from ..profiling.remote import as_path
@@ -23,10 +22,10 @@ def run(args: argparse.Namespace) -> int:
     from .. import __version__
     from ..analysis.render_html import render_html
     from ..analysis.report_data import report_document
+    from ..explaining import report_input
     from ..profiling.errors import CurvescopeError
     from ..profiling.files import atomic_file
     from ..profiling.store import open_recording
-    from ..show import report_input
 
     if args.output.exists() and not args.force:
         raise CurvescopeError(f"{args.output} is already there. Choose another -o FILE, or --force to replace it.")
@@ -34,9 +33,5 @@ def run(args: argparse.Namespace) -> int:
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:
         file.write(page)
-    # A temporary file is its owner's alone; a report is there to be passed on, as the user's mask allows.
-    mask = os.umask(0)
-    os.umask(mask)
-    args.output.chmod(0o666 & ~mask)
     print(f"Wrote {args.output} ({len(page) / 1e6:.2f} MB).")
     return 0

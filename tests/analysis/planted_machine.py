@@ -13,8 +13,8 @@ from pathlib import Path
 from curvescope.analysis.anomalies import Explanation
 from curvescope.analysis.anomalies import explain as split
 from curvescope.analysis.functionals import excess
+from curvescope.explaining import explain, recorded
 from curvescope.profiling.store import Recording, RecordingWriter, open_recording
-from curvescope.show import explain, recorded
 
 ROOT = Path(__file__).parents[2]
 _TABLES = ("kernels", "clocks", "steps")

@@ -68,7 +68,7 @@ def assert_as_plainly(found, steps, kernels, by, batch=None):
 @pytest.mark.parametrize("name", ["kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz"])
 def test_real_profiles_break_down_as_plainly(name, by, tmp_path):
     recording = open_recording(import_profile(PROFILES / name, tmp_path / "r", Options()).path)
-    steps, work = recording.frame("steps"), device_work(recording.frame("kernels"), recording.frame("memory"))
+    steps, work = recording.frame("steps"), device_work(recording)
     assert (work["name"].str.startswith("copy")).any()
     assert_as_plainly(break_down(steps, device_columns(recording, COLUMNS), by), steps, work, by)
 

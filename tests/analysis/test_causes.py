@@ -14,9 +14,9 @@ from curvescope.analysis.causes.instability import two_groups
 from curvescope.analysis.functionals import bend, excess
 from curvescope.analysis.render_causes import verdict_sentence
 from curvescope.cli import main
+from curvescope.explaining import explain as explain_recording
+from curvescope.explaining import recorded
 from curvescope.profiling.store import open_recording
-from curvescope.show import explain as explain_recording
-from curvescope.show import recorded
 
 from .planted_causes import PLANS, planted
 

@@ -13,9 +13,9 @@ from curvescope.analysis.causes import CAUSES, memory_pressure
 from curvescope.analysis.causes.case import BatchFacts, HostUse
 from curvescope.analysis.functionals import curvature, excess
 from curvescope.analysis.render_causes import verdict_sentence
+from curvescope.explaining import explain as diagnose
+from curvescope.explaining import recorded
 from curvescope.profiling.store import open_recording
-from curvescope.show import explain as diagnose
-from curvescope.show import recorded
 
 from .planted_machine import CASES, name_cause, record
 

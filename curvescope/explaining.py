@@ -1,0 +1,66 @@
+"""Recordings as the analysis takes them: the diagnosis of one, and what a report says of it."""
+
+from __future__ import annotations
+
+from .analysis import anomalies
+from .analysis.causes.context import Recorded
+from .analysis.cost_model.recording import KIND as MODELLED
+from .analysis.cost_model.uncertainty import diagnose_modelled
+from .analysis.hardware import hardware_of
+from .analysis.report_data import ReportInput
+from .analysis.terms import device_work
+from .profiling.errors import CurvescopeError
+from .profiling.store import Recording
+
+
+def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
+    """The diagnosis of a recording: its curve, what is more than noise, and each anomaly with its terms and causes.
+
+    In a notebook it renders itself.
+
+    Args:
+        recording: of `open_recording`.
+        axis: of the curvatures: log2 or linear.
+
+    Raises:
+        CurvescopeError: it has no step, or is a table of times.
+    """
+    _refuse_table(recording)
+    evidence = recorded(recording)
+    work = device_work(recording)
+    if recording.meta.get("kind") == MODELLED:
+        return diagnose_modelled(work, evidence, recording.meta, axis)
+    return anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
+
+
+def recorded(recording: Recording) -> Recorded:
+    """What causes look at, of a recording."""
+    return Recorded(
+        recording.frame("steps"),
+        recording.frame("launches"),
+        recording.frame("clocks"),
+        hardware_of(recording.meta),
+    )
+
+
+def _refuse_table(recording: Recording) -> None:
+    if recording.meta.get("kind") == "table":
+        raise CurvescopeError(
+            f"{recording.path} is a table of times, of many problems: `curvescope explain {recording.path}` reads it."
+        )
+
+
+def report_input(recording: Recording) -> ReportInput:
+    """A recording as the report takes it.
+
+    Raises:
+        CurvescopeError: it has no step.
+    """
+    _refuse_table(recording)
+    evidence = recorded(recording)
+    if evidence.steps.empty:
+        raise CurvescopeError(
+            f"{recording.path} has no step: there is nothing to report. Record or import one with steps."
+        )
+    work = device_work(recording)
+    return ReportInput(recording.path.name, recording.meta, work, evidence, recording.statistic)

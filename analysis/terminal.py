@@ -1,4 +1,4 @@
-"""The console that every command prints by: text is text, whoever wrote it."""
+"""What every command prints by: text is text, whoever wrote it; progress goes to standard error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from ..profiling.visible import visible
@@ -22,3 +23,15 @@ class _TextConsole(Console):
 def console(**options: Any) -> Console:
     """A console for names from anywhere; options as rich's `Console` takes them."""
     return _TextConsole(markup=False, emoji=False, highlight=False, **options)
+
+
+def progress_bars(width: int, counted: bool = False) -> Progress:
+    """Bars on standard error, gone when they end; nothing where it is no terminal.
+
+    Args:
+        width: of their descriptions, in characters.
+        counted: show how many are done of how many.
+    """
+    count = [MofNCompleteColumn()] if counted else []
+    columns = [TextColumn(f"{{task.description:<{width}}}"), BarColumn(), *count, TimeElapsedColumn()]
+    return Progress(*columns, console=console(stderr=True), transient=True)

@@ -46,12 +46,9 @@ def notes(done: Imported) -> list[str]:
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on a terminal's standard error; told what is done, how much, and of how much (0: not known)."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from .analysis.terminal import progress_bars
 
-    from .analysis import terminal
-
-    columns = (TextColumn("{task.description:<22}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bars:
+    with progress_bars(22) as bars:
         task = bars.add_task("reading", total=None)
 
         def report(what: str, done: int, total: int) -> None:

@@ -56,11 +56,9 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError("--library and --framework are for a modelled GPU, as in --device model:gtx1080.")
     device = pick_device(args.device)
 
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from ..analysis import terminal
     from ..profiling.host import describe_device
-    from ..profiling.sweep import Progress as Standing
+    from ..profiling.sweep import Progress
     from ..show import show_diagnosis
 
     messages = terminal.console(stderr=True)
@@ -68,19 +66,17 @@ def run(args: argparse.Namespace) -> int:
         f"Measuring {network.name} ({args.phase} step), batch {', '.join(map(str, batches))}, on "
         f"{describe_device(device)['name']} ({device}): {_duration(protocol)}, into {path}."
     )
-    with Progress(
-        TextColumn("{task.description:<22}"), BarColumn(), TimeElapsedColumn(), console=messages, transient=True
-    ) as bars:
+    with terminal.progress_bars(22) as bars:
         task = bars.add_task("building the network", total=None)
 
-        def report(standing: Standing) -> None:
+        def report(standing: Progress) -> None:
             bars.update(task, completed=standing.elapsed_s, total=standing.expected_s, description=standing.doing)
 
         workload = Workload(network, device, args.phase, args.precision, args.compile)
         try:
             run_sweep(workload, batches, protocol, path, report, measuring.precise_enough(protocol))
         except KeyboardInterrupt:
-            messages.print(f"Interrupted. What was measured is whole: `curvescope explain {path}` reads it.")
+            bars.console.print(f"Interrupted. What was measured is whole: `curvescope explain {path}` reads it.")
             raise
     show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
     return 0

@@ -85,19 +85,16 @@ def _sources(asked: Sequence[str]) -> list[Source]:
 
 def _compile(sources: Sequence[Source], architectures: Sequence[int]) -> list[Compiled]:
     """All of them, in order of source and architecture, with progress on standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from ...analysis import terminal
+    from ...analysis.terminal import progress_bars
     from ...kernels.compile import compile_many
 
     pairs = [(source, architecture) for source in sources for architecture in architectures]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     done = []
-    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as progress:
-        task = progress.add_task("compiling", total=len(pairs))
+    with progress_bars(24, counted=True) as bars:
+        task = bars.add_task("compiling", total=len(pairs))
         for compiled in compile_many(pairs):
             done.append(compiled)
-            progress.update(task, advance=1, description=f"{compiled.source} for sm_{compiled.architecture}")
+            bars.update(task, advance=1, description=f"{compiled.source} for sm_{compiled.architecture}")
     return sorted(done, key=lambda compiled: (compiled.source, compiled.architecture))
 
 

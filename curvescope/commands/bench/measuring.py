@@ -174,8 +174,6 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
         what: name of the benchmark.
         jobs: each becomes a recording: the output folder itself, or where there are several a folder in it.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from ...analysis import terminal
     from ...kernels.runner import run_sweep
     from ...profiling.store import new_recording_path
@@ -192,10 +190,7 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
         f"{method.time_limit_s:g} s each, into {path}."
     )
     done: list[Done] = []
-    with Progress(
-        TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=messages, transient=True,
-    ) as bars:  # fmt: skip
+    with terminal.progress_bars(40, counted=True) as bars:
         task = bars.add_task("preparing", total=count)
 
         def report(result: Result) -> None:
@@ -208,7 +203,9 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
                 done.append(Done(folder, backend.name, sweep, results))
                 bars.advance(task, len(sweep.problems))
         except KeyboardInterrupt:
-            messages.print(f"Interrupted. What was measured is whole, in {path}: `curvescope runs {path}` lists it.")
+            bars.console.print(
+                f"Interrupted. What was measured is whole, in {path}: `curvescope runs {path}` lists it."
+            )
             raise
     return done
 

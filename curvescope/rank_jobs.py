@@ -7,7 +7,6 @@ same recording, as when it does not fit the memory, is a reason to leave that re
 from __future__ import annotations
 
 import glob
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ from .analysis.rank_reduction import COLUMNS, Who, reduce_rank
 from .analysis.rank_tables import Reduction, combine, unreadable
 from .profiling.distributed import META_KEY
 from .profiling.errors import BackendMissingError, CurvescopeError
+from .profiling.host import usable_cores
 from .profiling.readers import import_profile
 from .profiling.readers.source import Source
 from .profiling.remote import AnyPath, RemotePath, as_path
@@ -183,7 +183,7 @@ class Reducer:
         self._finished: list[list[Reduction]] = []
         self._scheduler, self._stack = scheduler, ExitStack()
         self._client: Any = None
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = usable_cores()
         self._workers = workers or max(1, min(cores, ranks // _RANKS_PER_WORKER))
         if scheduler is None and self._workers == 1:
             return

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import BackendMissingError, CurvescopeError
+from ..profiling.host import usable_cores
 
 # What `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
 ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)
@@ -145,7 +146,7 @@ def compile_many(pairs: Sequence[tuple[Source, int]]) -> Iterator[Compiled]:
     yield from (compiled for compiled in kept if compiled)
     missing = [pair for pair, compiled in zip(pairs, kept, strict=True) if not compiled]
     missing.sort(key=lambda pair: -len(pair[0].text))  # the long ones first, so that all cores end together
-    workers = min(os.cpu_count() or 1, len(missing), _MOST_WORKERS)
+    workers = min(usable_cores(), len(missing), _MOST_WORKERS)
     if workers < 2:
         yield from (compile_source(*pair) for pair in missing)
         return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_CAPACITY = re.compile(r"([0-9]+)([KM])")
+from ..profiling.host import cache_bytes
+
 _CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -56,10 +56,10 @@ def cache_capacities(processors: int, cpus: Path = _CPUS) -> dict[str, int]:
     for number in range(processors):
         for index in sorted((cpus / f"cpu{number}/cache").glob("index*")):
             with suppress(OSError):
-                match = _CAPACITY.fullmatch((index / "size").read_text().strip())
-                if match is None or (index / "type").read_text().strip() == "Instruction":
+                capacity = cache_bytes(index / "size")
+                if capacity is None or (index / "type").read_text().strip() == "Instruction":
                     continue
                 level = "L" + (index / "level").read_text().strip()
                 shared = (index / "shared_cpu_list").read_text().strip()
-                caches.setdefault(level, {})[shared] = int(match[1]) * (1 << 10 if match[2] == "K" else 1 << 20)
+                caches.setdefault(level, {})[shared] = capacity
     return {level: sum(caches[level].values()) for level in sorted(caches)}

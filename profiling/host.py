@@ -17,7 +17,7 @@ _PACKAGES = ("curvescope", "torch", "numpy", "pyarrow", "nvtx")
 _CPU_CAPACITY = re.compile(r"([0-9]+)([KM])")
 
 
-def _read(path: str) -> str | None:
+def _read(path: str | Path) -> str | None:
     with suppress(OSError):
         return Path(path).read_text().strip()
     return None
@@ -33,12 +33,19 @@ def cpu_name() -> str:
 
 def last_level_cache_bytes() -> int | None:
     """Size of the largest cache of core 0; null where the kernel does not tell."""
-    sizes = []
-    for size in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with suppress(OSError):
-            if match := _CPU_CAPACITY.fullmatch(size.read_text().strip()):
-                sizes.append(int(match[1]) * (1 << 10 if match[2] == "K" else 1 << 20))
-    return max(sizes, default=None)
+    caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    return max(filter(None, map(cache_bytes, caches)), default=None)
+
+
+def cache_bytes(size: Path) -> int | None:
+    """What the kernel's file on the size of a cache says, as in `512K`; null where it cannot be read."""
+    match = _CPU_CAPACITY.fullmatch(_read(size) or "")
+    return None if match is None else int(match[1]) * (1 << 10 if match[2] == "K" else 1 << 20)
+
+
+def usable_cores() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_frequency_hz() -> int | None:
@@ -51,7 +58,7 @@ def describe_host() -> dict[str, Any]:
     """CPU, cores usable, frequency governor, load average, kernel and Python; unknown facts are null."""
     return {
         "cpu": cpu_name(),
-        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "usable_cores": usable_cores(),
         "last_level_cache_bytes": last_level_cache_bytes(),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "load_average_1min": round(os.getloadavg()[0], 2),

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import measuring
+from ..profiling.host import usable_cores
 from ..profiling.workload import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
@@ -99,20 +98,20 @@ def _run_here(args: argparse.Namespace) -> int:
             "--devices, start one process per GPU on several nodes with torchrun or srun, or take --device cpu."
         )
     folder = args.resume or _begin(args, plan)
-    if plan.threads is not None and max(plan.devices) * plan.threads > _cores():
+    if plan.threads is not None and max(plan.devices) * plan.threads > usable_cores():
         messages.print(
-            f"{max(plan.devices)} processes of {plan.threads} threads share {_cores()} cores: what they take from each "
-            "other counts as slower kernels.",
+            f"{max(plan.devices)} processes of {plan.threads} threads share {usable_cores()} cores: what they take "
+            "from each other counts as slower kernels.",
             style="yellow",
         )
     if not is_complete(folder, plan):
         messages.print(f"{len(plan.points)} points, protocol {plan.protocol.name}, into {folder}.")
-        with _progress(plan) as report:
-            try:
+        try:
+            with _progress(plan) as report:
                 launch(folder, plan, "curvescope.scaling_rank", report)
-            except KeyboardInterrupt:
-                messages.print(f"Interrupted. Go on with what is missing: `curvescope scale --resume {folder}`.")
-                raise
+        except KeyboardInterrupt:
+            messages.print(f"Interrupted. Go on with what is missing: `curvescope scale --resume {folder}`.")
+            raise
     show_scaling(folder, args.all, args.json)
     return 0
 
@@ -151,13 +150,9 @@ def _run_rank(args: argparse.Namespace, place: Place) -> int:
 
 @contextlib.contextmanager
 def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
+    from ..analysis.terminal import progress_bars
 
-    from ..analysis import terminal
-
-    columns = TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn()
-    with Bars(*columns, console=terminal.console(stderr=True), transient=True) as bars:
+    with progress_bars(44) as bars:
         task = bars.add_task(plan.setting.network, total=None)
 
         def report(standing: Progress) -> None:
@@ -217,7 +212,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         raise CurvescopeError(
             f"--total-batch {total} cannot be shared equally by {', '.join(map(str, unequal))} devices."
         )
-    threads = (args.threads or max(1, _cores() // max(devices))) if device == "cpu" else None
+    threads = (args.threads or max(1, usable_cores() // max(devices))) if device == "cpu" else None
     protocol = measuring.protocol_of(args)
     return ScalingPlan(setting, devices, batch, total, protocol, threads, args.input, args.timeout)
 
@@ -239,11 +234,7 @@ def _device(args: argparse.Namespace) -> str:
 def _device_count(args: argparse.Namespace) -> int:
     """GPUs of this machine, or of its CPU the cores."""
     if _device(args) == "cpu":
-        return _cores()
+        return usable_cores()
     from ..profiling.workload import import_torch
 
     return int(import_torch().cuda.device_count())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

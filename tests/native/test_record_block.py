@@ -25,7 +25,7 @@ def run(tmp_path, doubles):
             env={**os.environ, "PYTHONPATH": str(HERE), **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,  # against a deadlock; a busy machine takes 30 s
         )
         assert result.returncode == 0, result.stderr
         return result.stdout

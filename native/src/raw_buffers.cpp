@@ -68,7 +68,7 @@ void RawBuffers::see_name(const char* name) {
 void RawBuffers::see_call(const CuptiApi& api, CUpti_CallbackDomain domain, std::uint32_t id) {
   const std::uint64_t is_driver = domain == CUPTI_CB_DOMAIN_DRIVER_API ? 1 : 0;
   // No text lies in the first page or below: calls and addresses cannot be mistaken for each other.
-  if (id >= 2048 || !seen_.insert(id * 2 + is_driver).second) return;
+  if (id >= 2048 || !seen_.insert(id * 2U + is_driver).second) return;
   const char* name = nullptr;
   if (api.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) return;
   if (calls_.full()) writer_.write_table(&calls_);

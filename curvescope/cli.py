@@ -38,6 +38,7 @@ COMMANDS = {
 }
 
 EXIT_BAD_INPUT = 2
+_LEAST_ADDRESS_SPACE = 500_000_000  # bytes; under 430 MB OpenBLAS was seen to hang, over 520 MB never
 _NO_THREAD = "can't start new thread"  # what Python says where there is no memory for another stack
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
@@ -106,6 +107,7 @@ def _main(argv: Sequence[str] | None) -> int:
     from .profiling.visible import visible
 
     try:
+        _check_address_space()
         module = importlib.import_module(module_of(chosen.command), __package__)
         parser = argparse.ArgumentParser(
             prog=f"curvescope {chosen.command}",
@@ -126,6 +128,15 @@ def _main(argv: Sequence[str] | None) -> int:
             raise
         print(f"curvescope: {visible(_refusal(error))} Nothing that was recorded before is changed.", file=sys.stderr)
         return EXIT_BAD_INPUT
+
+
+def _check_address_space() -> None:
+    """OpenBLAS, which numpy and scipy bring, waits for ever where it gets no memory while it is loaded."""
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESS_SPACE:
+        raise MemoryError
 
 
 def _refusal(error: ImportError | MemoryError | OSError | RuntimeError) -> str:

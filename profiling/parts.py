@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,11 +72,19 @@ def _opened(part: AnyPath) -> pa.NativeFile:
     return pa.OSFile(str(part))
 
 
+_NO_THREAD = "Failed to launch worker thread"  # what Arrow says where there is no memory for another stack
+
+
 @contextmanager
 def _damage_said(part: AnyPath) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, ValueError, OSError) as error:
+        # A whole file is not to be called damaged because the system had no memory to read it.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN):
+            raise
+        if _NO_THREAD in str(error):
+            raise MemoryError(str(error)) from error
         raise CurvescopeError(
             f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
         ) from error

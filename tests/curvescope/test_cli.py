@@ -321,3 +321,12 @@ def test_a_system_that_gives_no_thread_has_no_memory(monkeypatch, capsys):
     raised = RuntimeError("another")
     with pytest.raises(RuntimeError, match="another"):
         main(["runs"])
+
+
+def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
+    """OpenBLAS tried again and again to get memory while scipy was imported."""
+    program = "import resource; resource.setrlimit(resource.RLIMIT_AS, (320_000_000,) * 2)\n"
+    program += "import sys; from curvescope.cli import main; sys.exit(main(['runs']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "not enough memory" in done.stderr

@@ -258,3 +258,24 @@ def test_files_have_the_permissions_that_the_user_gives_new_files(tmp_path):
     files = [path for path in (tmp_path / "r").rglob("*") if path.is_file()]
     assert len(files) == 2
     assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
+        pa.ArrowMemoryError("malloc of size 64 failed"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_a_whole_file_is_not_called_damaged_where_memory_ran_out(tmp_path, monkeypatch, raised):
+    """The message told to move it away."""
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        writer.write("steps", steps())
+
+    def refuse(*_args, **_options):
+        raise raised
+
+    monkeypatch.setattr(pq, "read_metadata", refuse)
+    with pytest.raises((MemoryError, OSError)):
+        open_recording(tmp_path / "r").count_rows("steps")

@@ -46,8 +46,8 @@ MISSED = """## What is missed, and what would settle it
   foretells it of another; V100's cuBLAS, which splits every depth, is 7.5 % off in the mean where only shapes are left
   out. The share of the DRAM rate that products reach is fitted by architecture, but 0.3 before Volta and 0.9 on it is
   likely the libraries': from older cards V100's narrow products come out twice too slow (34 % mean), and from Titan X
-  (Pascal) P100's of width 32. By library, all but one would have a single card. Kernel names of cuBLAS 7.5 and 8.0 at these
-  widths would settle it.
+  (Pascal) P100's of width 32. By library, all but one would have a single card. Kernel names of cuBLAS 7.5 and 8.0
+  at these widths would settle it.
 - **Forward convolutions, median.** A tenth of a percent beyond the goal: P100 comes out a tenth too fast and Titan X
   (Pascal) a tenth too slow when each is foretold from the other, at other versions of cuDNN and another clock.
 - **Intervals.** Forward passes of whole networks fall two percent short of the least share aimed at, sums of operators

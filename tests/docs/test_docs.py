@@ -168,5 +168,5 @@ def test_marks_are_obeyed(tmp_path):
         "<!-- slow -->\n```sh\nfalse\n```\n<!-- not run: it fails -->\n```sh\nfalse\n```\n"
     )
     assert run_blocks.run_page(page) == 1
-    with pytest.raises(run_blocks.BlockError):
+    with pytest.raises(run_blocks.BlockError, match="exit code"):
         run_blocks.run_page(page, slow=True)

@@ -98,7 +98,7 @@ def test_gradients_are_the_same(domain, model):
 
 
 def test_an_exception_in_a_layer_leaves_no_open_range(domain, model):
-    with curvescope.annotate(model), pytest.raises(RuntimeError):
+    with curvescope.annotate(model), pytest.raises(RuntimeError, match="channels"):
         model(torch.zeros(1, 5, 4, 4))
     assert domain.open == []
 

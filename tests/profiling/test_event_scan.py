@@ -100,7 +100,7 @@ def test_repairs_are_counted_alike(content, tmp_path):
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
 def test_broken_json_is_refused(content, tmp_path):
     (tmp_path / "p").write_text(spans(content))
-    with pytest.raises(CurvescopeError):
+    with pytest.raises(CurvescopeError, match=r"broken JSON|no list `traceEvents`"):
         read(tmp_path / "p", native=True)
 
 

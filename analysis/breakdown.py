@@ -96,7 +96,7 @@ def break_down(
         statistic: of T(b): median or mean.
 
     Raises:
-        CurvescopeError: no such batch size, or nothing was profiled there.
+        CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
     """
     batch, curve = _pick_batch(steps, batch, statistic)
     profiled = steps[steps["profiled"].astype(bool)]
@@ -155,15 +155,19 @@ def _observed(rows: list[Row], walls_ms: Floats, curve: Curve | None, batch: int
 
 
 def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: Groups) -> _Work:
-    pieces = []
+    pieces, seen = [], 0
     for whole in tables:
+        seen += whole.num_rows
         table, place = of_steps(whole, profiled)
         start, duration = (table[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
         flops, size = (_numbers(table[name]) for name in ("flops", "bytes_compulsory"))
         pieces.append(_Work(place, start, duration, group_codes(table, keys, groups), flops, size))
-    if not pieces:
-        none, nothing = np.zeros(0, np.int64), np.zeros(0)
-        return _Work(none, none, none, none, nothing, nothing)
+    if not seen:  # what was not recorded is not idle time
+        raise CurvescopeError(
+            "No kernel, copy or set of the device was recorded: there is nothing to break down. Where the device did "
+            "work, record again with its activity, as with `nsys profile --trace=cuda,nvtx`; under WSL 2 it may not be "
+            "seen."
+        )
     return _Work(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Work.__dataclass_fields__))
 
 

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     print(visible(f"Recorded in {done.path}."))
     if args.table or args.kind == "sweep":
         print(visible(f"Next:\n  curvescope explain {done.path}"))
-    elif done.rows["steps"]:
+    elif done.rows["steps"] and (done.rows["kernels"] or done.rows["memory"]):
         print(visible(f"Next:\n  curvescope breakdown {done.path} --by kernel"))
     return 0
 

@@ -102,6 +102,7 @@ def test_a_sweep_has_its_observer_effect_and_rates():
 
 rows = st.lists(
     st.tuples(st.integers(0, 2), st.integers(-5, 60), st.integers(0, 30), st.sampled_from(["a", "b", None])),
+    min_size=1,
     max_size=40,
 )
 
@@ -115,7 +116,7 @@ def test_any_overlap_is_shared_alike(drawn, pieces):
     kernels["start_ns"] += kernels["step"] * 100
     kernels = kernels.assign(name="k", phase=None, op=None, source="nsys", flops=pd.NA, bytes_compulsory=pd.NA)
     whole = table(kernels)
-    size = -(-max(len(drawn), 1) // pieces)
+    size = -(-len(drawn) // pieces)
     cut = [whole.slice(first, size) for first in range(0, len(drawn), size)]
     assert_as_plainly(break_down(steps, cut, "layer"), steps, kernels.convert_dtypes(), "layer")
 
@@ -128,3 +129,6 @@ def test_no_step_and_no_profiled_step_are_refused():
         break_down(steps, [table(kernels)], "layer", 3)
     with pytest.raises(CurvescopeError, match="No step of batch 2 was profiled"):
         break_down(steps[~steps["profiled"].astype(bool)], [table(kernels)], "layer", 2)
+    for nothing in ([], [table(kernels.iloc[:0])]):
+        with pytest.raises(CurvescopeError, match="nothing to break down"):
+            break_down(steps, nothing, "layer", 2)

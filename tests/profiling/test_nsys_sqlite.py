@@ -130,6 +130,18 @@ TWO_STEPS = {
 }
 
 
+def test_work_that_was_not_recorded_is_not_idle_time(tmp_path, capsys):
+    """Found by use: launches and step marks of a run under WSL 2 broke down into 100 % idle."""
+    ranges, launches = [push_pop("step 1", 0, 90)], [launch(1, 20)]
+    path = write_export(tmp_path / "p", ranges=ranges, launches=launches)
+    assert main(["import", str(path), "-o", str(tmp_path / "r")]) == 0
+    said = capsys.readouterr().out
+    assert "GPU activity was not recorded" in said
+    assert "Next:" not in said
+    assert main(["breakdown", str(tmp_path / "r")]) == 2
+    assert "nothing to break down" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("version", KERNEL_COLUMNS)
 def test_kernels_join_launches_ranges_and_backward_in_every_schema(version, tmp_path):
     recording = imported(write_export(tmp_path / "p", version, **TWO_STEPS), tmp_path)

@@ -23,6 +23,8 @@ from curvescope.profiling.store import RecordingWriter, open_recording
 
 TRACE = Path(__file__).parents[1] / "tests" / "data" / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, ncclDevKernelArgsStorage<4096ul>*)"
+# As NCCL spelled it up to 2.18: the only one that HolisticTraceAnalysis 0.5.0 looks for stragglers in.
+ALL_REDUCE_IN_TRACES = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"
 ALL_REDUCE_NS, GAP_NS, NOISE = 5_000_000, 2_000, 0.01
 RANKS_PER_NODE = 8
 _BLOCK = 50
@@ -122,9 +124,14 @@ def write_rank(plan: Plan, rank: int, step: pd.DataFrame, root: Path) -> None:
 
 
 def write_trace(plan: Plan, rank: int, step: pd.DataFrame, root: Path) -> None:
-    """The same as a trace of the PyTorch profiler, with the launches and operators that its readers join by."""
+    """The same as a trace of the PyTorch profiler, with the launches and operators that its readers join by.
+
+    Times are whole microseconds: HolisticTraceAnalysis keeps no more of them.
+    """
     starts, durations, begin, wall = timeline(plan, rank, step)
-    names = [*step["name"].tolist() * (durations.shape[1] // len(step)), ALL_REDUCE]
+    ends, starts, begin, wall = ((t // 1000) * 1000 for t in (starts + durations, starts, begin, wall))
+    durations = ends - starts
+    names = [*step["name"].tolist() * (durations.shape[1] // len(step)), ALL_REDUCE_IN_TRACES]
     events: list[dict[str, object]] = []
     correlation = 0
     for number in range(len(begin)):
@@ -133,7 +140,7 @@ def write_trace(plan: Plan, rank: int, step: pd.DataFrame, root: Path) -> None:
         events.append({"ph": "X", "pid": 1, **mark})
         for place, name in enumerate(names):
             correlation += 1
-            stream = 20 if name == ALL_REDUCE else 7
+            stream = 20 if name == ALL_REDUCE_IN_TRACES else 7
             launch = {"ph": "X", "pid": 1, "tid": 1, "ts": at + place * 1.5, "dur": 1.0}
             events.append({**launch, "cat": "cpu_op", "name": "aten::op", "args": {"External id": correlation}})
             linked = {"External id": correlation, "correlation": correlation}

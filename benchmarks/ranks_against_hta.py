@@ -80,7 +80,7 @@ def main() -> None:
         generate(plan, Path(folder), "traces")
         commands = {
             "curvescope": [sys.executable, "-c", EXPLAIN, "ranks", folder, "--json"],
-            "HolisticTraceAnalysis": [args.hta_python, "-W", "ignore", "-c", HTA, folder],
+            "HolisticTraceAnalysis": [args.hta_python, "-E", "-W", "ignore", "-c", HTA, folder],
         }
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
         print(f"{args.ranks} traces of {kernels:,} kernels, {size / 1e6:.0f} MB compressed", flush=True)

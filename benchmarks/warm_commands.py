@@ -36,7 +36,7 @@ class Started:
     """
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
-        from curvescope.profiling.cells import PRELOADED as OF_VISITS
+        from curvescope.profiling.measurer import PRELOADED as OF_VISITS
         from curvescope.profiling.recorders.onednn import prepare_libraries
 
         prepare_libraries()  # before torch is loaded, as `sweep` does

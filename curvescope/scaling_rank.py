@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from . import measuring
-from .profiling.cells import end_with_parent
 from .profiling.distributed import launched_place
 from .profiling.errors import CurvescopeError
+from .profiling.measurer import end_with_parent
 from .profiling.scaling import run_rank
 from .profiling.scaling_plan import read_scaling_plan
 from .profiling.team import Team

@@ -91,6 +91,30 @@ def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
             claim.rmdir()
 
 
+def claim_remote(path: RemotePath, name: str, content: bytes, hint: str = "") -> None:
+    """Put the first object of an empty place: of several writers that find it empty, the store lets one.
+
+    Args:
+        path: the place.
+        name: of the object.
+        content: of it.
+        hint: what else the user may do where it is taken, as a sentence.
+
+    Raises:
+        CurvescopeError: something is there already, or it cannot be written.
+    """
+    try:
+        taken = any(path.iterdir())
+        if not taken:
+            (path / name).write_bytes(content, exclusive=True)
+    except FileExistsError:
+        taken = True
+    except OSError as error:
+        raise storage_error(path, error) from error
+    if taken:
+        raise occupied(path, hint)
+
+
 def occupied(path: AnyPath, hint: str = "") -> CurvescopeError:
     """The user's words for a folder that is to be new and is not."""
     return CurvescopeError(

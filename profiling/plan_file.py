@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .command_line import without_secrets
 from .errors import CurvescopeError
-from .files import atomic_file, claimed_folder
+from .files import atomic_file, claim_remote, claimed_folder
+from .remote import AnyPath, RemotePath
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -35,7 +35,7 @@ class PlanFile:
     run: str
     version: int
 
-    def write(self, folder: Path, plan: DataclassInstance) -> None:
+    def write(self, folder: AnyPath, plan: DataclassInstance) -> None:
         """Begin a run in a new folder.
 
         Args:
@@ -47,10 +47,14 @@ class PlanFile:
         """
         head = {"format": self._format, "version": self.version, "argv": without_secrets(sys.argv[1:])}
         resume = f"Or go on with the {self.run} that is there: `curvescope {self.command} --resume {folder}`."
+        document = json.dumps({**head, **asdict(plan)}, indent=1).encode()
+        if isinstance(folder, RemotePath):
+            claim_remote(folder, self.name, document, resume)
+            return
         with claimed_folder(folder, resume), atomic_file(folder / self.name) as file:
-            file.write(json.dumps({**head, **asdict(plan)}, indent=1).encode())
+            file.write(document)
 
-    def read(self, folder: Path, plan_of: Callable[[dict[str, Any]], T]) -> T:
+    def read(self, folder: AnyPath, plan_of: Callable[[dict[str, Any]], T]) -> T:
         """The plan of a run.
 
         Args:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .cells import end_with_parent
 from .errors import CurvescopeError
+from .measurer import end_with_parent
 from .scaling_plan import ScalingPlan, rank_folder
 from .sweep import Progress
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .cells import Setting, protocol_from, setting_from
+from .cells import protocol_from, setting_from
 from .plan_file import PlanFile
 from .protocol import Protocol
+from .setting import Setting
 from .store import META_FILE, Recording, open_recording
 
 PLAN_FILE = PlanFile("scale.json", "scale", "scaling run", 1)

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 
 from .errors import CurvescopeError
-from .files import atomic_file, claimed_folder, occupied, storage_error
+from .files import atomic_file, claim_remote, claimed_folder, storage_error
 from .parts import count_rows, read_part, write_part
 from .remote import AnyPath, RemotePath, as_path
 from .schema import SCHEMA_VERSION, TABLES, conform
@@ -69,7 +69,7 @@ class RecordingWriter:
             **meta,
         }
         if isinstance(path, RemotePath):
-            self._claim_remote(path)
+            claim_remote(path, META_FILE, self._document())
         else:
             with claimed_folder(path):
                 self._write_meta()
@@ -147,19 +147,6 @@ class RecordingWriter:
 
     def _document(self) -> bytes:
         return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
-
-    def _claim_remote(self, path: RemotePath) -> None:
-        """Make the first recording.json: of several writers that find the place empty, the store lets one."""
-        try:
-            taken = any(path.iterdir())
-            if not taken:
-                (path / META_FILE).write_bytes(self._document(), exclusive=True)
-        except FileExistsError:
-            taken = True
-        except OSError as error:
-            raise storage_error(path, error) from error
-        if taken:
-            raise occupied(path)
 
     def __enter__(self) -> RecordingWriter:
         return self

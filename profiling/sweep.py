@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from typing import Protocol as TypingProtocol
 
 from . import ceilings
 from .clocks import ClockSampler
@@ -37,6 +38,13 @@ LOST_SENTENCES = {
     "mkl_calls_not_placed": "MKL calls whose operator was not found; their time stays with the operator that made them",
     "kernels_without_operator": "device kernels without the operator that launched them; layer and phase are unknown",
 }
+
+
+class Clocks(TypingProtocol):
+    """Where rows of the `clocks` table come from."""
+
+    def take(self) -> list[dict[str, Any]]:
+        """Those since the last call."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +130,13 @@ class Rounds:
 
     Attributes:
         steps: rows of the `steps` table so far.
+        next_step: number of the next one.
     """
 
     def __init__(
         self,
         measure: Measure,
-        clocks: ClockSampler,
+        clocks: Clocks,
         batches: Sequence[int],
         protocol: Protocol,
         writer: RecordingWriter,
@@ -142,7 +151,7 @@ class Rounds:
         before = Recording(writer.path, dict(writer.meta))
         self._visited = {part.stem for part in before.parts("steps")}
         self.steps: list[StepRow] = before.arrow("steps").to_pylist() if self._visited else []
-        self._next_step = max((row["step"] for row in self.steps), default=-1) + 1
+        self.next_step = max((row["step"] for row in self.steps), default=-1) + 1
         self._elapsed_before_s = float(writer.meta.get("elapsed_s", 0.0))
 
     def run(self) -> None:
@@ -211,7 +220,7 @@ class Rounds:
 
     def _step_row(self, batch: int, repeat: int, index: int, timed: StepRow, profiled: bool) -> StepRow:
         row = {
-            "step": self._next_step,
+            "step": self.next_step,
             "batch": batch,
             "repeat": repeat,
             "index": index,
@@ -220,7 +229,7 @@ class Rounds:
             **timed,
         }
         self.steps.append(row)
-        self._next_step += 1
+        self.next_step += 1
         return row
 
 

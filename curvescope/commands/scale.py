@@ -180,11 +180,11 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         device_count: devices that there are in all.
         per_node: devices of the first node.
     """
-    from ..profiling.cells import Setting
     from ..profiling.errors import CurvescopeError
     from ..profiling.networks import get_network, names
     from ..profiling.protocol import doubled
     from ..profiling.scaling_plan import ScalingPlan
+    from ..profiling.setting import Setting
     from ..profiling.workload import check_precision
 
     if not args.network:

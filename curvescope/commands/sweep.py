@@ -8,15 +8,23 @@ side by side, `curvescope explain DIR/RECORDING` explains one.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .. import measuring
+from ..profiling.remote import as_path
 from ..profiling.workload import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ..profiling.cells import Plan
+    from ..profiling.measurer import Measurer
+    from ..profiling.sweep import Progress as Standing
+    from ..sweep_cluster import SweepCluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,37 +48,109 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the address space that the network adds",
     )  # fmt: skip
     measuring.add_protocol_arguments(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_sweep)")
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the sweep there: run what is missing")
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="measure on the workers of a Dask scheduler, as in tcp://host:8786, a recording on each; or "
+        "local: a worker for each GPU of this machine",
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="of --scheduler local on a CPU, which they share")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=as_path,
+        metavar="DIR",
+        help="where to record, a folder or a URL (default: runs/DATE_sweep)",
+    )
+    parser.add_argument("--resume", type=as_path, metavar="DIR", help="go on with the sweep there: run what is missing")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure what is missing of the plan, then print the tables."""
-    from ..profiling.cells import list_cells, read_plan, run_plan, write_plan
     from ..profiling.errors import CurvescopeError
+
+    if args.resume and args.network:
+        raise CurvescopeError("--resume goes on with the plan that is there: give it no network.")
+    if args.scheduler is None:
+        if args.workers is not None:
+            raise CurvescopeError("--workers goes with --scheduler local, whose workers they are.")
+        return _sweep(args, None)
+    with _cluster(args) as cluster:
+        return _sweep(args, cluster)
+
+
+def _cluster(args: argparse.Namespace) -> SweepCluster:
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.workload import pick_device
+    from ..sweep_cluster import LOCAL, SweepCluster, visible_gpus
+
+    if args.scheduler != LOCAL:
+        if args.workers is not None:
+            raise CurvescopeError(
+                "--workers goes with --scheduler local; the workers of a scheduler are there already."
+            )
+        return SweepCluster(args.scheduler, None)
+    if pick_device(args.device) != "cpu":
+        if args.workers is not None:
+            raise CurvescopeError("--workers is for a CPU: there is a worker for each GPU (CUDA_VISIBLE_DEVICES).")
+        return SweepCluster(LOCAL, None, visible_gpus())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if args.workers is None or not 1 <= args.workers <= cores:
+        raise CurvescopeError(
+            f"--scheduler local on a CPU: say among how many workers its cores are shared, --workers 1 to {cores}."
+        )
+    return SweepCluster(LOCAL, args.workers, threads=cores // args.workers)
+
+
+def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
+    from ..analysis import terminal
+    from ..profiling.cells import list_cells, read_plan, run_plan, write_plan
     from ..profiling.store import new_recording_path, open_recording
+    from .table import show_table
 
-    if args.resume:
-        if args.network:
-            raise CurvescopeError("--resume goes on with the plan that is there: give it no network.")
-        folder, plan = args.resume, read_plan(args.resume)
-    else:
-        plan = _plan(args)
-        folder = args.output or new_recording_path("sweep")
+    plan = read_plan(args.resume) if args.resume else _plan(args, cluster)
+    # Before anything is written: workers that cannot measure leave no trace.
+    measurers = cluster.measurers(plan.settings[0].device, len(plan.settings)) if cluster is not None else []
+    folder = args.resume or args.output or new_recording_path("sweep")
+    if not args.resume:
         write_plan(folder, plan)
+    messages = terminal.console(stderr=True)
+    where = f", on {len(measurers)} workers" if cluster is not None else ""
+    messages.print(
+        f"{len(plan.settings)} recordings, protocol {plan.protocol.name}, into {folder}{where}.", markup=False
+    )
+    if note := _shared(measurers):
+        messages.print(note, style="yellow", markup=False)
+    with _progress(plan) as report:
+        try:
+            failed = run_plan(folder, plan, report, measuring.precise_enough(plan.protocol), measurers)
+        except KeyboardInterrupt:
+            messages.print(f"Interrupted. Go on with what is missing: `curvescope sweep --resume {folder}`.")
+            raise
+    recordings = [open_recording(path) for path in list_cells(folder)]
+    show_table(recordings, "json" if args.json else "text")
+    for setting, why in failed:
+        messages.print(f"{setting.label}: nothing could be measured; {why}.", style="yellow", markup=False)
+    return 0
 
+
+def _shared(measurers: Sequence[Measurer]) -> str | None:
+    """What the user has to know of workers on one CPU."""
+    machines = [measurer.machine for measurer in measurers]
+    if not machines or machines[0].device["kind"] != "cpu" or len({m.identity for m in machines}) == len(machines):
+        return None
+    return "Workers share a CPU: what they take from each other's caches and memory is in the times."
+
+
+@contextlib.contextmanager
+def _progress(plan: Plan) -> Iterator[Callable[[str, Standing], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..analysis import terminal
-    from ..profiling.sweep import Progress as Standing
-    from .table import show_table
 
-    messages = terminal.console(stderr=True)
-    messages.print(f"{len(plan.settings)} recordings, protocol {plan.protocol.name}, into {folder}.")
-    with Progress(
-        TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn(), console=messages, transient=True
-    ) as bars:
+    columns = TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bars:
         tasks = {setting.label: bars.add_task(setting.label, total=None, start=False) for setting in plan.settings}
 
         def report(label: str, standing: Standing) -> None:
@@ -83,23 +163,15 @@ def run(args: argparse.Namespace) -> int:
                 description=f"{label}: {standing.doing}",
             )
 
-        try:
-            failed = run_plan(folder, plan, report, measuring.precise_enough(plan.protocol))
-        except KeyboardInterrupt:
-            messages.print(f"Interrupted. Go on with what is missing: `curvescope sweep --resume {folder}`.")
-            raise
-    recordings = [open_recording(path) for path in list_cells(folder)]
-    show_table(recordings, "json" if args.json else "text")
-    for setting, why in failed:
-        messages.print(f"{setting.label}: nothing could be measured; {why}.", style="yellow", markup=False)
-    return 0
+        yield report
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    from ..profiling.cells import Plan, Setting
+def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
+    from ..profiling.cells import Plan
     from ..profiling.errors import CurvescopeError
     from ..profiling.networks import get_network, names
     from ..profiling.protocol import parse_batches, parse_bytes
+    from ..profiling.setting import Setting
     from ..profiling.workload import check_precision, pick_device
 
     if not args.network:
@@ -109,7 +181,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     batches = parse_batches(listed) if listed else ()
     compiled = {"no": (False,), "yes": (True,), "both": (False, True)}[args.compile]
     protocol = measuring.protocol_of(args)
-    device = pick_device(args.device)
+    device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
     settings = [
         Setting(
             network,

@@ -16,19 +16,11 @@ import pytest
 from curvescope.analysis.anomalies import diagnose
 from curvescope.analysis.breakdown import COLUMNS, break_down
 from curvescope.analysis.device_columns import device_columns
-from curvescope.profiling.cells import (
-    PRELOADED,
-    Plan,
-    Setting,
-    _Processes,
-    find_largest,
-    list_cells,
-    read_plan,
-    run_plan,
-    write_plan,
-)
+from curvescope.profiling.cells import Plan, find_largest, list_cells, read_plan, run_plan, write_plan
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measurer import PRELOADED, LocalMeasurer
 from curvescope.profiling.protocol import Protocol
+from curvescope.profiling.setting import Setting
 from curvescope.profiling.store import Status, open_recording
 
 TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_rounds=1, time_limit_s=None)
@@ -317,8 +309,8 @@ def test_an_interrupt_while_a_process_starts_is_passed_on(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("multiprocessing.context.ForkServerProcess.start", interrupted)
-    with pytest.raises(KeyboardInterrupt), _Processes() as processes:
-        processes.ask(len, ())
+    with pytest.raises(KeyboardInterrupt), LocalMeasurer() as here:
+        here.describe("cpu")
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from curvescope.profiling.cells import Plan, Setting, list_cells, run_plan, write_plan
+from curvescope.profiling.cells import Plan, list_cells, run_plan, write_plan
 from curvescope.profiling.protocol import Protocol
+from curvescope.profiling.setting import Setting
 from curvescope.profiling.store import open_recording
 
 pytestmark = pytest.mark.gpu

@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import main
+from curvescope.profiling.cells import Plan, list_cells, read_plan, run_plan, write_plan
 from curvescope.profiling.errors import BackendMissingError, CurvescopeError
+from curvescope.profiling.protocol import Protocol
 from curvescope.profiling.remote import RemotePath, as_path
+from curvescope.profiling.setting import Setting
 from curvescope.profiling.store import RecordingWriter, Status, list_recordings, open_recording
 
+from .fake_measurers import FakeMeasurer
 from .s3_server import s3_server
 from .test_store import snapshot, steps
 
@@ -185,3 +189,18 @@ def test_local_paths_stay_as_they_are(tmp_path, monkeypatch):
     before = snapshot(tmp_path / "r")
     assert open_recording(f"file://{tmp_path}/r").path == tmp_path / "r"
     assert snapshot(tmp_path / "r") == before
+
+
+def test_a_sweep_on_a_store_goes_on_there_and_is_begun_once(store):
+    settings = (Setting("alexnet"), Setting("vgg16"))
+    plan = Plan(settings, (1, 2), False, Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None))
+    write_plan(store / "sweep", plan)
+    with pytest.raises(CurvescopeError, match=r"already holds something.*--resume s3://"):
+        write_plan(store / "sweep", plan)
+    with pytest.raises(CurvescopeError, match="the worker ended"):
+        run_plan(store / "sweep", plan, measurers=[FakeMeasurer(lost_at=3)])
+    assert run_plan(store / "sweep", read_plan(store / "sweep"), measurers=[FakeMeasurer()]) == []
+    for path in list_cells(store / "sweep"):
+        recording = open_recording(path)
+        assert recording.complete
+        assert sorted(recording.frame("steps")["step"]) == [0, 1, 2, 3]

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from curvescope.profiling.cells import Setting
 from curvescope.profiling.distributed import Place
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.protocol import get_protocol
@@ -18,6 +17,7 @@ from curvescope.profiling.scaling_plan import (
     read_scaling_plan,
     write_scaling_plan,
 )
+from curvescope.profiling.setting import Setting
 from curvescope.profiling.workload import import_torch
 
 

@@ -1,0 +1,177 @@
+"""Sweeps on the workers of a Dask cluster: which are taken, and what the end of one costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+
+import pytest
+
+from curvescope import sweep_cluster
+from curvescope.cli import main
+from curvescope.profiling import cell_server
+from curvescope.profiling.cells import Plan, list_cells, run_plan, write_plan
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measurer import KILLED
+from curvescope.profiling.protocol import Protocol
+from curvescope.profiling.setting import Setting
+from curvescope.profiling.store import Status, open_recording
+from curvescope.profiling.visit import Empty, Visit
+from curvescope.sweep_cluster import SweepCluster, WorkerLostError
+
+from ..profiling.fake_measurers import CARD, machine
+
+LINEAR = """
+from torch import nn
+
+def linear():
+    return nn.Linear(8, 4)
+
+def wide():
+    return nn.Linear(8, 64)
+"""
+THREE_ROUNDS = Protocol("three", (3, 3), 1, (2, 2), 0.0, 1, None)
+
+
+class FakeCluster(SweepCluster):
+    """Workers by address; an address is gone once it is asked for a visit of batch 13."""
+
+    def __init__(self, machines):
+        super().__init__("tcp://fake:1", None)
+        self.machines, self.asked = dict(machines), []
+
+    def addresses(self):
+        return set(self.machines)
+
+    def ask(self, address, name, *arguments):
+        self.asked.append((address, name))
+        if address not in self.machines:
+            raise WorkerLostError(address)
+        if name == "describe":
+            return self.machines[address]
+        if 13 in arguments:
+            del self.machines[address]
+            raise WorkerLostError(address)
+        return Visit([]), []
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(sweep_cluster, "_LOOK_S", 0.01)
+
+
+def fake(**kinds):
+    return FakeCluster({f"tcp://{name}": machine(name, **kind) for name, kind in kinds.items()})
+
+
+def test_a_worker_that_ends_is_followed_by_a_free_one_of_its_kind():
+    cluster = fake(a={}, b={}, c={})
+    first, second = cluster.measurers("cuda:0", 2)
+    cluster.machines["tcp://d"] = machine("d", device={**CARD, "name": "Fake 200"})  # came later
+    del cluster.machines["tcp://a"]
+    assert first.visit(Setting("x"), 1, THREE_ROUNDS, False) == (Visit([]), [])
+    assert (first.machine.identity, second.machine.identity) == ("c", "b")
+    assert ("tcp://d", "visit") not in cluster.asked
+
+
+def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
+    monkeypatch.setattr(sweep_cluster, "_SUCCESSOR_S", 0.1)
+    cluster = fake(a={}, b={})
+    first, _ = cluster.measurers("cuda:0", 2)
+    del cluster.machines["tcp://a"]
+    with pytest.raises(CurvescopeError, match=r"no other of its kind came.*sweep --resume"):
+        first.visit(Setting("x"), 1, THREE_ROUNDS, False)
+
+
+def test_a_visit_that_ends_every_worker_is_an_empty_cell():
+    cluster = fake(a={}, b={}, c={}, d={})
+    (first,) = cluster.measurers("cuda:0", 1)
+    found, rows = first.visit(Setting("x"), 13, THREE_ROUNDS, False)
+    assert isinstance(found, Empty)
+    assert (found.why, rows, len(cluster.machines)) == (KILLED, [], 1)
+
+
+@pytest.mark.parametrize("odd", [{"device": {**CARD, "name": "Fake 200"}}, {"cpu": "Other CPU"}, {"torch": "2.6.0"}])
+def test_workers_of_different_kinds_are_refused(odd):
+    with pytest.raises(CurvescopeError, match=r"1 × .*; 2 × .*|2 × .*; 1 × .*"):
+        fake(a={}, b={}, c=odd).measurers("cuda:0", 3)
+
+
+def test_workers_that_share_a_gpu_are_refused():
+    cluster = FakeCluster({"tcp://a": machine("same"), "tcp://b": machine("same")})
+    with pytest.raises(CurvescopeError, match="share one GPU: start each with a CUDA_VISIBLE_DEVICES of its own"):
+        cluster.measurers("cuda:0", 2)
+
+
+def test_a_stopped_sweep_asks_for_no_successor():
+    cluster = fake(a={})
+    (first,) = cluster.measurers("cuda:0", 1)
+    cluster.machines.clear()
+    first.stop()
+    with pytest.raises(KeyboardInterrupt):
+        first.visit(Setting("x"), 1, THREE_ROUNDS, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--workers", "2"], "--workers goes with --scheduler local"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "the workers of a scheduler are there already"),
+        (["--scheduler", "local", "--device", "cpu"], "say among how many workers"),
+        (["--scheduler", "local", "--device", "cpu", "--workers", "4096"], "say among how many workers"),
+    ],
+)
+def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "alexnet", *options]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, monkeypatch):
+    (tmp_path / "spread_models.py").write_text(LINEAR)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = tuple(Setting(f"spread_models:{name}", (8,)) for name in ("linear", "wide"))
+    plan = Plan(settings, (1, 2), False, THREE_ROUNDS)
+    write_plan(tmp_path / "sweep", plan)
+    reports = []
+    with SweepCluster("local", 2) as cluster:
+        pids = cluster._client.run(os.getpid)
+
+        def report(label, standing):
+            reports.append(label)
+            if len(reports) == 3:
+                victim = sorted(pids)[0]  # a moment later, when it visits again
+                threading.Timer(0.2, os.kill, (pids[victim], signal.SIGKILL)).start()
+
+        measurers = cluster.measurers("cpu", 2)
+        assert run_plan(tmp_path / "sweep", plan, report, measurers=measurers) == []
+    went_on = []
+    for path in list_cells(tmp_path / "sweep"):
+        recording = open_recording(path)
+        assert recording.meta["status"] == Status.COMPLETE
+        timed = recording.frame("steps")
+        timed = timed[~timed["profiled"]]
+        visits = Counter(timed[["batch", "repeat"]].itertuples(index=False, name=None))
+        assert visits == {(batch, repeat): 2 for batch in (1, 2) for repeat in (0, 1, 2)}
+        assert timed["step"].is_unique
+        assert recording.meta["device"]["threads"] == 1
+        went_on += recording.meta.get("went_on_at", [])
+    assert len(went_on) == 1
+
+
+def test_a_server_answers_until_it_ends_and_the_next_question_starts_another():
+    try:
+        assert cell_server.ask("pick", "cpu") == "cpu"
+        described = cell_server.ask("describe", "cpu")
+        assert described.device["kind"] == "cpu"
+        cell_server._server._process.kill()
+        with pytest.raises(cell_server.ServerEnded):
+            cell_server.ask("describe", "cpu")
+        assert cell_server.ask("describe", "cpu").kind == described.kind
+    finally:
+        cell_server.end()

@@ -249,7 +249,7 @@ class Reducer:
             for job in jobs:
                 yield [job], reduce_jobs([job])
             return
-        workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
+        workers = max(1, len(self._client.nthreads()))
         size = max(1, min(_MOST_PER_TASK, len(jobs) // (workers * _TASKS_PER_WORKER)))
         yield from self._on_cluster([jobs[i : i + size] for i in range(0, len(jobs), size)])
 

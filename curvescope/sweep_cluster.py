@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +99,8 @@ class SweepCluster:
         )
 
     def addresses(self) -> set[str]:
-        """Workers that are there."""
-        return set(self._client.scheduler_info(n_workers=-1)["workers"])
+        """Workers that are there, by the scheduler's own word: what the client keeps may lack some."""
+        return set(self._client.nthreads())
 
     def pick_device(self, name: str | None) -> str:
         """The device of that name on the workers, as one of them understands it.
@@ -122,9 +123,11 @@ class SweepCluster:
         Raises:
             CurvescopeError: they are not of one kind, share a GPU, or cannot measure.
         """
+        there = sorted(self.addresses())
+        with ThreadPoolExecutor(max(1, len(there))) as pool:  # each loads torch first
+            described = list(pool.map(lambda address: self._first(address, "describe", device), there))
         machines: dict[str, Machine] = {}
-        for address in sorted(self.addresses()):
-            found = self._first(address, "describe", device)
+        for address, found in zip(there, described, strict=True):
             if isinstance(found, Empty):
                 raise CurvescopeError(f"The worker at {address} cannot measure on {device}: {found.detail}")
             machines[address] = found

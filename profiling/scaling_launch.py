@@ -10,11 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import CurvescopeError
 from .measurer import end_with_parent
 from .scaling_plan import ScalingPlan, rank_folder
+from .store import RecordingWriter
 from .sweep import Progress
 
 _POLL_S = 0.2
@@ -62,9 +64,18 @@ def launch(
                 time.sleep(_POLL_S)
         finally:
             _end(process)
+            _mark_interrupted(folder, plan)
         if process.returncode:
             said.seek(0)
             raise CurvescopeError(describe_failure(said.read().decode(errors="replace"), logs, folder))
+
+
+def _mark_interrupted(folder: Path, plan: ScalingPlan) -> None:
+    """Ranks that were ended had no time to say so."""
+    for devices in plan.devices:
+        for rank in range(devices):
+            with suppress(CurvescopeError):  # not begun, or the disk is the reason
+                RecordingWriter.mark_interrupted(rank_folder(folder, devices, rank))
 
 
 def _new_folder(parent: Path) -> Path:

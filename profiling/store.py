@@ -97,6 +97,18 @@ class RecordingWriter:
         writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
         return writer
 
+    @classmethod
+    def mark_interrupted(cls, path: AnyPath) -> None:
+        """Say of a recording whose writer was killed that it was: nobody writes into it any more.
+
+        Raises:
+            CurvescopeError: there is no recording, or it is not to be read or written.
+        """
+        writer = cls.__new__(cls)
+        writer.path, writer._meta = path, open_recording(path).meta
+        if writer.meta["status"] == Status.RECORDING:
+            writer.finish(Status.INTERRUPTED)
+
     @property
     def meta(self) -> Mapping[str, Any]:
         """What `recording.json` says now."""

@@ -17,7 +17,7 @@ from curvescope.cli import main
 from curvescope.profiling.clock_alignment import alignment_of
 from curvescope.profiling.distributed import Place, place_of
 from curvescope.profiling.scaling_launch import describe_failure
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.store import Status, open_recording
 
 from . import scale_models as planted
 
@@ -243,6 +243,8 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     assert process.returncode == 130
     assert f"curvescope scale --resume {folder}" in said.replace("\n", "")
     assert not ranks_alive(folder)
+    metas = [json.loads(path.read_text()) for path in folder.glob("devices*/rank*/recording.json")]
+    assert [meta["status"] for meta in metas] == [Status.INTERRUPTED] * 3
 
 
 def ranks_alive(folder):

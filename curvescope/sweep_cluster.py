@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 _LOOK_S = 0.5  # how often is looked whether a worker is still there
-_SUCCESSOR_S = 60.0  # a worker that is started again, or another, takes seconds
+_SUCCESSOR_S = 300.0  # a worker that is started again loads torch first, on a machine that may be busy
 _TRIES = 3  # of one visit, each of which ended its worker
 
 
@@ -191,11 +191,16 @@ class SweepCluster:
         finally:
             future.cancel(force=True)
 
+    def release(self, address: str) -> None:
+        """Say that a worker has nothing more to measure, so that it may take the place of another."""
+        with self._lock:
+            self._taken.discard(address)
+
     def successor(self, lost: str, machine: Machine, device: str) -> tuple[str, Machine]:
         """Another worker of that kind, or the same one if it is still there.
 
         Raises:
-            CurvescopeError: none comes within a minute.
+            CurvescopeError: none comes within `_SUCCESSOR_S`.
         """
         deadline = time.monotonic() + _SUCCESSOR_S
         while time.monotonic() < deadline and not self.stopped.wait(_LOOK_S):
@@ -250,6 +255,10 @@ class WorkerMeasurer:
         """Whether a step of that batch size can be run."""
         found = self._ask("fits", setting, batch)
         return found is True
+
+    def done(self) -> None:
+        """Say that nothing more is asked."""
+        self._cluster.release(self._address)
 
     def stop(self) -> None:
         """From another thread: have what is asked for now, or later, end in a KeyboardInterrupt."""

@@ -126,6 +126,7 @@ def run_plan(
             try:
                 setting = waiting.get_nowait()
             except NothingLeft:
+                measurer.done()
                 return
             if why := _run_setting(folder / setting.label, setting, plan, measurer, report, precise):
                 failed.append((setting, why))

@@ -91,6 +91,9 @@ class Measurer(Protocol):
     def fits(self, setting: Setting, batch: int) -> bool:
         """Whether a step of that batch size can be run."""
 
+    def done(self) -> None:
+        """Say that nothing more is asked."""
+
     def stop(self) -> None:
         """From another thread: have what is asked for now, or later, end in a KeyboardInterrupt."""
 
@@ -145,6 +148,9 @@ class LocalMeasurer:
         """Whether a step of that batch size can be run."""
         found = self._processes.ask(_try, setting, batch, while_waiting=self._while_waiting)
         return not isinstance(found, Empty)
+
+    def done(self) -> None:
+        """Nothing: the next visit may begin whenever it is asked for."""
 
     def stop(self) -> None:
         """Nothing: who interrupts this process interrupts what waits here."""

@@ -76,6 +76,15 @@ def test_a_worker_that_ends_is_followed_by_a_free_one_of_its_kind():
     assert ("tcp://d", "visit") not in cluster.asked
 
 
+def test_a_worker_that_is_done_takes_the_place_of_one_that_ends():
+    cluster = fake(a={}, b={})
+    first, second = cluster.measurers("cuda:0", 2)
+    second.done()
+    del cluster.machines["tcp://a"]
+    first.visit(Setting("x"), 1, THREE_ROUNDS, False)
+    assert first.machine.identity == "b"
+
+
 def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
     monkeypatch.setattr(sweep_cluster, "_SUCCESSOR_S", 0.1)
     cluster = fake(a={}, b={})

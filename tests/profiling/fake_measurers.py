@@ -38,3 +38,6 @@ class FakeMeasurer:
 
     def stop(self):
         pass
+
+    def done(self):
+        pass

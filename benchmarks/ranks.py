@@ -132,11 +132,17 @@ def main() -> None:
         )
         rows: list[dict[str, object]] = []
         for part, workers, kill in RUNS:
-            rows.append(measure(root, ranks // part, workers, kill))
-            print(line(rows[-1]), flush=True)
+            row = measure(root, ranks // part, workers, kill)
+            print(line(row), flush=True)
+            check(row, rows, plan)
+            rows.append(row)
             if args.save:  # after each, so that an interrupted run keeps what it has
                 save(args.save, plan, size, rows)
-        check(rows, plan)
+        print(
+            f"Every run named rank {plan.slow_rank} in {plan.slow_layer}, and no other; equal runs gave equal answers."
+        )
+        if not any(row["killed"] for row in rows):
+            print("No worker was killed: the run was too short.")
         grown = [row for row in rows if row["workers"] == 2 and not row["killed"]]
         counts, times = (np.array([row[name] for row in grown]) for name in ("ranks", "cpu_s"))
         slope, start = np.polyfit(counts, times, 1)
@@ -166,19 +172,14 @@ def save(path: Path, plan: Plan, size: int, rows: list[dict[str, object]]) -> No
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def check(rows: list[dict[str, object]], plan: Plan) -> None:
-    """Every run named the slow rank and its layer alone; runs over the same ranks gave the same document."""
-    seen: dict[int, dict[str, object]] = {}
-    for row in rows:
-        found = row["document"]["stragglers"]
-        named = [(one["rank"], one["terms"][0]["layer"]) for one in found]
-        assert named == [(plan.slow_rank, plan.slow_layer)], named
-        assert not row["document"]["unreadable"]
-        first = seen.setdefault(row["ranks"], comparable(row["document"]))
-        assert comparable(row["document"]) == first, f"{row['ranks']} ranks gave two answers"
-    print(f"Every run named rank {plan.slow_rank} in {plan.slow_layer}, and no other; equal runs gave equal answers.")
-    if not any(row["killed"] for row in rows):
-        print("No worker was killed: the run was too short.")
+def check(row: dict[str, object], before: list[dict[str, object]], plan: Plan) -> None:
+    """It named the slow rank and its layer alone, and says the same as the runs before it over the same ranks."""
+    named = [(one["rank"], one["terms"][0]["layer"]) for one in row["document"]["stragglers"]]
+    assert named == [(plan.slow_rank, plan.slow_layer)], named
+    assert not row["document"]["unreadable"]
+    for other in before:
+        if other["ranks"] == row["ranks"]:
+            assert comparable(row["document"]) == comparable(other["document"]), f"{row['ranks']} ranks: two answers"
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ _LOOK_S = 0.2  # how soon Ctrl-C is seen
 _MOST = 1 << 16  # the largest batch size that a search tries
 
 
-
 Report = Callable[[str, Progress], None]
 Precise = Callable[[Sequence[StepRow]], bool]
 

@@ -411,7 +411,8 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         )
     lines += [
         "",
-        "*Done* under kills and interrupts is a command that had ended before the signal came. *Killed* is also what the kernel or a C++ library does to a process that gets no memory. Not injected here: "
+        "*Done* under kills and interrupts is a command that had ended before the signal came. "
+        "*Killed* is also what the kernel or a C++ library does to a process that gets no memory. Not injected here: "
         "a libcupti that fails at each of its calls, which `tests/native/test_cupti_faults.py` does with a test "
         "double.",
     ]

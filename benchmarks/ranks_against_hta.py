@@ -1,6 +1,6 @@
 """`curvescope ranks` against HolisticTraceAnalysis on the same traces of the PyTorch profiler, in turn, in one run.
 
-    python3 -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0
+    python3 -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
     python benchmarks/ranks_against_hta.py --hta-python /tmp/hta/bin/python
 
 The traces are of N ranks that repeat a real step (`generate_ranks.py`), one of them slow. Curvescope reads the traces,

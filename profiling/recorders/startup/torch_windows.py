@@ -190,8 +190,9 @@ class _Recorder:
             self._boundaries.append((time.monotonic_ns(), "optimizer", None))
             self._is_training = False
             if self._is_long():
+                # The next window waits for the next call: torch still has this step's own range open around us, and
+                # would write the end of it, kept with the window that is gone, once a new one is under way.
                 self._cut()
-                self._begin()
 
     def _is_long(self) -> bool:
         return self._profile is not None and time.monotonic_ns() - self._begin_ns >= _LEAST_WINDOW_NS

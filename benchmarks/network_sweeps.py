@@ -23,7 +23,7 @@ from curvescope.profiling.devices import get_device
 
 EFFECT = 0.05  # an excess or a curvature below this share of the step is not judged by its sign
 
-_DEVICES = {"Tesla K40m": "k40", "Tesla K80 (one GK210)": "k80", "Tesla P100": "p100"}
+_DEVICES = {"Tesla K40m": "k40", "Tesla K80 (one GK210)": "k80", "Tesla P100": "p100", "Tesla M60 (one GM204)": "m60", "Tesla V100": "v100"}
 _NETWORKS = {
     "AlexNet-227(group=1)": "alexnet",
     "Alexnet": "alexnet",

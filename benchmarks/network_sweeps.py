@@ -23,7 +23,13 @@ from curvescope.profiling.devices import get_device
 
 EFFECT = 0.05  # an excess or a curvature below this share of the step is not judged by its sign
 
-_DEVICES = {"Tesla K40m": "k40", "Tesla K80 (one GK210)": "k80", "Tesla P100": "p100", "Tesla M60 (one GM204)": "m60", "Tesla V100": "v100"}
+_DEVICES = {
+    "Tesla K40m": "k40",
+    "Tesla K80 (one GK210)": "k80",
+    "Tesla P100": "p100",
+    "Tesla M60 (one GM204)": "m60",
+    "Tesla V100": "v100",
+}
 _NETWORKS = {
     "AlexNet-227(group=1)": "alexnet",
     "Alexnet": "alexnet",
@@ -95,30 +101,50 @@ def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
 _OWN_TABLES = {"AlexNet-227(group=1)": alexnet_ungrouped, "Alexnet": partial(alexnet_ungrouped, 224)}
 
 
-def compare_sweeps(folder: Path) -> pd.DataFrame:
-    """Published and modelled times of a step.
+def read_sweeps(folder: Path) -> pd.DataFrame:
+    """The published sweeps that stood beside the model while it was made.
 
     Args:
         folder: of the published files.
 
     Returns:
-        Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
-        interval).
+        Columns gpu, framework, network, step, library, batch, time_ms.
     """
     k40m = pd.read_csv(folder / "k40m_batch_sweeps.csv")
     k40m = k40m.assign(framework=k40m.framework.str.split().str[0], library="cudnn5.1")
     # `caffe time` leaves the update out; the others' steps have it (benchmark/README.md there).
     k40m["step"] = np.where(k40m.framework == "Caffe", "forward+backward", "training")
-    mxnet = pd.read_csv(folder / "mxnet_batch_sweeps.csv").rename(columns={"time_ms_per_batch": "time_ms"})
+    return pd.concat([k40m, _read_mxnet(folder / "mxnet_batch_sweeps.csv")])
+
+
+def read_later_sweeps(folder: Path) -> pd.DataFrame:
+    """The sweeps of two cards that were entered when the model was finished; see `read_sweeps`."""
+    return _read_mxnet(folder / "mxnet_later_sweeps.csv")
+
+
+def _read_mxnet(path: Path) -> pd.DataFrame:
+    mxnet = pd.read_csv(path).rename(columns={"time_ms_per_batch": "time_ms"})
     newer = mxnet.source.str.contains("7.0.5")
-    mxnet = mxnet.assign(
+    return mxnet.assign(
         framework=np.where(newer, "MXNet 1.2", "MXNet 0.9"),
         library=np.where(newer, "cudnn7", "cudnn5.1"),
         step=np.where(mxnet["mode"] == "training", "training", "forward"),
     )
+
+
+def compare_sweeps(sweeps: pd.DataFrame) -> pd.DataFrame:
+    """Published and modelled times of a step.
+
+    Args:
+        sweeps: as `read_sweeps` gives them.
+
+    Returns:
+        Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
+        interval).
+    """
     frames, fitted = [], load_fitted()
     columns = ["gpu", "framework", "network", "step", "library"]
-    for (gpu, framework, network, step, library), rows in pd.concat([k40m, mxnet]).groupby(columns):
+    for (gpu, framework, network, step, library), rows in sweeps.groupby(columns):
         if network not in _NETWORKS:
             continue  # recurrent networks, and a toy for CIFAR
         operations = _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])

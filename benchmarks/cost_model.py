@@ -44,10 +44,11 @@ MISSED = """## What is missed, and what would settle it
   four times as slow as others. Titan X (Pascal) takes 0.16 ms at width 16 and 0.26 ms at 32 for 2560 × 2560, P100
   0.11 and 0.08 ms. What a width costs is common to the shapes of a card and other on the next card, so no card
   foretells it of another; V100's cuBLAS, which splits every depth, is 7.5 % off in the mean where only shapes are left
-  out. The share of the DRAM rate that products reach is fitted by architecture, but 0.3 before Volta and 0.9 on it is
-  likely the libraries': from older cards V100's narrow products come out twice too slow (34 % mean), and from Titan X
-  (Pascal) P100's of width 32. By library, all but one would have a single card. Kernel names of cuBLAS 7.5 and 8.0
-  at these widths would settle it.
+  out. The share of the DRAM rate of products is fitted by architecture, 0.3 on Maxwell and Pascal and 0.9 on Volta:
+  from older cards V100's narrow products come out twice too slow (34 % mean), and from Titan X (Pascal) P100's of
+  width 32. Shares by library were [tried and not kept](cost-model.md#how-far-to-trust-it): at width 16 P100's products,
+  other sides 1024 or more, read at 0.2 of the rate, those of older cuBLAS at 0.3; at width 32 P100's at 0.5, older ones
+  still at 0.3, V100's at 0.6 to 0.7 at both. Kernel names of cuBLAS 7.5 and 8.0 at these widths would settle it.
 - **Forward convolutions, median.** A tenth of a percent beyond the goal: P100 comes out a tenth too fast and Titan X
   (Pascal) a tenth too slow when each is foretold from the other, at other versions of cuDNN and another clock.
 - **Intervals.** Forward passes of whole networks fall two percent short of the least share aimed at, sums of operators

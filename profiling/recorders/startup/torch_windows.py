@@ -1,17 +1,21 @@
 """Records what torch runs on the CPU of a process, in windows, each written whole: part of `curvescope record`.
 
-A window is a stretch under torch's own profiler, over all threads. It begins with a call of a module and is cut where a
-step ends, once it is half a second long: after the optimizer, or before the next call of the model where nothing
-trains. Steps are those of one thread, the leading one: the first that calls a module, and after it has ended or called
-nothing for half a second, the next that does. What is written is for `recorders/torch_events.py` to read. Nothing here
-throws into the program; what goes wrong ends the recording of this process and is said in a status file. Loaded by path
-into the program's own Python: standard library and torch.
+A window is a stretch under torch's own profiler. It begins with a call of a module and is cut where a step ends, once
+it is half a second long: after the optimizer, or before the next call of the model where nothing trains. It watches one
+thread, the leading one, which is the first that calls a module. What is written is for `recorders/torch_events.py` to
+read. Nothing here throws into the program; what goes wrong ends the recording of this process and is said in a status
+file. Loaded by path into the program's own Python: standard library and torch.
+
+Torch keeps the end of an operator or range where its window was, and writes it there even when that window is gone,
+if another is under way. Hence one thread (`profile_all_threads` leaves operators of others open across a cut: programs
+crashed), and no window begins while a range is open that began under an earlier one.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import json
 import os
 import threading
@@ -58,9 +62,6 @@ class _Recorder:
         self._torch = torch
         self._folder = folder
         self._handles: list[Any] = []
-        self._everywhere: Any = (
-            None  # how torch is told to watch all threads; an older one watches the thread that asks
-        )
         self._modules: Any = weakref.WeakKeyDictionary()
         self._has_profiled = False
         self._begin_anew()
@@ -71,8 +72,8 @@ class _Recorder:
         self._lock = threading.RLock()  # over beginning and ending a window
         self._leader: threading.Thread | None = None
         self._leader_id = 0  # the system's number of it
-        self._leads_now = False  # it is in a call
-        self._led_ns = 0  # when it last was
+        self._has_followers = False  # other threads call modules too
+        self._ranges: Any = weakref.WeakSet()  # of the leader, begun under a window and still open
         self._model: Any = None  # the module that the leader calls first
         self._optimizer: Any = None  # the one that steps first: of several, one tells where a step ends
         self._is_training = False  # the model was called since that one's last step, to be trained
@@ -89,12 +90,9 @@ class _Recorder:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._profiler = profiler
-        with suppress(ImportError, TypeError):
-            from torch._C._profiler import _ExperimentalConfig
-
-            self._everywhere = _ExperimentalConfig(profile_all_threads=True)
         self._mark = self._torch._C._profiler._RecordFunctionFast
         self._let_the_program_profile(profiler)
+        self._watch_ranges(profiler.record_function)
         self._keep_compiled_modules_quiet(modules)
         self._handles = [
             modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
@@ -148,8 +146,6 @@ class _Recorder:
                 mark.__exit__(None, None, None)
             if called is module:
                 break
-        if not calls and self._leader is threading.current_thread():
-            self._leads_now, self._led_ns = False, time.monotonic_ns()
 
     def _called(self, module: Any, arguments: Any) -> None:
         if not self._leads(module):
@@ -166,19 +162,17 @@ class _Recorder:
             self._boundaries.append((time.monotonic_ns(), "training" if trains else "call", self._batch(arguments)))
 
     def _leads(self, module: Any) -> bool:
-        """Whether this thread leads, or does from now on."""
-        me, now_ns = threading.current_thread(), time.monotonic_ns()
+        """Whether this thread leads: the first that calls a module; when it is gone with no window open, the next."""
+        me = threading.current_thread()
         with self._lock:
-            leader = self._leader
-            if leader is not me:
-                is_amid = self._leads_now or (self._is_training and self._optimizer is not None)
-                rests = not is_amid and now_ns - self._led_ns >= _LEAST_WINDOW_NS
-                if leader is not None and (self._everywhere is None or not (rests or not leader.is_alive())):
+            if self._leader is not me:
+                if self._leader is not None and (self._profile is not None or self._leader.is_alive()):
+                    if not self._has_followers:
+                        self._has_followers = True
+                        self._say("recorded, of one thread: others called modules too")
                     return False
-                self._cut()
                 self._leader, self._leader_id = me, threading.get_native_id()
                 self._model, self._optimizer, self._is_training = weakref.ref(module), None, False
-            self._leads_now = True
         return True
 
     def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
@@ -190,8 +184,6 @@ class _Recorder:
             self._boundaries.append((time.monotonic_ns(), "optimizer", None))
             self._is_training = False
             if self._is_long():
-                # The next window waits for the next call: torch still has this step's own range open around us, and
-                # would write the end of it, kept with the window that is gone, once a new one is under way.
                 self._cut()
 
     def _is_long(self) -> bool:
@@ -218,11 +210,11 @@ class _Recorder:
 
     def _begin(self) -> None:
         with self._lock:
-            if self._handles and self._profile is None:
+            if self._handles and self._profile is None and not self._ranges:
                 self._open_window()
 
     def _open_window(self) -> None:
-        profile = self._profiler.profile(use_kineto=True, record_shapes=True, experimental_config=self._everywhere)
+        profile = self._profiler.profile(use_kineto=True, record_shapes=True)
         self._boundaries = []
         # Torch's profiler, which is set up with the first window, writes to standard error below this level.
         quiet = _KINETO_VARIABLE not in os.environ
@@ -296,7 +288,10 @@ class _Recorder:
                 profile.__exit__(None, None, None)
             self._own_call = False
         with suppress(Exception):
-            self._write("torch.status", {"version": VERSION, "process": os.getpid(), "status": why})
+            self._say(why)
+
+    def _say(self, status: Any) -> None:
+        self._write("torch.status", {"version": VERSION, "process": os.getpid(), "status": status})
 
     # The program's own affairs.
 
@@ -313,6 +308,26 @@ class _Recorder:
 
             setattr(profiler, name, yielding)
 
+    def _watch_ranges(self, record_function: Any) -> None:
+        """Know which ranges, the program's and an optimizer's step, began under a window and are still open."""
+        enter, leave = record_function.__enter__, record_function.__exit__
+
+        # Wrapped by name, so that TorchScript compiles the sources of torch's own.
+        @functools.wraps(enter)
+        def entering(self_: Any) -> Any:
+            if self._profile is not None and self._leader is threading.current_thread():
+                self._ranges.add(self_)
+            return enter(self_)
+
+        @functools.wraps(leave)
+        def leaving(self_: Any, *raised: Any) -> Any:
+            try:
+                return leave(self_, *raised)
+            finally:
+                self._ranges.discard(self_)
+
+        record_function.__enter__, record_function.__exit__ = entering, leaving
+
     def _keep_compiled_modules_quiet(self, modules: Any) -> None:
         """torch.compile warns of global hooks on modules; of ours, which do nothing inside it, it need not."""
         if not hasattr(modules, "_has_any_global_hook"):
@@ -327,8 +342,8 @@ class _Recorder:
         modules._has_any_global_hook = has_any_global_hook
 
     def _may_end(self) -> bool:
-        """Whether torch lets this thread end the window: an older one lets that which began it."""
-        return self._everywhere is not None or self._leader is threading.current_thread()
+        """Whether torch lets this thread end the window: only that which began it."""
+        return self._leader is threading.current_thread()
 
     def _before_fork(self) -> None:
         if self._profile is not None and self._may_end():

@@ -275,8 +275,8 @@ def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_coun
         def submit(self, function, chunk, pure):
             return Future(chunk)
 
-        def scheduler_info(self, n_workers):
-            return {"workers": {}}
+        def nthreads(self):
+            return {}
 
     monkeypatch.setattr(distributed, "as_completed", Completed)
     reducer = Reducer(len(jobs), scheduler="tcp://nowhere")

@@ -65,10 +65,10 @@ MISSED = """## What is missed, and what would settle it
 - **VGG and AlexNet on K80.** Steps at batch 16 and more are up to two fifths too slow while those at 8 are not:
   some algorithm is faster there than K40's rows show, which hold few such shapes. Convolutions of 128 channels and
   more on any Kepler card at batch 8 and 16, timed by algorithm, would settle it.
-- **Training on V100.** Steps of MXNet 1.2 come out a quarter too fast at small and large batch alike, where forward passes
-  are within an eighth. AlexNet's published throughput also falls beyond batch 256 on every card of that page, which no
-  convolution accounts for. How images reached the card and how the weights were updated there is not published; a
-  timeline of one such step would settle it.
+- **Training on V100.** Steps of MXNet 1.2 come out a quarter too fast at small and large batch alike, where forward
+  passes are within an eighth. AlexNet's published throughput also falls beyond batch 256 on every card of that page,
+  which no convolution accounts for. How images reached the card and how the weights were updated there is not
+  published; a timeline of one such step would settle it.
 - **Curvature of forward passes.** Most signs that are wrong are K80's at batch 8, as above.
 """
 LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -82,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _cluster(args: argparse.Namespace) -> SweepCluster:
     from ..profiling.errors import CurvescopeError
+    from ..profiling.host import usable_cores
     from ..profiling.workload import pick_device
     from ..sweep_cluster import LOCAL, SweepCluster, visible_gpus
 
@@ -95,7 +95,7 @@ def _cluster(args: argparse.Namespace) -> SweepCluster:
         if args.workers is not None:
             raise CurvescopeError("--workers is for a CPU: there is a worker for each GPU (CUDA_VISIBLE_DEVICES).")
         return SweepCluster(LOCAL, None, visible_gpus())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     if args.workers is None or not 1 <= args.workers <= cores:
         raise CurvescopeError(
             f"--scheduler local on a CPU: say among how many workers its cores are shared, --workers 1 to {cores}."
@@ -145,12 +145,9 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
 
 @contextlib.contextmanager
 def _progress(plan: Plan) -> Iterator[Callable[[str, Standing], None]]:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from ..analysis import terminal
 
-    columns = TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bars:
+    with terminal.progress_bars(44) as bars:
         tasks = {setting.label: bars.add_task(setting.label, total=None, start=False) for setting in plan.settings}
 
         def report(label: str, standing: Standing) -> None:

@@ -1,5 +1,6 @@
 // Damaged traces and databases through the native readers, for the sanitizers: whatever they hold, what is handed back
-// stays inside of them. Takes the path of a database whose table `x` (a INTEGER, t TEXT) begins at page 2.
+// stays inside of them. Takes the path of a database whose table `x` (a INTEGER, t TEXT) begins at page 2, and the
+// number of damaged ones to make of it.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,7 +16,7 @@
 
 namespace {
 
-constexpr int kTraces = 20000, kDatabases = 2000;
+constexpr unsigned kTraces = 20000, kDatabases = 2000;
 
 void require(bool holds, const char* what, unsigned input) {
   if (holds) return;
@@ -120,17 +121,19 @@ int main(int argc, char** argv) {
   trace += "]}";
   std::mt19937 random(7);
   for (unsigned input = 0; input < kTraces; ++input) scan_events(damaged(trace, random, 0), input);
+  unsigned databases = 0;
   if (argc > 1) {
+    databases = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : kDatabases;
     std::ifstream file(argv[1], std::ios::binary);
     const std::string database{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     require(database.size() > 4096, "no database", 0);
     const std::string path = std::string(argv[1]) + ".damaged";
-    for (unsigned input = 0; input < kDatabases; ++input) {
+    for (unsigned input = 0; input < databases; ++input) {
       std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged(database, random, 100);
       scan_table(path, input);
     }
     ::unlink(path.c_str());
   }
-  std::printf("%d damaged traces, %d damaged databases\n", kTraces, argc > 1 ? kDatabases : 0);
+  std::printf("%u damaged traces, %u damaged databases\n", kTraces, databases);
   return 0;
 }

@@ -191,8 +191,8 @@ class _Timed:
         begun, ended = (column.is_valid().to_numpy().astype(bool) for column in (start, end))
         self.start_ns, self.end_ns = _ints(table, "start_ns"), _ints(table, "end_ns")
         # The least number of all has no positive twin: both ends are asked for.
-        far = np.maximum(self.start_ns, self.end_ns) > _LATEST_NS
-        far |= np.minimum(self.start_ns, self.end_ns) < -_LATEST_NS
+        far = np.maximum(self.start_ns, self.end_ns) >= _LATEST_NS
+        far |= np.minimum(self.start_ns, self.end_ns) <= -_LATEST_NS
         self.placed = begun & ~far & ((self.start_ns != 0) | (ended & (self.end_ns != 0)))
         self.backwards = self.placed & ended & (self.end_ns < self.start_ns)
         self.timed = self.placed & ended & ~self.backwards

@@ -144,10 +144,7 @@ class EventScan:
         if field.kind == TIME:
             return nanoseconds(value)
         if field.kind == NUMBER:
-            number = int(value)
-            if not -(1 << 63) <= number < 1 << 63:
-                raise OverflowError(number)
-            return number
+            return signed(int(value))
         if field.kind == JSON:
             return self._place_of(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
         if not isinstance(value, str):
@@ -168,6 +165,17 @@ class EventScan:
             found.append(self._place_of(ctypes.string_at(address, size.value).decode()))
         if found:
             self._of_native = np.append(self._of_native, found)
+
+
+def signed(number: int) -> int:
+    """A number of 64 bits as the one with the same bits and a sign: ids stay apart, and all bits set are −1, none.
+
+    Raises:
+        OverflowError: it takes more than 64 bits.
+    """
+    if not -(1 << 63) <= number < 1 << 64:
+        raise OverflowError(number)
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def nanoseconds(microseconds: Any) -> int:

@@ -23,7 +23,7 @@ from ..recorders.events import NODE_PREFIX
 from ..store import RecordingWriter
 from . import Options
 from .assemble import Batches, Profile, assemble
-from .event_scan import JSON, NUMBER, TEXT, TIME, Columns, EventScan, Field
+from .event_scan import JSON, NUMBER, TEXT, TIME, Columns, EventScan, Field, signed
 from .nesting import NONE, Bools, Ints
 from .range_names import scrub
 from .source import Source
@@ -39,11 +39,12 @@ _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
 _COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "PtoP": "peer"}
 _LOST = REPAIRED | {"counter_ranges": "kernels replayed for counters, without a time of their own; they are left out"}
 
+_AMOUNTS = ("registers per thread", "shared memory", "bytes")
 _FIELDS = (
     *(Field("cat", TEXT), Field("name", TEXT), Field("ts", TIME), Field("dur", TIME)),
     *(Field("pid", JSON), Field("tid", JSON)),
     *(Field(name, NUMBER, True) for name in ("Sequence number", "Fwd thread id", "correlation", "device", "stream")),
-    *(Field(name, NUMBER, True) for name in ("registers per thread", "shared memory", "bytes")),
+    *(Field(name, NUMBER, True) for name in _AMOUNTS),
     *(Field(name, JSON, True) for name in ("grid", "block", "Input Dims", "Concrete Inputs", "Input type")),
     *(Field(name, JSON, True) for name in ("Process Group Name", "Process Group Ranks")),
 )
@@ -147,6 +148,8 @@ class _Events:
             "end_ns": values["ts"] + values["dur"],
         }
         known = {name: np.where(valid[name], values[name], NONE) for name in values}
+        for name in _AMOUNTS:  # less than nothing is no amount
+            np.maximum(known[name], NONE, out=known[name])
         self._keep(
             "host",
             on_host & readable,
@@ -298,10 +301,9 @@ def _kind_by_name(name: str) -> int:
 def _thread_number(thread: str) -> int:
     """The number in the JSON of a thread's id: `7`, `"7"`, `"thread 7 (python)"` has none."""
     try:
-        number = int(str(json.loads(thread)).split()[-1])
-    except (IndexError, RecursionError, ValueError):
+        return signed(int(str(json.loads(thread)).split()[-1]))
+    except (IndexError, OverflowError, RecursionError, ValueError):
         return _NO_THREAD
-    return number if -(1 << 63) < number < 1 << 63 else _NO_THREAD
 
 
 def _nullable(column: npt.NDArray[Any]) -> pa.Array:

@@ -43,12 +43,14 @@ class Marks:
         start_ns: starts, shape (steps,).
         end_ns: ends.
         batch: samples per step as their names tell, 0 where they don't.
+        crossing: how many begin before the one before them ends, and end after it: they were cut to begin at its end.
     """
 
     process: int
     start_ns: Ints
     end_ns: Ints
     batch: Ints
+    crossing: int = 0
 
     def step_of(self, moment_ns: Ints) -> Ints:
         """Position of the mark around each moment; `NONE` outside."""
@@ -91,9 +93,11 @@ def _marks(process: int, ranges: HostRanges, rows: Ints) -> Marks:
     if (start == end).all():  # instants: each step reaches to the next one
         end = np.append(start[1:], np.iinfo(np.int64).max)
     reached = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end[:-1]))
-    apart = start >= reached  # a step inside a step is no step of its own
+    apart = (start >= reached) | (end > reached)  # a step inside a step is no step of its own
+    crossing = int(np.count_nonzero(apart & (start < reached)))
+    start = np.maximum(start, reached)
     batch = np.array([said.batch or 0 for said in ranges.said], np.int64)[ranges.name[rows]]
-    return Marks(process, start[apart], end[apart], batch[apart])
+    return Marks(process, start[apart], end[apart], batch[apart], crossing)
 
 
 class MarkedEnds:

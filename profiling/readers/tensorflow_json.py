@@ -24,7 +24,7 @@ from ..errors import CurvescopeError
 from ..store import RecordingWriter
 from . import Options
 from .assemble import Profile, assemble
-from .event_scan import nanoseconds
+from .event_scan import nanoseconds, signed
 from .range_names import scrub
 from .source import Source
 from .trace_events import LOST, Event, TraceEvents
@@ -156,7 +156,7 @@ class _Trace:
                     "start_ns": start,
                     "end_ns": end,
                     "device": index if device == "gpu" else None,
-                    "stream": int(lane) if lane.isdecimal() else _number(event.tid),
+                    "stream": int(lane) if lane.isdecimal() else _id(event.tid),
                 }
                 rows.append(row | _copy(event.name, {}))
         return rows, [], []
@@ -174,7 +174,7 @@ class _Trace:
             module = str(args.get("hlo_module", ""))
             self.is_jax = self.is_jax or module.startswith(("jit_", "pmap_")) or "jit(" in str(args.get("name", ""))
             key = event.pid, event.tid
-            correlation = _number(args.get("correlation_id"))
+            correlation = _id(args.get("correlation_id"))
             place = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
             if key in streams:
                 details = dict(_DETAILS.findall(str(args.get("kernel_details", args.get("memcpy_details", "")))))
@@ -182,7 +182,7 @@ class _Trace:
                 row = {**named, **place, "device": devices[event.pid], "stream": streams[key]}
                 kernels.append(row | _shape(details) | _copy(event.name, details))
             elif event.pid not in devices:
-                thread = {"thread": _number(event.tid), "thread_key": _number(event.tid)}
+                thread = dict.fromkeys(("thread", "thread_key"), _id(event.tid))
                 if "step_num" in args:
                     name = f"step {args['step_num']}"
                     ranges.append({**place, **thread, "name": name, "kind": "push_pop"})
@@ -190,7 +190,7 @@ class _Trace:
                     launches.append({**place, **thread, "name": scrub(event.name) or "?"})
                 elif "hlo_op" in args:
                     named = _named(event.name, _path(args), args.get("hlo_op"))
-                    on_host.append({**named, **place, "stream": _number(event.tid)})
+                    on_host.append({**named, **place, "stream": _id(event.tid)})
         return kernels or on_host, launches, ranges
 
 
@@ -231,11 +231,11 @@ def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
     """Columns of a copy or set; none for a kernel."""
     lowered = name.lower()
     if lowered.startswith("memset"):
-        return {"kind": "set", "copy_kind": None, "bytes": _number(details.get("size", details.get("num_bytes")))}
+        return {"kind": "set", "copy_kind": None, "bytes": _number(details.get("size", details.get("num_bytes")), 62)}
     if not lowered.startswith("memcpy"):
         return {}
     kind = next((kind for short, kind in _COPIES.items() if short.lower() in lowered), None)
-    return {"kind": "copy", "copy_kind": kind, "bytes": _number(details.get("size", details.get("num_bytes")))}
+    return {"kind": "copy", "copy_kind": kind, "bytes": _number(details.get("size", details.get("num_bytes")), 62)}
 
 
 def _shape(details: Mapping[str, str]) -> dict[str, Any]:
@@ -251,11 +251,17 @@ def _shape(details: Mapping[str, str]) -> dict[str, Any]:
     return columns
 
 
-def _number(value: Any) -> int | None:
-    """A whole number that fits every column, or null."""
-    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+def _number(value: Any, bits: int = 31) -> int | None:
+    """A whole number of so many bits, or null."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 20:
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << bits else None
+
+
+def _id(value: Any) -> int | None:
+    """A number that only tells things apart: any of 64 bits."""
+    number = _number(value, 64)
+    return None if number is None else signed(number)
 
 
 def _hashable(value: Any) -> bool:

@@ -22,6 +22,7 @@ LOST = {
     "device_work_outside_steps": "kernels, copies and sets that belong to no step; no step counts them",
     "device_work_cut_by_steps": "kernels, copies and sets that reach into another step's time; the step cuts them off",
     "ranges_cut": "ranges that outlasted the range around them; their ends were cut to it",
+    "steps_cut": "step marks that begin before the step before ends and end after it; they were cut to begin there",
     "backward_without_forward": "backward nodes whose forward operator was not recorded; their layer is unknown",
     "negative_durations": "rows that end before they start; they have no duration",
     "without_time": "kernels, copies and sets that the profiler gave no time; they have none here",
@@ -151,6 +152,7 @@ def build(
     elif len(nested.start_ns):
         lost["device_work_without_range"] = int(np.count_nonzero(joined & (range_ == NONE)))
     lost["ranges_cut"], lost["backward_without_forward"] = placement.nest.cut, placement.unjoined
+    lost["steps_cut"] = sum(of_process.crossing for of_process in marks)
     _find_steps(timeline, all_ranges, launches, work, batch)
     return timeline
 

@@ -23,8 +23,8 @@ from .source import Source
 
 LOST = {
     "invalid_numbers": "NaN or infinite numbers, which JSON does not allow; events with one as their time are left out",
-    "stray_commas": "lists that end in a comma, which JSON does not allow; nothing was lost",
-    "events_unreadable": "events without a readable name, time or thread; they are left out",
+    "stray_commas": "lists or objects that end in a comma, which JSON does not allow; nothing was lost",
+    "events_unreadable": "events without a readable name, time, thread or id; they are left out",
 }
 
 _CHUNK_BYTES = 4 << 20
@@ -153,10 +153,8 @@ class TraceEvents:
             if buffer.rstrip(_SPACE).endswith(b"}") and len(buffer) < _CHUNK_BYTES:
                 self._decode_document(buffer)  # broken JSON is called that
             raise CurvescopeError("no list `traceEvents` in it; export it with `export_chrome_trace`.")
-        before_key = buffer[:at].strip(_SPACE)
-        if before_key != b"{" and not before_key.endswith(b","):
-            raise _broken("no comma before its list of events")
-        self.document = self._decode_document(before_key.removesuffix(b",") + b"}")
+        self.document = self._decode_document(buffer[:at] + _KEY + b":0}")
+        del self.document["traceEvents"]
         assert colon is not None
         if buffer[colon : colon + 1] != b"[":
             raise CurvescopeError("no list `traceEvents` in it; export it with `export_chrome_trace`.")
@@ -168,7 +166,9 @@ class TraceEvents:
             if rest:
                 raise _broken("something follows its events")
         elif rest.startswith(b","):
-            self.document |= self._decode_document(b"{" + rest[1:])
+            others = rest[1:].strip(_SPACE)
+            self.lost["stray_commas"] += others == b"}"
+            self.document |= self._decode_document(b"{" + others)
         elif rest != b"}":
             raise _broken("it does not end with }")
 

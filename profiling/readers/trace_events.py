@@ -167,7 +167,8 @@ class TraceEvents:
                 raise _broken("something follows its events")
         elif rest.startswith(b","):
             others = rest[1:].strip(_SPACE)
-            self.lost["stray_commas"] += others == b"}"
+            if others == b"}":
+                self.lost["stray_commas"] += 1
             self.document |= self._decode_document(b"{" + others)
         elif rest != b"}":
             raise _broken("it does not end with }")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..profiling.errors import CurvescopeError
 from .curve import Curve, cost_curve
 from .device_columns import Floats, Groups, Ints, distinct_codes, group_codes, of_steps, share_out
-from .terms import IDLE, OBSERVER, central_of
+from .terms import IDLE, OBSERVER, RECORD_DEVICE, central_of
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
 
@@ -164,9 +164,7 @@ def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups
         pieces.append(_Work(place, start, duration, group_codes(table, keys, groups), flops, size))
     if not seen:  # what was not recorded is not idle time
         raise CurvescopeError(
-            "No kernel, copy or set of the device was recorded: there is nothing to break down. Where the device did "
-            "work, record again with its activity, as with `nsys profile --trace=cuda,nvtx`; under WSL 2 it may not be "
-            "seen."
+            f"No kernel, copy or set of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
     return _Work(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Work.__dataclass_fields__))
 

@@ -127,6 +127,11 @@ class Comparison:
         return [one.name for one in self.sides if one.curve.watched and one.name not in self.modelled]
 
     @property
+    def unseen(self) -> list[str]:
+        """Names of the recordings that have profiled steps, but no work of the device in them."""
+        return [one.name for one in self.sides if len(one.parts) and (one.parts["name"] == IDLE).all()]
+
+    @property
     def differences(self) -> dict[str, tuple[str, ...]]:
         """Settings that are not the same in all recordings: one value per recording."""
         names = dict.fromkeys(name for one in self.sides for name in one.settings)
@@ -195,7 +200,9 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     if not common:
         measured = "; ".join(f"{s.name}: {', '.join(str(b or 'unknown') for b in s.curve.batches)}" for s in sides)
         raise CurvescopeError(f"No batch size is common to all recordings ({measured}). Give --batch when importing.")
-    profiled = [b for b in common if all((s.parts["batch"] == b).any() for s in sides)]
+    # What was not recorded is not idle time: a step without any device work is no row of idle.
+    worked = [set(s.parts.loc[s.parts["name"] != IDLE, "batch"]) for s in sides]
+    profiled = [b for b in common if all(b in batches for batches in worked)]
     if batch is not None and batch not in common:
         raise CurvescopeError(f"--batch {batch} is not in every recording; common are {', '.join(map(str, common))}.")
     chosen = batch if batch is not None else (profiled[-1] if profiled else None)

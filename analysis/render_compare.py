@@ -9,6 +9,7 @@ from rich.text import Text
 
 from .compare import Change, Comparison, Line
 from .render_text import number, shortened, table
+from .terms import RECORD_DEVICE
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -36,7 +37,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         hidden = 0 if limit is None else len(comparison.rows) - limit
         if hidden > 0:
             blocks.append(Text(f"{hidden} smaller rows are not shown; --all shows them.", "dim"))
-    else:
+    elif not comparison.unseen:
         blocks.append(Text("No common batch size was profiled in all of them: there are no rows to compare."))
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
 
@@ -89,6 +90,11 @@ def notes(comparison: Comparison) -> list[str]:
         found.append(f"Recorded under different settings: {differing}.")
     if comparison.modelled:
         found.append(f"Modelled, nothing was measured: {', '.join(comparison.modelled)}.")
+    if comparison.unseen:
+        found.append(
+            f"No kernel, copy or set of the device was recorded in {', '.join(comparison.unseen)}: there are no rows, "
+            f"and a profiled step there is as long as its mark on the host. {RECORD_DEVICE}"
+        )
     if comparison.watched:
         found.append(f"Every step was profiled in {', '.join(comparison.watched)}: times hold what profiling cost.")
     for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):

@@ -19,6 +19,11 @@ Floats = npt.NDArray[np.float64]
 
 IDLE = "idle"
 OBSERVER = "observer effect"
+# What to do about a recording without any work of the device.
+RECORD_DEVICE = (
+    "Where the device did work, record again with its activity, as with `nsys profile --trace=cuda,nvtx`; under WSL 2 "
+    "it may not be seen."
+)
 _SEED = 2
 
 

@@ -69,6 +69,7 @@ def _document(comparison: Comparison) -> dict[str, Any]:
             {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.name in comparison.watched}
             for s in comparison.sides
         ],
+        "without_device_work": comparison.unseen,
         "differences": comparison.differences,
         "steps": [comparison_line(line) for line in comparison.steps],
         "batch": comparison.batch,

@@ -9,6 +9,7 @@ import pytest
 
 from curvescope.cli import main
 
+from ..profiling.nsys_export import kernel, launch, push_pop, write_export
 from .recordings import write_planted
 
 
@@ -129,3 +130,25 @@ def test_a_modelled_recording_is_said_to_be_one(tmp_path, capsys):
     page = (tmp_path / "r.html").read_text()
     assert "alexnet (modelled):" in page
     assert "Modelled: every time is the cost model" in page
+
+
+def test_work_that_was_not_recorded_is_said_and_is_no_idle_time(tmp_path, capsys):
+    """Found by use: step marks of runs under WSL 2 were compared without a word, and their rows were idle time."""
+    marks = [push_pop(f"step {i}", 1000 * i, 1000 * i + 900) for i in range(4)]
+    calls = [launch(i, 1000 * i + 20) for i in range(4)]
+    write_export(tmp_path / "wsl.sqlite", ranges=marks, launches=calls)
+    work = [kernel(i, 1000 * i + 40, 1000 * i + 500) for i in range(4)]
+    write_export(tmp_path / "whole.sqlite", ranges=marks, launches=calls, kernels=work)
+    for name in ("wsl", "whole"):
+        assert main(["import", str(tmp_path / f"{name}.sqlite"), "-o", str(tmp_path / name)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "whole"), str(tmp_path / "wsl")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No kernel, copy or set of the device was recorded in" in said
+    assert "--trace=cuda,nvtx" in said
+    assert "idle" not in said
+    assert main(["compare", str(tmp_path / "whole"), str(tmp_path / "wsl"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["without_device_work"], document["rows"]) == ([str(tmp_path / "wsl")], [])
+    assert main(["compare", str(tmp_path / "whole"), str(tmp_path / "whole")]) == 0
+    assert "idle" in capsys.readouterr().out

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..profiling.errors import CurvescopeError
 from .curve import Curve, cost_curve
-from .device_columns import Floats, Groups, Ints, distinct_codes, group_codes, of_steps, share_out
+from .device_columns import Codes, Floats, Groups, Ints, distinct_codes, group_codes, of_steps, share_out
 from .terms import IDLE, OBSERVER, RECORD_DEVICE, central_of
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
@@ -73,14 +73,14 @@ class Breakdown:
 
 @dataclass
 class _Work:
-    """Rows of the profiled steps, arrays of shape (rows,); work is NaN where it is not known."""
+    """Rows of the profiled steps, arrays of shape (rows,); work is NaN where it is not known, null where none is."""
 
-    step: Ints  # position in the profiled steps
+    step: Codes  # position in the profiled steps
+    group: Codes
     start_ns: Ints
     duration_ns: Ints
-    group: Ints
-    flops: Floats
-    size_bytes: Floats
+    flops: Floats | None
+    size_bytes: Floats | None
 
 
 def break_down(
@@ -155,32 +155,47 @@ def _observed(rows: list[Row], walls_ms: Floats, curve: Curve | None, batch: int
 
 
 def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: Groups) -> _Work:
-    pieces, seen = [], 0
+    pieces: list[_Work] = []
+    seen = 0
     for whole in tables:
         seen += whole.num_rows
         table, place = of_steps(whole, profiled)
         start, duration = (table[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
         flops, size = (_numbers(table[name]) for name in ("flops", "bytes_compulsory"))
-        pieces.append(_Work(place, start, duration, group_codes(table, keys, groups), flops, size))
+        code = group_codes(table, keys, groups).astype(np.int32)
+        pieces.append(_Work(place.astype(np.int32), code, start, duration, flops, size))
     if not seen:  # what was not recorded is not idle time
         raise CurvescopeError(
             f"No kernel, copy or set of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
-    return _Work(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Work.__dataclass_fields__))
+    step, group, start, duration = (
+        np.concatenate([getattr(piece, name) for piece in pieces])
+        for name in ("step", "group", "start_ns", "duration_ns")
+    )
+    amounts = ([piece.flops for piece in pieces], [piece.size_bytes for piece in pieces])
+    return _Work(step, group, start, duration, *(_joined(values, pieces) for values in amounts))
 
 
-def _numbers(column: pa.ChunkedArray) -> Floats:
+def _numbers(column: pa.ChunkedArray) -> Floats | None:
+    """Null where no row has one, as in most recordings: so many NaN take memory."""
     if column.null_count == len(column):
-        return np.full(len(column), np.nan)
+        return None
     return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+
+
+def _joined(amounts: list[Floats | None], pieces: list[_Work]) -> Floats | None:
+    if all(amount is None for amount in amounts):
+        return None
+    filled = zip(amounts, pieces, strict=True)
+    return np.concatenate([np.full(len(p.step), np.nan) if amount is None else amount for amount, p in filled])
 
 
 def _exclusive(work: _Work, window_start: Ints, window_ns: Ints) -> tuple[Floats, Floats]:
     """Exclusive time of every row, and idle time of every step, in ms."""
     if (np.diff(work.step) < 0).any():
         order = np.argsort(work.step, kind="stable")
-        for name in _Work.__dataclass_fields__:
-            setattr(work, name, getattr(work, name)[order])
+        for name, values in vars(work).items():
+            setattr(work, name, None if values is None else values[order])
     shares, idle = share_out(work.step, work.start_ns, work.duration_ns, window_start, window_ns)
     return shares / 1e6, idle / 1e6
 
@@ -191,12 +206,15 @@ def _rows(work: _Work, exclusive_ms: Floats, used: Ints, labels: list[str], step
     position[used] = np.arange(len(used))
     inside = np.flatnonzero(position[work.step] >= 0)
     group, time = work.group[inside], exclusive_ms[inside]
-    pairs = group * len(used) + position[work.step[inside]]
+    pairs = group.astype(np.int64) * len(used) + position[work.step[inside]]
     distinct, which = distinct_codes(pairs, len(labels) * len(used))
     per_pair = np.bincount(which, weights=time, minlength=len(distinct))
     calls = np.bincount(group, minlength=len(labels))
     total = np.bincount(group, weights=time, minlength=len(labels))
-    amounts = [_sums(column[inside], group, len(labels)) for column in (work.flops, work.size_bytes)]
+    amounts = [
+        _sums(None if column is None else column[inside], group, len(labels))
+        for column in (work.flops, work.size_bytes)
+    ]
     rows = []
     edges = np.searchsorted(distinct, np.arange(len(labels) + 1) * len(used))
     for code, label in enumerate(labels):
@@ -224,8 +242,10 @@ def _giga_per_s(amount: float | None, time_ms: float) -> float | None:
     return None if amount is None or time_ms <= 0 else amount / time_ms / 1e6
 
 
-def _sums(values: Floats, group: Ints, count: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _sums(values: Floats | None, group: Codes, count: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """The known values of each group added up, and whether any is known."""
+    if values is None:
+        return np.zeros(count), np.zeros(count, np.bool_)
     known = ~np.isnan(values)
     sums = np.bincount(group[known], weights=values[known], minlength=count)
     return sums.astype(np.float64), np.bincount(group[known], minlength=count) > 0

@@ -133,10 +133,21 @@ class RecordingWriter:
         conformed = conform(TABLES[table], data)
         if not conformed.num_rows:
             return
-        if part is None:
-            part = f"{self._numbered[table]:05d}"
-            self._numbered[table] += 1
+        part = part or self.next_part(table)
         write_part(self.path / table / f"{part}.parquet", TABLES[table], conformed)
+
+    def next_part(self, table: str) -> str:
+        """The next free number of a table's parts, taken: for whoever writes several at once."""
+        number = self._numbered[table]
+        self._numbered[table] += 1
+        return f"{number:05d}"
+
+    def take_back(self, tables: Iterable[str]) -> None:
+        """Remove what was written to some tables, to write it anew in another way."""
+        for table in tables:
+            for part in (self.path / table).glob("*.parquet"):
+                part.unlink()
+            self._numbered[table] = 0
 
     def update(self, **meta: Any) -> None:
         """Replace entries of `recording.json`, and write it."""
@@ -222,10 +233,22 @@ class Recording:
     def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """One table as Arrow, part by part, text dictionary-encoded: for tables too large to be held whole.
 
+        The next part is read while one is used.
+
         Raises:
             CurvescopeError: a part is damaged, or does not fit the schema.
         """
-        return (read_part(part, TABLES[table], columns, encoded=True) for part in self.parts(table))
+        parts = self.parts(table)
+        if len(parts) < 2:  # starting a thread takes longer
+            yield from (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            following = reader.submit(read_part, parts[0], TABLES[table], columns, encoded=True)
+            for part in parts[1:]:
+                piece = following.result()
+                following = reader.submit(read_part, part, TABLES[table], columns, encoded=True)
+                yield piece
+            yield following.result()
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One table as pandas; nullable integers stay integers (`Int64`).

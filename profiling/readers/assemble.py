@@ -15,11 +15,11 @@ Names are dictionary-encoded, all batches of one table with one dictionary.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,16 +27,21 @@ import pyarrow.compute as pc
 
 from ..schema import TABLES
 from ..store import RecordingWriter
-from . import Options, describe_steps, steps, timeline
-from .nesting import NONE, Codes, HostRanges, Ints, Placement
+from . import Options, describe_steps, timeline
+from .nesting import NONE, Bools, Codes, HostRanges, Ints, Placement
 from .range_names import RangeName, scrub
-from .timeline import DeviceWork, Joiner, Launches, Timeline
+from .timeline import DeviceWork, Launches, Placed, Timeline, code_array
 
 _MOST_ROOM = 1 << 26  # rows; a file may say anything
 _LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
+_TABLES = ("ranges", "launches", "kernels", "memory")
 _PLACING = ("start_ns", "end_ns", "process", "correlation_id", "thread_key")
 _TELLING_APART = ("device", "context", "stream", "name")  # needed where no range marks the steps
 
+_WORKERS = 3  # threads that place and write batches: Arrow and NumPy let them run beside each other
+_AHEAD = 5  # batches that are in memory at once
+
+_Result = TypeVar("_Result")
 _Rows = TypeVar("_Rows", Launches, DeviceWork)
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # given the columns that are needed; null for all
 
@@ -48,8 +53,8 @@ class Profile:
     Attributes:
         source: value of the `source` columns.
         ranges: all at once.
-        launches: reads host calls, batch by batch; called twice.
-        kernels: likewise the kernels.
+        launches: reads host calls, batch by batch.
+        kernels: likewise the kernels; called again where no range marks the steps.
         memory: likewise copies and sets.
         count: rows of launches, kernels, copies and sets, for the progress report.
         replayed: whether kernels were run again and again for metrics, so that their places in time mean nothing.
@@ -71,7 +76,7 @@ class Operators(Protocol):
 
     placement: Placement
 
-    def count_work(self, built: Timeline, work: DeviceWork) -> dict[str, pa.Array]:
+    def count_work(self, work: DeviceWork) -> dict[str, pa.Array]:
         """Columns flops and bytes_compulsory of all device work; each operator's call counts once."""
 
     def batches(self, built: Timeline) -> list[int | None]:
@@ -80,98 +85,247 @@ class Operators(Protocol):
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
     """Join, find the steps, and write every table."""
-    lost: Counter[str] = Counter()
-    ranges, names, said = _named_ranges(profile.ranges, options, lost)
-    everything = HostRanges(
-        _ints(ranges, "start_ns"),
-        _ints(ranges, "end_ns"),
-        _ints(ranges, "thread_key"),
-        _ints(ranges, "process"),
-        _codes(ranges["name"]),
-        said,
-    )
-    marks = steps.find_marks(everything, names)
-    hosts = _host_calls(profile, options)
-    work = _device_work(profile, hosts, options, lost, marked=bool(marks))
-    nested = _select(everything, pc.equal(ranges["kind"], "push_pop").to_numpy().astype(bool))
-    # What reading left behind is given back before the joins: together they would set the peak.
-    pa.default_memory_pool().release_unused()
-    operators = profile.operators
-    placement = operators.placement if operators is not None else None
-    built = timeline.build(nested, everything, hosts, work, marks, options.batch, placement)
-    counted: dict[str, pa.Array] = {}
-    if operators is not None:
-        counted = operators.count_work(built, work)
-        for row, batch in zip(built.step_rows, operators.batches(built), strict=True):
-            row["batch"] = row["batch"] or batch
-    processes = [column for column in (hosts.process, work.process, everything.process) if len(column)]
-    several = len({int(end) for column in processes for end in (column.min(), column.max())}) > 1
-    keep = frozenset({"process"} if several else ())
-    seen: dict[int, set[str]] = {}
-    with _WriteBehind(writer) as behind:
-        behind.write("ranges", _range_rows(profile, ranges, everything, built, keep))
-        first = 0
-        for batch in profile.launches(None):
-            rows = slice(first, first + batch.num_rows)
-            first = rows.stop
-            columns = _columns_of("launches", batch, keep) | _Timed(batch).columns()
-            columns["step"] = built.step_of_host(hosts.process[rows], hosts.start_ns[rows])
-            behind.write("launches", pa.table({"source": _constant(profile.source, batch.num_rows), **columns}))
-            options.report("writing launches", first, profile.count)
-        first = 0
-        for table, batches in (("kernels", profile.kernels), ("memory", profile.memory)):
-            for batch in batches(None):
-                rows = slice(first, first + batch.num_rows)
-                first = rows.stop
-                timed = _Timed(batch)
-                # A profile that names layers itself knows them better than the ranges around a launch.
-                columns = built.columns(rows) | _columns_of(table, batch, keep) | timed.columns(profile.replayed)
-                _see_phases(seen, built.step[rows], columns["phase"])
-                if table == "memory":
-                    columns.pop("op")
-                else:
-                    columns |= {name: column[rows.start : rows.stop] for name, column in counted.items()}
-                behind.write(table, pa.table({"source": _constant(profile.source, batch.num_rows), **columns}))
-                options.report(f"writing {table}", first, profile.count)
-    for name, count in (lost + built.lost).items():
-        writer.count_lost(name, count, timeline.LOST[name])
-    for row in built.step_rows:
-        row["phase"] = _kind(seen.get(row["step"], set()))
-    describe_steps(writer, built.step_rows, built.steps_from)
-    return built
+    try:
+        return _Assembly(profile, writer, options, several=False).run()
+    except _SeveralProcessesError:
+        writer.take_back(_TABLES)
+        return _Assembly(profile, writer, options, several=True).run()
 
 
-class _WriteBehind:
-    """Writes one table while the next is made: both take about as long. Failures show at the next call."""
+class _SeveralProcessesError(Exception):
+    """There is a second process, so that each row has to say its own."""
 
-    def __init__(self, writer: RecordingWriter) -> None:
+
+class _Assembly:
+    """One attempt; the process column is written only if there are several."""
+
+    def __init__(self, profile: Profile, writer: RecordingWriter, options: Options, *, several: bool) -> None:
+        self._profile, self._options = profile, options
+        self._lost: Counter[str] = Counter()
+        self._ranges, names, said = _named_ranges(profile.ranges, options, self._lost)
+        self._host = HostRanges(
+            _ints(self._ranges, "start_ns"),
+            _ints(self._ranges, "end_ns"),
+            _ints(self._ranges, "thread_key"),
+            _ints(self._ranges, "process"),
+            _codes(self._ranges["name"]),
+            said,
+        )
+        nested = _select(self._host, pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool))
+        operators = profile.operators
+        self._built = Timeline(self._host, nested, names, operators.placement if operators is not None else None)
+        self._several = several
+        self._processes: set[int] = set()
+        self._phases: dict[int, set[str]] = {}
         self._writer = writer
-        self._pool = ThreadPoolExecutor(1)
-        self._last: Future[None] | None = None
+        self._workers = ThreadPoolExecutor(_WORKERS)
+        self._done = 0
 
-    def write(self, table: str, rows: pa.Table) -> None:
-        if self._last is not None:
-            self._last.result()
-        self._last = self._pool.submit(self._writer.write, table, rows)
+    def run(self) -> Timeline:
+        built, batch_size = self._built, self._options.batch
+        self._see(self._host.process)
+        with self._workers:
+            ranges = self._workers.submit(self._write_ranges)
+            built.join(self._write_launches())
+            ranges.result()
+            if built.marked and self._profile.operators is None:
+                # Each row's step is known as it is read: once is enough.
+                built.finish_marked_steps(list(self._write_as_read()), batch_size)
+            else:
+                work = self._collect()
+                # What reading left behind is given back before the joins: together they would set the peak.
+                pa.default_memory_pool().release_unused()
+                if built.marked:
+                    built.finish_marked_steps([(work.start_ns, work.step)], batch_size)
+                else:
+                    built.find_steps(work, batch_size)
+                self._write_collected(work)
+        for name, count in (self._lost + built.lost).items():
+            self._writer.count_lost(name, count, timeline.LOST[name])
+        for row in built.step_rows:
+            row["phase"] = _kind(self._phases.get(row["step"], set()))
+        describe_steps(self._writer, built.step_rows, built.steps_from)
+        return built
 
-    def __enter__(self) -> _WriteBehind:
-        return self
+    def _see(self, process: Ints | Codes) -> None:
+        """Note the processes of some rows."""
+        if not self._several and len(process):
+            self._processes |= {int(process.min()), int(process.max())}
+            if len(self._processes) > 1:
+                raise _SeveralProcessesError
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._pool.shutdown()
-        if kind is None and self._last is not None:
-            self._last.result()
+    def _in_order(self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
+        """What the workers make of each item, in order; the items behind it are read and worked on meanwhile."""
+        pending: deque[Future[_Result]] = deque()
+        for item in items:
+            pending.append(self._workers.submit(work, *item))
+            if len(pending) == _AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+    def _write(self, table: str, part: str, columns: dict[str, Any], count: int) -> None:
+        rows = pa.table({"source": _constant(self._profile.source, count), **columns})
+        self._writer.write(table, rows, part)
+
+    def _columns_of(self, table: str, data: pa.Table) -> dict[str, Any]:
+        """The columns that the schema's table has too; the process only where there are several."""
+        wanted = {column.name for column in TABLES[table].columns} - (set() if self._several else {"process"})
+        return {name: data[name] for name in data.column_names if name in wanted}
+
+    def _write_ranges(self) -> None:
+        host, table = self._host, self._ranges
+        columns = self._columns_of("ranges", table)
+        columns["start_ns"] = pa.array(host.start_ns)
+        columns["duration_ns"] = pa.array(host.end_ns - host.start_ns)
+        columns["step"] = code_array(self._built.marked.step_of(host.process, host.start_ns))
+        if "shown" in table.column_names:
+            shown = pc.fill_null(table["shown"], True)
+            columns = {name: column.filter(shown) for name, column in columns.items()}
+        self._write("ranges", self._writer.next_part("ranges"), columns, len(columns["step"]))
+
+    def _write_launches(self) -> Launches:
+        """Write the host calls; returns what the joins need of them."""
+        none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        calls = _Growing(Launches(none, codes, none, codes, codes), self._profile.count)
+        batches = ((self._writer.next_part("launches"), batch) for batch in self._profile.launches(None))
+        for placed in self._in_order(self._write_calls, batches):
+            self._see(placed.process)
+            calls.append(placed)
+            self._report("writing launches", len(placed.process))
+        return calls.rows()
+
+    def _write_calls(self, part: str, batch: pa.Table) -> Launches:
+        times, process = _Timed(batch), _ints(batch, "process").astype(np.int32)
+        thread, correlation = _ints(batch, "thread_key"), _ints(batch, "correlation_id")
+        placed = self._built.place_calls(times.start_ns, process, thread, correlation)
+        columns = self._columns_of("launches", batch) | times.columns() | {"step": code_array(placed.step)}
+        self._write("launches", part, columns, batch.num_rows)
+        return placed
+
+    def _batches(self, needed: Sequence[str] | None) -> Iterator[tuple[str, pa.Table]]:
+        for table, batches in (("kernels", self._profile.kernels), ("memory", self._profile.memory)):
+            for batch in batches(needed):
+                yield table, batch
+
+    def _place(self, batch: pa.Table) -> tuple[_Timed, Codes, Placed]:
+        """Times, processes and places of device work."""
+        times = _Timed(batch, self._profile.replayed)
+        process = _ints(batch, "process").astype(np.int32)
+        thread = _ints(batch, "thread_key") if "thread_key" in batch.column_names else None
+        correlation = _ints(batch, "correlation_id")
+        return times, process, self._built.place_work(times.start_ns, times.timed, process, correlation, thread)
+
+    def _take(self, times: _Timed, process: Codes, placed: Placed) -> None:
+        """Count device work that was placed."""
+        self._see(process)
+        self._built.take(placed, times.end_ns)
+        self._lost["negative_durations"] += int(np.count_nonzero(times.backwards))
+        self._lost["without_time"] += int(np.count_nonzero(~times.told & ~times.backwards))
+
+    def _write_as_read(self) -> Iterator[tuple[Ints, Codes]]:
+        """Write device work whose steps are marked; gives starts and steps."""
+
+        def write(table: str, part: str, batch: pa.Table) -> tuple[str, _Timed, Codes, Placed, set[tuple[int, str]]]:
+            times, process, placed = self._place(batch)
+            return (
+                table,
+                times,
+                process,
+                placed,
+                self._write_work(table, part, batch, times, placed.range_, placed.step),
+            )
+
+        batches = ((table, self._writer.next_part(table), batch) for table, batch in self._batches(None))
+        for table, times, process, placed, phases in self._in_order(write, batches):
+            self._take(times, process, placed)
+            self._see_phases(phases)
+            self._report(f"writing {table}", len(process))
+            yield times.start_ns, placed.step
+
+    def _collect(self) -> DeviceWork:
+        """All device work, without what only the tables need."""
+        marked = bool(self._built.marked)
+
+        def place(table: str, batch: pa.Table) -> tuple[_Timed, Codes, Placed, Ints, Ints]:
+            times, process, placed = self._place(batch)
+            name, stream = np.full((2, batch.num_rows), 0 if table == "kernels" else NONE)
+            if not marked:
+                name = _codes(batch["name"]) if table == "kernels" else name
+                stream = _streams(batch, process)
+            return times, process, placed, name, stream
+
+        none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        work = _Growing(DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes), self._profile.count)
+        batches = self._batches(_PLACING if marked else _PLACING + _TELLING_APART)
+        for times, process, placed, name, stream in self._in_order(place, batches):
+            self._take(times, process, placed)
+            rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
+            work.append(DeviceWork(*rows, name.astype(np.int32), stream.astype(np.int32)))
+            self._options.report("reading device work", self._done + work.count, self._profile.count)
+        return work.rows()
+
+    def _write_collected(self, work: DeviceWork) -> None:
+        operators = self._profile.operators
+        counted: dict[str, pa.Array] = {}
+        if operators is not None:
+            counted = operators.count_work(work)
+            for row, batch_size in zip(self._built.step_rows, operators.batches(self._built), strict=True):
+                row["batch"] = row["batch"] or batch_size
+
+        def batches() -> Iterator[tuple[str, str, pa.Table, int]]:
+            first = 0
+            for table, batch in self._batches(None):
+                yield table, self._writer.next_part(table), batch, first
+                first += batch.num_rows
+
+        def write(table: str, part: str, batch: pa.Table, first: int) -> tuple[str, int, set[tuple[int, str]]]:
+            rows = slice(first, first + batch.num_rows)
+            # Work counts once, as a kernel's.
+            counts = {name: column[rows.start : rows.stop] for name, column in counted.items() if table == "kernels"}
+            times = _Timed(batch, self._profile.replayed)
+            phases = self._write_work(table, part, batch, times, work.range_[rows], work.step[rows], counts)
+            return table, batch.num_rows, phases
+
+        for table, count, phases in self._in_order(write, batches()):
+            self._see_phases(phases)
+            self._report(f"writing {table}", count)
+
+    def _write_work(
+        self,
+        table: str,
+        part: str,
+        batch: pa.Table,
+        times: _Timed,
+        range_: Codes,
+        step: Codes,
+        counts: Mapping[str, pa.Array] = {},
+    ) -> set[tuple[int, str]]:
+        """Write device work; returns the steps in it with their phases."""
+        # A profile that names layers itself knows them better than the ranges around a launch.
+        columns = self._built.placement.take(range_) | self._columns_of(table, batch) | times.columns()
+        phases = _phases(step, columns["phase"])
+        if table == "memory":
+            columns.pop("op")
+        self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
+        return phases
+
+    def _see_phases(self, phases: set[tuple[int, str]]) -> None:
+        for step, phase in phases:
+            self._phases.setdefault(step, set()).add(phase)
+
+    def _report(self, what: str, count: int) -> None:
+        self._done += count
+        self._options.report(what, self._done, self._profile.count)
 
 
-def _see_phases(seen: dict[int, set[str]], step: Codes, phase: pa.Array) -> None:
-    """Note the phases of the work in every step."""
+def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
+    """Steps, and the phases of the work in them."""
     encoded = _dictionary(phase)
-    phases = encoded.dictionary.to_pylist()
-    pairs = (step - NONE) * (len(phases) + 1) + _codes(encoded) + 1
-    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
-        number, code = divmod(pair, len(phases) + 1)
-        if number and code:
-            seen.setdefault(number + NONE, set()).add(phases[code - 1])
+    texts = encoded.dictionary.to_pylist()
+    pairs = (step - NONE) * (len(texts) + 1) + _codes(encoded) + 1
+    found = (divmod(pair, len(texts) + 1) for pair in np.flatnonzero(np.bincount(pairs)).tolist())
+    return {(number + NONE, texts[code - 1]) for number, code in found if number and code}
 
 
 def _kind(seen: set[str]) -> str | None:
@@ -184,26 +338,42 @@ def _kind(seen: set[str]) -> str | None:
 
 
 class _Timed:
-    """Starts and durations of a table; what has no believable time has none."""
+    """Starts and ends of a table, 0 where there is none; what has no believable time has none.
 
-    def __init__(self, table: pa.Table) -> None:
-        start, end = table["start_ns"], table["end_ns"]
-        begun, ended = (column.is_valid().to_numpy().astype(bool) for column in (start, end))
-        self.start_ns, self.end_ns = _ints(table, "start_ns"), _ints(table, "end_ns")
-        # The least number of all has no positive twin: both ends are asked for.
-        far = np.maximum(self.start_ns, self.end_ns) >= _LATEST_NS
-        far |= np.minimum(self.start_ns, self.end_ns) <= -_LATEST_NS
-        self.placed = begun & ~far & ((self.start_ns != 0) | (ended & (self.end_ns != 0)))
-        self.backwards = self.placed & ended & (self.end_ns < self.start_ns)
-        self.timed = self.placed & ended & ~self.backwards
+    Attributes:
+        placed: whether a row has a start.
+        told: whether it has a start and an end.
+        timed: whether these mean anything, as they don't where kernels were replayed.
+        backwards: whether it ends before it starts.
+    """
 
-    def columns(self, replayed: bool = False) -> dict[str, pa.Array]:
+    def __init__(self, table: pa.Table, replayed: bool = False) -> None:
+        start, end = _ints(table, "start_ns"), _ints(table, "end_ns")
+        self.start_ns, self.end_ns = start, end
+        nulls = table["start_ns"].null_count + table["end_ns"].null_count
+        if not nulls and len(start) and start.min() > 0 and end.max() < _LATEST_NS and (end >= start).all():
+            self.placed = self.told = np.ones(len(start), np.bool_)
+            self.backwards = ~self.told
+        else:
+            begun, ended = (table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns"))
+            # The least number of all has no positive twin: both ends are asked for.
+            far = (np.maximum(start, end) >= _LATEST_NS) | (np.minimum(start, end) <= -_LATEST_NS)
+            self.placed = begun & ~far & ((start != 0) | (ended & (end != 0)))
+            self.backwards = self.placed & ended & (end < start)
+            self.told = self.placed & ended & ~self.backwards
+            self.start_ns, self.end_ns = np.where(self.placed, start, 0), np.where(self.told, end, 0)
+        self._replayed = replayed
+        self.timed = np.zeros_like(self.told) if replayed else self.told
+
+    def columns(self) -> dict[str, pa.Array]:
         """Columns start_ns and duration_ns; without starts where kernels were replayed."""
-        duration = np.where(self.timed, self.end_ns - self.start_ns, 0)
-        return {
-            "start_ns": pa.array(self.start_ns, mask=~self.placed | replayed),
-            "duration_ns": pa.array(duration, mask=~self.timed),
-        }
+        duration = self.end_ns - self.start_ns
+        start = pa.nulls(len(duration), pa.int64()) if self._replayed else _masked(self.start_ns, ~self.placed)
+        return {"start_ns": start, "duration_ns": _masked(duration, ~self.told)}
+
+
+def _masked(values: Ints, absent: Bools) -> pa.Array:
+    return pa.array(values, mask=absent if absent.any() else None)
 
 
 def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, list[str], list[RangeName]]:
@@ -212,8 +382,8 @@ def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tupl
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
     lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
     lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-    if not times.timed.all():
-        table = table.filter(pa.array(times.timed))
+    if not times.told.all():
+        table = table.filter(pa.array(times.told))
     # What a name says depends on its domain too.
     domain = _dictionary(table["domain"] if "domain" in table.column_names else pa.nulls(table.num_rows, pa.string()))
     name = _dictionary(table["name"])
@@ -229,18 +399,6 @@ def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tupl
         names.append(scrub(text))
     codes = pa.DictionaryArray.from_arrays(pa.array(which.astype(np.int32)), pa.array(names, pa.string()))
     return table.set_column(table.column_names.index("name"), "name", codes), names, said
-
-
-def _host_calls(profile: Profile, options: Options) -> Launches:
-    """What the joins need of the host calls."""
-    none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    calls = _Growing(Launches(none, none, codes, none), profile.count)
-    for batch in profile.launches(("start_ns", "process", "thread_key", "correlation_id")):
-        process = _ints(batch, "process").astype(np.int32)
-        start, thread, correlation = (_ints(batch, name) for name in ("start_ns", "thread_key", "correlation_id"))
-        calls.append(Launches(start, thread, process, correlation))
-        options.report("reading launches", calls.count, profile.count)
-    return calls.rows()
 
 
 class _Growing(Generic[_Rows]):
@@ -273,63 +431,12 @@ class _Growing(Generic[_Rows]):
         return self._kind(*(column[: self.count] for column in self._columns))
 
 
-def _device_work(
-    profile: Profile, hosts: Launches, options: Options, lost: Counter[str], *, marked: bool
-) -> DeviceWork:
-    """Work with its launches; that of the host is its own launch, which is added to `hosts`."""
-    joiner = Joiner(hosts)
-    none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    work = _Growing(DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes), profile.count)
-    own: list[Launches] = [hosts]
-    for batches, named in ((profile.kernels, True), (profile.memory, False)):
-        for batch in batches(_PLACING if marked else _PLACING + _TELLING_APART):
-            times = _Timed(batch)
-            lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-            lost["without_time"] += int(np.count_nonzero(~times.timed & ~times.backwards))
-            process = _ints(batch, "process").astype(np.int32)
-            launch = joiner.find(process, _ints(batch, "correlation_id"))
-            thread = _ints(batch, "thread_key")
-            if (here := thread != NONE).any():
-                first = sum(len(piece.start_ns) for piece in own)
-                launch[here] = first + np.arange(np.count_nonzero(here))
-                no_id = np.full(np.count_nonzero(here), NONE, np.int64)
-                own.append(Launches(times.start_ns[here], thread[here], process[here], no_id))
-            name, stream = np.full((2, batch.num_rows), 0 if named else NONE, np.int32)
-            if not marked:
-                name = _codes(batch["name"]) if named else name
-                stream = _streams(batch, process)
-            start, end = np.where(times.placed, times.start_ns, 0), np.where(times.timed, times.end_ns, 0)
-            work.append(DeviceWork(start, end, times.timed & (not profile.replayed), process, launch, name, stream))
-            options.report("reading device work", work.count, profile.count)
-    if len(own) > 1:
-        for each in fields(hosts):
-            setattr(hosts, each.name, np.concatenate([getattr(piece, each.name) for piece in own]))
-    return work.rows()
-
-
 def _streams(batch: pa.Table, process: Codes) -> Ints:
     """Numbers that tell streams apart, over devices."""
     streams = process.astype(np.int64)
     for column in ("device", "context", "stream"):
         streams = streams * 1_000_003 + _ints(batch, column)  # wraps around
     return np.asarray((streams ^ streams >> 32).astype(np.int32))
-
-
-def _range_rows(
-    profile: Profile, table: pa.Table, ranges: HostRanges, built: Timeline, keep: frozenset[str]
-) -> pa.Table:
-    columns = _columns_of("ranges", table, keep)
-    columns["start_ns"] = pa.array(ranges.start_ns)
-    columns["duration_ns"] = pa.array(ranges.end_ns - ranges.start_ns)
-    columns["step"] = built.step_of_host(ranges.process, ranges.start_ns)
-    rows = pa.table({"source": _constant(profile.source, table.num_rows), **columns})
-    return rows.filter(pc.fill_null(table["shown"], True)) if "shown" in table.column_names else rows
-
-
-def _columns_of(table: str, data: pa.Table, keep: frozenset[str]) -> dict[str, pa.ChunkedArray]:
-    """The columns that the schema's table has too; the process only where there are several."""
-    wanted = {column.name for column in TABLES[table].columns} - ({"process"} - keep)
-    return {name: data[name] for name in data.column_names if name in wanted}
 
 
 def _select(ranges: HostRanges, rows: np.typing.NDArray[np.bool_]) -> HostRanges:

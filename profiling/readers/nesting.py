@@ -66,13 +66,13 @@ class Nest:
     cut: int
     timelines: dict[int, tuple[Ints, Ints]]
 
-    def innermost(self, thread: Ints, moment_ns: Ints) -> Ints:
+    def innermost(self, thread: Ints, moment_ns: Ints) -> Codes:
         """The innermost span around each (thread, moment); `NONE` where there is none. Shape (moments,)."""
-        found = np.full(len(moment_ns), NONE, np.int64)
+        found = np.full(len(moment_ns), NONE, np.int32)
         for key, rows in _groups(thread):
             if (timeline := self.timelines.get(key)) is not None:
                 times, states = timeline
-                at = np.searchsorted(times, moment_ns[rows], side="right") - 1
+                at = last_at(times, moment_ns[rows])
                 found[rows] = np.where(at >= 0, states[at], NONE)
         return found
 
@@ -108,6 +108,16 @@ class Placement:
             "phase": _decode(self.phase, ranges, self.phases),
             "op": _decode(self.op, ranges, self.ops),
         }
+
+
+def last_at(times: Ints, moments: Ints) -> Ints:
+    """Place of the last of some rising times that is not after each moment; -1 where all are."""
+    if not len(moments):
+        return np.zeros(0, np.int64)
+    # Moments that are read together lie together: a search among what lies around them stays in the caches.
+    first, last = np.searchsorted(times, [moments.min(), moments.max()], side="right")
+    at: Ints = np.searchsorted(times[first:last], moments, side="right") + (first - 1)
+    return at
 
 
 def nest(thread: Ints, start_ns: Ints, end_ns: Ints) -> Nest:

@@ -6,7 +6,7 @@ in `missing` where it matters. Metadata of the capture (command, environment, ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -183,7 +183,7 @@ class _Export:
         nothing = pa.schema([*whole.items(), ("text", _TEXT)]).empty_table()
         pieces = [self._range_rows(nothing)]
         for batch in self._tables.scan(_NVTX, {**whole, "text": _TEXT}):
-            for row in batch.filter(pc.field("eventType").isin([_CATEGORY, _DOMAIN])).to_pylist():
+            for row in _of_kind(batch, (_CATEGORY, _DOMAIN)).to_pylist():
                 name = row["text"] or self._string(pa.chunked_array([[row["textId"]]], _I64))[0].as_py()
                 if row["eventType"] == _DOMAIN:
                     domains[row["domainId"]] = name
@@ -204,12 +204,11 @@ class _Export:
 
     def _range_rows(self, batch: pa.Table) -> pa.Table:
         """The ranges and marks of a batch, domain and category still by number."""
-        batch = batch.filter(pc.field("eventType").isin(list(_KINDS)))
-        name = pc.fill_null(pc.coalesce(batch["text"], self._string(batch["textId"])), "")
+        batch = _of_kind(batch, _KINDS)
         place = pc.index_in(batch["eventType"], pa.array(list(_KINDS), _I64)).combine_chunks()
         return pa.table(
             {
-                "name": name.dictionary_encode(),
+                "name": self._range_names(batch),
                 "start_ns": batch["start"],
                 "end_ns": pc.if_else(pc.equal(batch["eventType"], _MARK), batch["start"], batch["end"]),
                 "process": _process(batch["globalTid"]),
@@ -221,6 +220,13 @@ class _Export:
                 "categoryId": batch["category"],
             }
         )
+
+    def _range_names(self, batch: pa.Table) -> pa.Array:
+        places = self._places(batch["textId"])
+        if not places.null_count and batch["text"].null_count == len(places):  # all by id
+            return pa.DictionaryArray.from_arrays(places.cast(pa.int32()), self._strings)
+        name = pc.coalesce(batch["text"], self._strings.take(places))
+        return pc.fill_null(name, "").dictionary_encode()
 
     def _launches(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         wanted = ["start", "end", "globalTid", "correlationId", *(["nameId", "returnValue"] if needed is None else [])]
@@ -270,16 +276,22 @@ class _Export:
     def _names(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
         """Texts of string ids, scrubbed, dictionary-encoded: one code for one id throughout the export."""
         places = pc.fill_null(self._places(ids), len(self._strings)).to_numpy()
-        for place in np.unique(places[self._code[places] < 0]).tolist():
-            self._code[place] = len(self._texts)
-            text = self._strings[place].as_py() if place < len(self._strings) else None
-            self._texts.append(scrub(text or "") or "?")
-        return pa.DictionaryArray.from_arrays(pa.array(self._code[places]), pa.array(self._texts, _TEXT))
+        codes = self._code[places]
+        if (codes < 0).any():
+            for place in np.unique(places[codes < 0]).tolist():
+                self._code[place] = len(self._texts)
+                text = self._strings[place].as_py() if place < len(self._strings) else None
+                self._texts.append(scrub(text or "") or "?")
+            codes = self._code[places]
+        return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(self._texts, _TEXT))
 
     def _places(self, ids: pa.ChunkedArray) -> pa.Array:
-        wanted = pc.fill_null(ids, -1).to_numpy()
-        if self._place is not None:
-            low, high = self._ends
+        wanted = pc.fill_null(ids, -1).to_numpy() if ids.null_count else ids.to_numpy()
+        low, high = self._ends
+        if self._place is not None and len(wanted) and low <= wanted.min() and wanted.max() <= high:
+            at = self._place[wanted - low]
+            known = at >= 0
+        elif self._place is not None:
             known = (wanted >= low) & (wanted <= high)
             at = self._place[np.where(known, wanted - low, -1)]
             known = at >= 0
@@ -288,12 +300,18 @@ class _Export:
             known = self._string_ids[at] == wanted
         if ids.null_count:
             known &= ids.is_valid().to_numpy().astype(bool)
-        return pa.array(at, mask=~known)
+        return pa.array(at, mask=None if known.all() else ~known)
 
 
 def _needed(needed: Sequence[str] | None, further: dict[str, str]) -> dict[str, str]:
     """Our and their names of the columns that are needed; null for all, the further ones too."""
     return {**_PLACE, **further} if needed is None else {ours: _PLACE[ours] for ours in needed if ours in _PLACE}
+
+
+def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
+    """The events of some types."""
+    mine = pc.is_in(batch["eventType"], pa.array(list(kinds), _I64))
+    return batch if pc.all(mine, min_count=0).as_py() else batch.filter(mine)
 
 
 def copy_kinds(numbers: pa.ChunkedArray) -> pa.Array:
@@ -306,9 +324,11 @@ def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.array(column.to_pylist() if not len(column) else column.to_numpy(), pa.int32())
 
 
-def _process(global_id: pa.ChunkedArray) -> pa.ChunkedArray:
+def _process(global_id: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     """The process in a serialised id: 24 bits of process above 24 bits of thread."""
-    return pc.bit_wise_and(pc.shift_right(global_id, 24), 0xFFFFFF)
+    if global_id.null_count:
+        return pc.bit_wise_and(pc.shift_right(global_id, 24), 0xFFFFFF)
+    return pa.array((global_id.to_numpy() >> 24 & 0xFFFFFF).astype(np.int32))
 
 
 def _thread(global_id: pa.ChunkedArray) -> pa.ChunkedArray:

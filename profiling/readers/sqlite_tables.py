@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..errors import CurvescopeError
 from .native_scan import OtherTypeError, scan
 
-BATCH_ROWS = 1 << 18
+BATCH_ROWS = 1 << 17
 
 
 class SqliteTables:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from .nesting import NONE, HostRanges, Ints
+from .nesting import NONE, Codes, HostRanges, Ints, last_at
 
 MARKS = "marks"
 REPETITION = "repetition of the kernel sequence"
@@ -54,7 +54,7 @@ class Marks:
 
     def step_of(self, moment_ns: Ints) -> Ints:
         """Position of the mark around each moment; `NONE` outside."""
-        at = np.searchsorted(self.start_ns, moment_ns, side="right") - 1
+        at = last_at(self.start_ns, moment_ns)
         inside = (at >= 0) & (moment_ns < self.end_ns[np.maximum(at, 0)])
         return np.where(inside, at, NONE)
 
@@ -100,31 +100,59 @@ def _marks(process: int, ranges: HostRanges, rows: Ints) -> Marks:
     return Marks(process, start[apart], end[apart], batch[apart], crossing)
 
 
-class MarkedEnds:
-    """Where the marked steps of a process end, as the work launched in them becomes known."""
+class MarkedSteps:
+    """The marked steps of all processes, numbered one process after the other."""
 
-    def __init__(self, marks: Marks) -> None:
-        self._starts_ns, self._ends_ns = marks.start_ns, marks.end_ns.copy()
-        if len(self._ends_ns) and self._ends_ns[-1] == np.iinfo(np.int64).max:
-            self._ends_ns[-1] = marks.start_ns[-1]
+    def __init__(self, marks: Sequence[Marks]) -> None:
+        self._marks = marks
+        self._first = [0, *accumulate(len(one.start_ns) for one in marks)]
+        ends = [one.end_ns for one in marks]
+        for place, one in enumerate(marks):
+            if len(one.end_ns) and one.end_ns[-1] == np.iinfo(np.int64).max:  # until its last work ends, then
+                ends[place] = np.append(one.end_ns[:-1], one.start_ns[-1])
+        self._ends_ns: Ints = np.concatenate([*ends, np.zeros(0, np.int64)])
 
-    def reach(self, step: Ints, work_end_ns: Ints) -> None:
-        """Take in work.
+    def __bool__(self) -> bool:
+        return bool(self._marks)
+
+    @property
+    def processes(self) -> int:
+        """How many processes have any."""
+        return len(self._marks)
+
+    def step_of(self, process: Ints | Codes, moment_ns: Ints) -> Codes:
+        """Number of the step around each moment on the host; `NONE` outside. Shape (moments,)."""
+        found = np.full(len(moment_ns), NONE, np.int32)
+        for marks, first in zip(self._marks, self._first, strict=False):
+            at = marks.step_of(moment_ns)
+            inside = (at != NONE) & (process == marks.process)
+            found[inside] = at[inside] + first
+        return found
+
+    def reach(self, step: Codes, work_end_ns: Ints) -> None:
+        """Take in work: a step ends where the last work that was launched in it does.
 
         Args:
-            step: position of the mark that each piece was launched in, or `NONE`.
+            step: number of the step that each piece was launched in, or `NONE`.
             work_end_ns: its ends.
         """
-        inside = step != NONE
-        np.maximum.at(self._ends_ns, step[inside], work_end_ns[inside])
+        if not len(step):
+            return
+        # Work of one step lies in a row, mostly: one number for each stretch.
+        edges = np.append(0, np.flatnonzero(np.diff(step)) + 1)
+        inside = step[edges] != NONE
+        np.maximum.at(self._ends_ns, step[edges][inside], np.maximum.reduceat(work_end_ns, edges)[inside])
 
-    def windows(self) -> Windows:
-        """Windows (start, end) of the steps."""
-        windows, before = [], np.iinfo(np.int64).min
-        for start, end in zip(self._starts_ns.tolist(), self._ends_ns.tolist(), strict=True):
-            start = max(start, int(before))
-            before = end = max(start, end)
-            windows.append((start, end))
+    def windows(self) -> list[tuple[int, int, int, int]]:
+        """Process, batch (0 where none is told), start and end of each step."""
+        windows = []
+        for marks, first in zip(self._marks, self._first, strict=False):
+            before = np.iinfo(np.int64).min
+            ends = self._ends_ns[first : first + len(marks.start_ns)]
+            for batch, start, end in zip(marks.batch.tolist(), marks.start_ns.tolist(), ends.tolist(), strict=True):
+                start = max(start, int(before))
+                before = end = max(start, end)
+                windows.append((marks.process, batch, start, end))
         return windows
 
 

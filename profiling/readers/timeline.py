@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from . import steps
-from .nesting import NONE, Codes, HostRanges, Ints, Placement, place
+from .nesting import NONE, Bools, Codes, HostRanges, Ints, Placement, place
 
-_STRETCH_ROWS = 1 << 16
+_STRETCH_ROWS = 1 << 16  # what is worked out of so many stays in the processor's caches
 
 LOST = {
     "device_work_without_launch": "kernels, copies and sets whose launch was not recorded; layer and phase unknown",
@@ -32,12 +32,21 @@ LOST = {
 
 @dataclass
 class Launches:
-    """Host calls, arrays of shape (calls,)."""
+    """Host calls, arrays of shape (calls,).
+
+    Attributes:
+        start_ns: starts.
+        process: number of the process.
+        correlation: CUDA's number, which the work that was launched carries too.
+        range_: index of the innermost range around each, or `NONE`.
+        step: number of the marked step around each, or `NONE`.
+    """
 
     start_ns: Ints
-    thread: Ints
     process: Codes
     correlation: Ints
+    range_: Codes
+    step: Codes
 
 
 @dataclass
@@ -45,124 +54,218 @@ class DeviceWork:
     """Kernels, copies and sets in the order their rows are written, arrays of shape (rows,).
 
     Rows without time have start and end 0 and `timed` False. Codes are 32 bits: ten million rows have to fit.
+
+    Attributes:
+        start_ns: starts.
+        end_ns: ends.
+        timed: whether it has both.
+        range_: index of the innermost range around each row's launch, or `NONE`.
+        step: number of each row's step, or `NONE`; where no step is marked, as long as none is found.
+        kernel_name: code of a kernel's name; `NONE` for copies and sets.
+        stream: tells streams apart, over devices.
     """
 
     start_ns: Ints
     end_ns: Ints
-    timed: np.typing.NDArray[np.bool_]
-    process: Codes
-    launch: Codes  # index of each row's launch, or NONE
-    kernel_name: Codes  # code of a kernel's name, any number where steps are marked; NONE for copies and sets
-    stream: Codes  # tells streams apart, over devices; any number where steps are marked
+    timed: Bools
+    range_: Codes
+    step: Codes
+    kernel_name: Codes
+    stream: Codes
 
 
 @dataclass
+class Placed:
+    """Where some device work lies, by its launches.
+
+    Attributes:
+        range_: index of the innermost range around each row's launch, or `NONE`.
+        step: number of the marked step around it, or `NONE`.
+        before_launch: as of `Timeline`.
+        lost: likewise.
+    """
+
+    range_: Codes
+    step: Codes
+    before_launch: tuple[int, int]
+    lost: Counter[str]
+
+
 class Timeline:
-    """What the joins found.
+    """What the joins find: of the ranges first, then of the host's calls, then of the device's work, piece by piece.
 
     Attributes:
         placement: of the ranges.
-        range_: index of the innermost range around that launch, or `NONE`.
-        step: number of each row's step, or `NONE`.
+        marked: the steps that ranges mark.
         step_rows: rows of the `steps` table.
         steps_from: how the steps were found.
-        marks: the step marks, if that is how.
         before_launch: how many kernels, copies and sets seem to begin before their launch, and the most nanoseconds:
             what the two clocks are apart at least.
         lost: named counts.
     """
 
-    placement: Placement
-    range_: Codes
-    step: Codes
-    step_rows: list[dict[str, Any]]
-    steps_from: str
-    marks: list[steps.Marks]
-    before_launch: tuple[int, int] = (0, 0)
-    lost: Counter[str] = field(default_factory=Counter)
+    def __init__(
+        self, ranges: HostRanges, nested: HostRanges, names: Sequence[str], placement: Placement | None = None
+    ) -> None:
+        """Place the ranges.
 
-    def columns(self, rows: slice) -> dict[str, pa.Array]:
-        """Columns layer, phase, op and step of a stretch of the device work."""
-        return {**self.placement.take(self.range_[rows]), "step": code_array(self.step[rows])}
+        Args:
+            ranges: push/pop ranges, start/end ranges and marks.
+            nested: the push/pop ranges among them.
+            names: one per entry of `ranges.said`.
+            placement: of what launches lie in, where that is more than the push/pop ranges.
+        """
+        marks = steps.find_marks(ranges, names)
+        self.marked = steps.MarkedSteps(marks)
+        self.placement = placement or place(nested)
+        self.step_rows: list[dict[str, Any]] = []
+        self.steps_from = steps.MARKS if self.marked else steps.NOTHING
+        self.before_launch = 0, 0
+        self.lost = Counter(
+            ranges_cut=self.placement.nest.cut,
+            backward_without_forward=self.placement.unjoined,
+            steps_cut=sum(of_process.crossing for of_process in marks),
+        )
+        self._ranges = ranges
+        self._in_operators = placement is not None
+        self._in_ranges = len(nested.start_ns) > 0
+        none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self.join(Launches(none, codes, none, codes, codes))
 
-    def step_of_host(self, process: Ints | Codes, moment_ns: Ints) -> pa.Array:
-        """Column step of things on the host."""
-        found, first = np.full(len(moment_ns), NONE, np.int64), 0
-        for marks in self.marks:
-            at = np.where(process == marks.process, marks.step_of(moment_ns), NONE)
-            found = np.where(at == NONE, found, at + first)
-            first += len(marks.start_ns)
-        return code_array(found)
+    def place_calls(self, start_ns: Ints, process: Codes, thread: Ints, correlation: Ints) -> Launches:
+        """Host calls in the ranges and marked steps."""
+        range_ = self.placement.nest.innermost(thread, start_ns)
+        return Launches(start_ns, process, correlation, range_, self.marked.step_of(process, start_ns))
 
+    def join(self, launches: Launches) -> None:
+        """Take all host calls: from here on work can be placed."""
+        self._launches, self._joiner = launches, Joiner(launches.process, launches.correlation)
 
-def _stretches(count: int) -> Iterator[slice]:
-    """Rows some at a time: what is worked out of them stays in the processor's caches."""
-    return (slice(first, min(first + _STRETCH_ROWS, count)) for first in range(0, count, _STRETCH_ROWS))
+    def place_work(
+        self, start_ns: Ints, timed: Bools, process: Codes, correlation: Ints, thread: Ints | None
+    ) -> Placed:
+        """Range and marked step of device work; `take` counts it. Several threads may ask at once.
+
+        Args:
+            start_ns: starts, 0 where there is none.
+            timed: whether each has a start and an end.
+            process: numbers of the processes.
+            correlation: of the launches.
+            thread: of work that the host does itself, which is its own launch, else `NONE`; null where there is none.
+        """
+        launches = self._launches
+        if len(launches.start_ns):
+            launch = self._joiner.find(process, correlation)
+            range_, step = launches.range_[launch], launches.step[launch]
+            ahead_ns = launches.start_ns[launch] - start_ns
+            ahead_ns[~timed] = 0
+            alone = launch == NONE
+        else:
+            range_, step = np.full((2, len(start_ns)), NONE, np.int32)
+            ahead_ns = np.zeros(len(start_ns), np.int64)
+            alone = np.ones(len(start_ns), np.bool_)
+        if alone.any():
+            # Work is placed by its launch; where that was not recorded, by its own time.
+            range_[alone], ahead_ns[alone] = NONE, 0
+            step[alone] = self.marked.step_of(process[alone], start_ns[alone])
+            if thread is not None:
+                own = thread != NONE
+                range_[own] = self.placement.nest.innermost(thread[own], start_ns[own])
+                alone &= ~own
+        step[~timed] = NONE
+        ahead = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
+        lost: Counter[str] = Counter()
+        if len(launches.start_ns) or thread is not None:
+            lost["device_work_without_launch"] = int(np.count_nonzero(alone))
+        if self._in_operators:
+            op = self.placement.op
+            outside = range_ == NONE if not len(op) else (range_ == NONE) | (op[range_] == NONE)
+            lost["device_work_without_operator"] = int(np.count_nonzero(outside & ~alone))
+        elif self._in_ranges:
+            lost["device_work_without_range"] = int(np.count_nonzero((range_ == NONE) & ~alone))
+        if self.marked:
+            lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (step == NONE)))
+        return Placed(range_, step, ahead, lost)
+
+    def take(self, placed: Placed, end_ns: Ints) -> None:
+        """Count device work that was placed, with its ends."""
+        self.lost += placed.lost
+        count, most_ns = placed.before_launch
+        self.before_launch = self.before_launch[0] + count, max(self.before_launch[1], most_ns)
+        if self.marked:
+            self.marked.reach(placed.step, end_ns)
+
+    def finish_marked_steps(self, placed: Iterable[tuple[Ints, Codes]], batch: int | None) -> None:
+        """Say how long the marked steps are, all their work being known.
+
+        Args:
+            placed: starts and steps of all device work, piece by piece.
+            batch: samples per step, if the user gave it.
+        """
+        windows = self.marked.windows()
+        low = np.array([start for *_, start, _ in windows])
+        for start_ns, step in placed:
+            # None reaches past the end: that is where the last work of the step ends.
+            self.lost["device_work_cut_by_steps"] += int(np.count_nonzero((start_ns < low[step]) & (step != NONE)))
+        self._describe(windows, batch)
+
+    def find_steps(self, work: DeviceWork, batch: int | None) -> None:
+        """Find steps that nothing marks, and give the work its steps.
+
+        Args:
+            work: all of it.
+            batch: samples per step, if the user gave it.
+        """
+        timed = work.timed
+        kernels = timed & (work.kernel_name != NONE)
+        if not kernels.any():
+            return
+        columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream)
+        found = steps.repeated_windows(*(column[kernels] for column in columns))
+        self.steps_from = steps.REPETITION if found else steps.WHOLE
+        if not found:
+            found = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
+        low, high = np.array(found).T
+        at = np.searchsorted(low, work.start_ns, side="right") - 1
+        inside = timed & (at >= 0) & (work.start_ns <= high[-1])
+        work.step = np.where(inside, at, NONE).astype(np.int32)
+        self.lost["device_work_outside_steps"] = int(np.count_nonzero(timed & ~inside))
+        self.lost["device_work_cut_by_steps"] = int(np.count_nonzero(inside & (work.end_ns > high[work.step])))
+        self._describe([(NONE, 0, *window) for window in found], batch)
+
+    def _describe(self, windows: list[tuple[int, int, int, int]], batch: int | None) -> None:
+        told = _batch_told(self._ranges, self.marked, len(windows))
+        for step, (process, of_mark, start, end) in enumerate(windows):
+            self.step_rows.append(
+                {
+                    "step": step,
+                    "batch": batch or of_mark or told[step] or None,
+                    "repeat": 0,
+                    "index": step,
+                    "start_ns": start,
+                    "duration_ns": end - start,
+                    "profiled": True,
+                    "process": process if self.marked.processes > 1 else None,
+                }
+            )
 
 
 def code_array(code: Ints | Codes) -> pa.Array:
     """Numbers with null for `NONE`."""
-    return pa.array(code, mask=code == NONE)
-
-
-def build(
-    nested: HostRanges,
-    all_ranges: HostRanges,
-    launches: Launches,
-    work: DeviceWork,
-    marks: list[steps.Marks],
-    batch: int | None,
-    placement: Placement | None = None,
-) -> Timeline:
-    """Join everything.
-
-    Args:
-        nested: push/pop ranges.
-        all_ranges: these, start/end ranges and marks.
-        launches: host calls.
-        work: device work.
-        marks: the step marks among the ranges.
-        batch: samples per step, if the user gave it.
-        placement: of what launches lie in, where that is more than the push/pop ranges.
-    """
-    operators = placement is not None
-    placement = placement or place(nested)
-    around = np.empty(len(launches.start_ns), np.int32)
-    for rows in _stretches(len(around)):
-        around[rows] = placement.nest.innermost(launches.thread[rows], launches.start_ns[rows])
-    joined = work.launch != NONE
-    range_ = np.full(len(joined), NONE, np.int32)
-    ahead, most_ahead_ns = 0, 0
-    if len(around):
-        for rows in _stretches(len(range_)):
-            launch = work.launch[rows]
-            range_[rows] = np.where(launch == NONE, NONE, around[launch])
-            ahead_ns = launches.start_ns[launch] - work.start_ns[rows]
-            ahead_ns[(launch == NONE) | ~work.timed[rows]] = 0
-            ahead += int(np.count_nonzero(ahead_ns > 0))
-            most_ahead_ns = max(most_ahead_ns, int(ahead_ns.max()))
-    timeline = Timeline(placement, range_, np.full(len(joined), NONE, np.int32), [], steps.NOTHING, marks)
-    lost = timeline.lost
-    timeline.before_launch = ahead, most_ahead_ns
-    if len(launches.start_ns):
-        lost["device_work_without_launch"] = int(np.count_nonzero(~joined))
-    if operators:
-        outside = range_[joined] == NONE if not len(placement.op) else placement.op[range_[joined]] == NONE
-        lost["device_work_without_operator"] = int(np.count_nonzero(outside | (range_[joined] == NONE)))
-    elif len(nested.start_ns):
-        lost["device_work_without_range"] = int(np.count_nonzero(joined & (range_ == NONE)))
-    lost["ranges_cut"], lost["backward_without_forward"] = placement.nest.cut, placement.unjoined
-    lost["steps_cut"] = sum(of_process.crossing for of_process in marks)
-    _find_steps(timeline, all_ranges, launches, work, batch)
-    return timeline
+    nothing = code == NONE
+    return pa.array(code, mask=nothing if nothing.any() else None)
 
 
 class Joiner:
     """Finds the launch of device work by process and correlation id."""
 
-    def __init__(self, launches: Launches) -> None:
-        """Index the launches; of two with one id the first counts."""
-        process, keys = launches.process, launches.correlation
+    def __init__(self, process: Codes, keys: Ints) -> None:
+        """Index the launches; of two with one id the first counts.
+
+        Args:
+            process: number of each launch's process.
+            keys: its correlation id.
+        """
         self._several = len(process) > 0 and bool((process != process[0]).any())
         self._processes, which = (
             np.unique(process, return_inverse=True) if self._several else (process[:1], np.zeros(len(keys), np.int8))
@@ -172,7 +275,9 @@ class Joiner:
         self._dense = not self._several and self._high - self._low < 4 * len(keys) + 1024
         if self._dense:
             self._table = np.full(max(self._high - self._low + 1, 0), NONE, np.int32)
-            self._table[keys[::-1] - self._low] = np.arange(len(keys), dtype=np.int32)[::-1]
+            for first in reversed(range(0, len(keys), _STRETCH_ROWS)):  # backwards, so that the first of two stays
+                stretch = keys[first : first + _STRETCH_ROWS][::-1] - self._low
+                self._table[stretch] = np.arange(first + len(stretch) - 1, first - 1, -1, dtype=np.int32)
         else:
             self._order = np.lexsort((keys, which))
             self._keys, self._edges = (
@@ -207,65 +312,7 @@ class Joiner:
         return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)
 
 
-def _find_steps(
-    timeline: Timeline,
-    ranges: HostRanges,
-    launches: Launches,
-    work: DeviceWork,
-    batch: int | None,
-) -> None:
-    lost, timed = timeline.lost, work.timed
-    windows: list[tuple[int, int, int, int]] = []  # process, batch, start, end
-    if timeline.marks:
-        timeline.steps_from = steps.MARKS
-        for marks in timeline.marks:
-            ends = steps.MarkedEnds(marks)
-            for rows in _stretches(len(timed)):
-                # Work is placed by its launch; where that was not recorded, by its own time.
-                launch, moment = work.launch[rows], work.start_ns[rows]
-                if len(launches.start_ns):
-                    moment = np.where(launch == NONE, moment, launches.start_ns[launch])
-                mine = (work.process[rows] == marks.process) & timed[rows]
-                at = np.where(mine, marks.step_of(moment), NONE)
-                timeline.step[rows] = np.where(at == NONE, timeline.step[rows], at + len(windows))
-                ends.reach(at, work.end_ns[rows])
-            windows += [(marks.process, int(b), *w) for b, w in zip(marks.batch, ends.windows(), strict=True)]
-    elif (kernels := timed & (work.kernel_name != NONE)).any():
-        columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream)
-        found = steps.repeated_windows(*(column[kernels] for column in columns))
-        timeline.steps_from = steps.REPETITION if found else steps.WHOLE
-        if not found:
-            found = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
-        starts = np.array([start for start, _ in found])
-        at = np.searchsorted(starts, work.start_ns, side="right") - 1
-        inside = timed & (at >= 0) & (work.start_ns <= found[-1][1])
-        timeline.step = np.where(inside, at, NONE).astype(np.int32)
-        windows = [(NONE, 0, *window) for window in found]
-    if windows:
-        lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (timeline.step == NONE)))
-        low, high = (np.array([window[place] for window in windows]) for place in (2, 3))
-        for rows in _stretches(len(timed)):
-            at = timeline.step[rows]
-            cut = (work.start_ns[rows] < low[at]) | (work.end_ns[rows] > high[at])
-            lost["device_work_cut_by_steps"] += int(np.count_nonzero(cut & (at != NONE)))
-    told = _batch_told(timeline, ranges, len(windows))
-    several = len(timeline.marks) > 1
-    for step, (process, of_mark, start, end) in enumerate(windows):
-        timeline.step_rows.append(
-            {
-                "step": step,
-                "batch": batch or of_mark or told[step] or None,
-                "repeat": 0,
-                "index": step,
-                "start_ns": start,
-                "duration_ns": end - start,
-                "profiled": True,
-                "process": process if several else None,
-            }
-        )
-
-
-def _batch_told(timeline: Timeline, ranges: HostRanges, count: int) -> list[int]:
+def _batch_told(ranges: HostRanges, marked: steps.MarkedSteps, count: int) -> list[int]:
     """The batch size that the first range in each step tells by its name or shapes; 0 where none does."""
     told = [0] * count
     of_name = np.array([said.batch or 0 for said in ranges.said], np.int64)
@@ -273,11 +320,11 @@ def _batch_told(timeline: Timeline, ranges: HostRanges, count: int) -> list[int]
         return told
     rows = np.flatnonzero(of_name[ranges.name])
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
-    if not timeline.marks:
+    if not marked:
         values = np.unique(of_name[ranges.name[rows]])
         return [int(values[0])] * count if len(values) == 1 else told
-    step = timeline.step_of_host(ranges.process[rows], ranges.start_ns[rows]).to_pylist()
-    for row, at in zip(rows.tolist(), step, strict=True):
-        if at is not None and at < count and not told[at]:
+    step = marked.step_of(ranges.process[rows], ranges.start_ns[rows])
+    for row, at in zip(rows.tolist(), step.tolist(), strict=True):
+        if at != NONE and not told[at]:
             told[at] = int(of_name[ranges.name[row]])
     return told

@@ -82,13 +82,13 @@ class TorchOperators:
         order = np.argsort(start, kind="stable")
         return start[order], end[order], event[order]
 
-    def count_work(self, built: Timeline, work: DeviceWork) -> dict[str, pa.Array]:
+    def count_work(self, work: DeviceWork) -> dict[str, pa.Array]:
         """Columns flops and bytes_compulsory of all device work."""
         amounts, call = self._calls()
         for rows in self._nest.levels:  # from the outside in
             above = call[self._nest.parent[rows]]
             call[rows] = np.where(above == NONE, call[rows], above)
-        of_row = _at(call, built.range_)
+        of_row = _at(call, work.range_)
         rows = np.flatnonzero((of_row != NONE) & work.timed & (work.kernel_name != NONE))
         duration = work.end_ns[rows] - work.start_ns[rows]
         rows = rows[np.lexsort((-rows, duration, of_row[rows]))]  # of the longest of a call the first comes last
@@ -106,7 +106,7 @@ class TorchOperators:
         batches: list[int | None] = [None] * len(built.step_rows)
         rows = np.flatnonzero(self._named(_BATCH_OPERAND.__contains__) & (events.shapes != NONE))
         rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows]))]
-        step = built.step_of_host(np.full(len(rows), NONE), events.start_ns[rows]).fill_null(NONE).to_numpy()
+        step = built.marked.step_of(np.full(len(rows), NONE), events.start_ns[rows])
         batch_of = cache(self._batch_of)
         for row, at in zip(rows.tolist(), step.tolist(), strict=True):
             if at != NONE and batches[at] is None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from curvescope.profiling.readers.nesting import NONE, HostRanges, place
 from curvescope.profiling.readers.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.readers.steps import find_period, repeated_windows
-from curvescope.profiling.readers.timeline import Joiner, Launches
+from curvescope.profiling.readers.timeline import Joiner
 
 ranges_of = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.sampled_from("abc")), max_size=25
@@ -62,19 +62,17 @@ def test_a_range_that_outlasts_its_parent_is_cut_and_counted():
 def test_work_joins_the_launch_of_its_id(spread):
     random = np.random.default_rng(5)
     ids = random.permutation(1000) * spread
-    nothing = np.zeros(1000, np.int64)
-    launches = Launches(nothing, nothing, nothing.astype(np.int32), ids)
     wanted = np.append(random.permutation(ids)[:600], [NONE, 1000 * spread + 1])
-    found = Joiner(launches).find(np.zeros(len(wanted), np.int32), wanted)
+    found = Joiner(np.zeros(1000, np.int32), ids).find(np.zeros(len(wanted), np.int32), wanted)
     assert (ids[found[:-2]] == wanted[:-2]).all()
     assert found[-2:].tolist() == [NONE, NONE]
 
 
 def test_ids_of_two_processes_are_kept_apart_and_may_be_untold():
     process, ids = np.array([7, 8, 7], np.int32), np.array([1, 1, 2])
-    joiner = Joiner(Launches(ids * 0, ids * 0, process, ids))
+    joiner = Joiner(process, ids)
     assert joiner.find(np.array([8, 7, 7, 8, 9], np.int32), np.array([1, 1, 2, 2, 1])).tolist() == [1, 0, 2, NONE, NONE]
-    alone = Joiner(Launches(ids * 0, ids * 0, np.full(3, 7, np.int32), np.array([5, 6, 9])))
+    alone = Joiner(np.full(3, 7, np.int32), np.array([5, 6, 9]))
     assert alone.find(np.full(3, NONE, np.int32), np.array([9, 5, NONE])).tolist() == [2, 0, NONE]
 
 

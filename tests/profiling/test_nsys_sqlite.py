@@ -13,7 +13,7 @@ import pytest
 from curvescope.analysis.breakdown import COLUMNS, break_down
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.readers import Options, import_profile
+from curvescope.profiling.readers import Options, import_profile, sqlite_tables
 from curvescope.profiling.store import open_recording
 
 from .nsys_export import (
@@ -224,6 +224,19 @@ def test_processes_are_kept_apart(tmp_path):
     kernels = [kernel(1, 20, 30), kernel(1, 20, 40, globalPid=other)]
     recording = imported(write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=kernels), tmp_path)
     assert [(r["process"], r["layer"]) for r in recording.arrow("kernels").to_pylist()] == [(4321, "a"), (777, "b")]
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marked steps", "no steps"])
+def test_rows_before_a_second_process_say_theirs_too(tmp_path, monkeypatch, marked):
+    monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 1)
+    other = {"globalPid": (1 << 48) | 777 << 24}
+    kernels = [kernel(i, 10 * i, 10 * i + 5, **(other if i == 3 else {})) for i in (1, 2, 3)]
+    launches, ranges = [launch(1, 5), launch(2, 6)], [push_pop("step 1", 0, 100)] if marked else []
+    recording = imported(write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=kernels), tmp_path)
+    assert [row["process"] for row in recording.arrow("kernels").to_pylist()] == [4321, 4321, 777]
+    assert [row["process"] for row in recording.arrow("launches").to_pylist()] == [4321, 4321]
+    assert [row["process"] for row in recording.arrow("ranges").to_pylist()] == [4321] * marked
+    assert recording.meta["lost"]["device_work_without_launch"]["count"] == 1
 
 
 def test_times_that_are_none_are_no_times(tmp_path):

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +28,11 @@ import pyarrow.compute as pc
 from ..schema import TABLES
 from ..store import RecordingWriter
 from . import Options, describe_steps, timeline
-from .nesting import NONE, Bools, Codes, HostRanges, Ints, Placement
+from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
+from .nesting import NONE, Codes, HostRanges, Ints, Placement
 from .range_names import RangeName, scrub
-from .timeline import DeviceWork, Launches, Placed, Timeline, code_array
+from .timeline import DeviceWork, Launches, Placed, Timeline
 
-_MOST_ROOM = 1 << 26  # rows; a file may say anything
-_LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
 _TABLES = ("ranges", "launches", "kernels", "memory")
 _PLACING = ("start_ns", "end_ns", "process", "correlation_id", "thread_key")
 _TELLING_APART = ("device", "context", "stream", "name")  # needed where no range marks the steps
@@ -42,7 +41,6 @@ _WORKERS = 3  # threads that place and write batches: Arrow and NumPy let them r
 _AHEAD = 5  # batches that are in memory at once
 
 _Result = TypeVar("_Result")
-_Rows = TypeVar("_Rows", Launches, DeviceWork)
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # given the columns that are needed; null for all
 
 
@@ -104,11 +102,11 @@ class _Assembly:
         self._lost: Counter[str] = Counter()
         self._ranges, names, said = _named_ranges(profile.ranges, options, self._lost)
         self._host = HostRanges(
-            _ints(self._ranges, "start_ns"),
-            _ints(self._ranges, "end_ns"),
-            _ints(self._ranges, "thread_key"),
-            _ints(self._ranges, "process"),
-            _codes(self._ranges["name"]),
+            int_column(self._ranges, "start_ns"),
+            int_column(self._ranges, "end_ns"),
+            int_column(self._ranges, "thread_key"),
+            int_column(self._ranges, "process"),
+            code_column(self._ranges["name"]),
             said,
         )
         nested = _select(self._host, pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool))
@@ -165,7 +163,7 @@ class _Assembly:
             yield pending.popleft().result()
 
     def _write(self, table: str, part: str, columns: dict[str, Any], count: int) -> None:
-        rows = pa.table({"source": _constant(self._profile.source, count), **columns})
+        rows = pa.table({"source": constant(self._profile.source, count), **columns})
         self._writer.write(table, rows, part)
 
     def _columns_of(self, table: str, data: pa.Table) -> dict[str, Any]:
@@ -187,7 +185,7 @@ class _Assembly:
     def _write_launches(self) -> Launches:
         """Write the host calls; returns what the joins need of them."""
         none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        calls = _Growing(Launches(none, codes, none, codes, codes), self._profile.count)
+        calls = Growing(Launches(none, codes, none, codes, codes), self._profile.count)
         batches = ((self._writer.next_part("launches"), batch) for batch in self._profile.launches(None))
         for placed in self._in_order(self._write_calls, batches):
             self._see(placed.process)
@@ -196,8 +194,8 @@ class _Assembly:
         return calls.rows()
 
     def _write_calls(self, part: str, batch: pa.Table) -> Launches:
-        times, process = _Timed(batch), _ints(batch, "process").astype(np.int32)
-        thread, correlation = _ints(batch, "thread_key"), _ints(batch, "correlation_id")
+        times, process = Timed(batch), int_column(batch, "process").astype(np.int32)
+        thread, correlation = int_column(batch, "thread_key"), int_column(batch, "correlation_id")
         placed = self._built.place_calls(times.start_ns, process, thread, correlation)
         columns = self._columns_of("launches", batch) | times.columns() | {"step": code_array(placed.step)}
         self._write("launches", part, columns, batch.num_rows)
@@ -208,15 +206,15 @@ class _Assembly:
             for batch in batches(needed):
                 yield table, batch
 
-    def _place(self, batch: pa.Table) -> tuple[_Timed, Codes, Placed]:
+    def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
         """Times, processes and places of device work."""
-        times = _Timed(batch, self._profile.replayed)
-        process = _ints(batch, "process").astype(np.int32)
-        thread = _ints(batch, "thread_key") if "thread_key" in batch.column_names else None
-        correlation = _ints(batch, "correlation_id")
+        times = Timed(batch, self._profile.replayed)
+        process = int_column(batch, "process").astype(np.int32)
+        thread = int_column(batch, "thread_key") if "thread_key" in batch.column_names else None
+        correlation = int_column(batch, "correlation_id")
         return times, process, self._built.place_work(times.start_ns, times.timed, process, correlation, thread)
 
-    def _take(self, times: _Timed, process: Codes, placed: Placed) -> None:
+    def _take(self, times: Timed, process: Codes, placed: Placed) -> None:
         """Count device work that was placed."""
         self._see(process)
         self._built.take(placed, times.end_ns)
@@ -226,7 +224,7 @@ class _Assembly:
     def _write_as_read(self) -> Iterator[tuple[Ints, Codes]]:
         """Write device work whose steps are marked; gives starts and steps."""
 
-        def write(table: str, part: str, batch: pa.Table) -> tuple[str, _Timed, Codes, Placed, set[tuple[int, str]]]:
+        def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Codes, Placed, set[tuple[int, str]]]:
             times, process, placed = self._place(batch)
             return (
                 table,
@@ -247,16 +245,16 @@ class _Assembly:
         """All device work, without what only the tables need."""
         marked = bool(self._built.marked)
 
-        def place(table: str, batch: pa.Table) -> tuple[_Timed, Codes, Placed, Ints, Ints]:
+        def place(table: str, batch: pa.Table) -> tuple[Timed, Codes, Placed, Ints, Ints]:
             times, process, placed = self._place(batch)
             name, stream = np.full((2, batch.num_rows), 0 if table == "kernels" else NONE)
             if not marked:
-                name = _codes(batch["name"]) if table == "kernels" else name
+                name = code_column(batch["name"]) if table == "kernels" else name
                 stream = _streams(batch, process)
             return times, process, placed, name, stream
 
         none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        work = _Growing(DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes), self._profile.count)
+        work = Growing(DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes), self._profile.count)
         batches = self._batches(_PLACING if marked else _PLACING + _TELLING_APART)
         for times, process, placed, name, stream in self._in_order(place, batches):
             self._take(times, process, placed)
@@ -283,7 +281,7 @@ class _Assembly:
             rows = slice(first, first + batch.num_rows)
             # Work counts once, as a kernel's.
             counts = {name: column[rows.start : rows.stop] for name, column in counted.items() if table == "kernels"}
-            times = _Timed(batch, self._profile.replayed)
+            times = Timed(batch, self._profile.replayed)
             phases = self._write_work(table, part, batch, times, work.range_[rows], work.step[rows], counts)
             return table, batch.num_rows, phases
 
@@ -296,7 +294,7 @@ class _Assembly:
         table: str,
         part: str,
         batch: pa.Table,
-        times: _Timed,
+        times: Timed,
         range_: Codes,
         step: Codes,
         counts: Mapping[str, pa.Array] = {},
@@ -321,9 +319,9 @@ class _Assembly:
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
     """Steps, and the phases of the work in them."""
-    encoded = _dictionary(phase)
+    encoded = dictionary(phase)
     texts = encoded.dictionary.to_pylist()
-    pairs = (step - NONE) * (len(texts) + 1) + _codes(encoded) + 1
+    pairs = (step - NONE) * (len(texts) + 1) + code_column(encoded) + 1
     found = (divmod(pair, len(texts) + 1) for pair in np.flatnonzero(np.bincount(pairs)).tolist())
     return {(number + NONE, texts[code - 1]) for number, code in found if number and code}
 
@@ -337,60 +335,21 @@ def _kind(seen: set[str]) -> str | None:
     return "forward" if "forward" in seen else None
 
 
-class _Timed:
-    """Starts and ends of a table, 0 where there is none; what has no believable time has none.
-
-    Attributes:
-        placed: whether a row has a start.
-        told: whether it has a start and an end.
-        timed: whether these mean anything, as they don't where kernels were replayed.
-        backwards: whether it ends before it starts.
-    """
-
-    def __init__(self, table: pa.Table, replayed: bool = False) -> None:
-        start, end = _ints(table, "start_ns"), _ints(table, "end_ns")
-        self.start_ns, self.end_ns = start, end
-        nulls = table["start_ns"].null_count + table["end_ns"].null_count
-        if not nulls and len(start) and start.min() > 0 and end.max() < _LATEST_NS and (end >= start).all():
-            self.placed = self.told = np.ones(len(start), np.bool_)
-            self.backwards = ~self.told
-        else:
-            begun, ended = (table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns"))
-            # The least number of all has no positive twin: both ends are asked for.
-            far = (np.maximum(start, end) >= _LATEST_NS) | (np.minimum(start, end) <= -_LATEST_NS)
-            self.placed = begun & ~far & ((start != 0) | (ended & (end != 0)))
-            self.backwards = self.placed & ended & (end < start)
-            self.told = self.placed & ended & ~self.backwards
-            self.start_ns, self.end_ns = np.where(self.placed, start, 0), np.where(self.told, end, 0)
-        self._replayed = replayed
-        self.timed = np.zeros_like(self.told) if replayed else self.told
-
-    def columns(self) -> dict[str, pa.Array]:
-        """Columns start_ns and duration_ns; without starts where kernels were replayed."""
-        duration = self.end_ns - self.start_ns
-        start = pa.nulls(len(duration), pa.int64()) if self._replayed else _masked(self.start_ns, ~self.placed)
-        return {"start_ns": start, "duration_ns": _masked(duration, ~self.told)}
-
-
-def _masked(values: Ints, absent: Bools) -> pa.Array:
-    return pa.array(values, mask=absent if absent.any() else None)
-
-
 def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, list[str], list[RangeName]]:
     """The readable ranges, the scrubbed name of each dictionary entry, and what it says."""
-    times = _Timed(table)
+    times = Timed(table)
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
     lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
     lost["negative_durations"] += int(np.count_nonzero(times.backwards))
     if not times.told.all():
         table = table.filter(pa.array(times.told))
     # What a name says depends on its domain too.
-    domain = _dictionary(table["domain"] if "domain" in table.column_names else pa.nulls(table.num_rows, pa.string()))
-    name = _dictionary(table["name"])
+    domain = dictionary(table["domain"] if "domain" in table.column_names else pa.nulls(table.num_rows, pa.string()))
+    name = dictionary(table["name"])
     domains = domain.dictionary.to_pylist()
     texts = name.dictionary.to_pylist()
-    domain_code = _codes(domain)
-    pairs, which = np.unique(_codes(name) * (len(domains) + 1) + domain_code + 1, return_inverse=True)
+    domain_code = code_column(domain)
+    pairs, which = np.unique(code_column(name) * (len(domains) + 1) + domain_code + 1, return_inverse=True)
     rules = options.names
     names, said = [], []
     for pair in pairs.tolist():
@@ -401,41 +360,11 @@ def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tupl
     return table.set_column(table.column_names.index("name"), "name", codes), names, said
 
 
-class _Growing(Generic[_Rows]):
-    """Rows taken in piece by piece, column by column."""
-
-    def __init__(self, empty: _Rows, expected: int) -> None:
-        """Make room.
-
-        Args:
-            empty: of no row; says the types.
-            expected: rows, about; memory that is not written to is not taken.
-        """
-        self.count = 0
-        self._kind: type[_Rows] = type(empty)
-        self._room = min(expected, _MOST_ROOM)
-        self._columns = [np.empty(self._room, getattr(empty, column.name).dtype) for column in fields(empty)]
-
-    def append(self, piece: _Rows) -> None:
-        values = [getattr(piece, column.name) for column in fields(piece)]
-        first, self.count = self.count, self.count + len(values[0])
-        if self.count > self._room:
-            self._room = max(2 * self._room, self.count)
-            self._columns = [
-                np.append(column[:first], np.empty(self._room - first, column.dtype)) for column in self._columns
-            ]
-        for column, value in zip(self._columns, values, strict=True):
-            column[first : self.count] = value
-
-    def rows(self) -> _Rows:
-        return self._kind(*(column[: self.count] for column in self._columns))
-
-
 def _streams(batch: pa.Table, process: Codes) -> Ints:
     """Numbers that tell streams apart, over devices."""
     streams = process.astype(np.int64)
     for column in ("device", "context", "stream"):
-        streams = streams * 1_000_003 + _ints(batch, column)  # wraps around
+        streams = streams * 1_000_003 + int_column(batch, column)  # wraps around
     return np.asarray((streams ^ streams >> 32).astype(np.int32))
 
 
@@ -448,36 +377,3 @@ def _select(ranges: HostRanges, rows: np.typing.NDArray[np.bool_]) -> HostRanges
         ranges.name[rows],
         ranges.said,
     )
-
-
-def _ints(table: pa.Table, column: str) -> Ints:
-    """A column as int64, `NONE` for null; all `NONE` where it is absent."""
-    if column not in table.column_names:
-        return np.full(table.num_rows, NONE, np.int64)
-    values = table[column].cast(pa.int64())
-    if values.null_count:
-        values = pc.fill_null(values, NONE)
-    return np.asarray(values.to_numpy(), dtype=np.int64)
-
-
-def _dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
-    """A text column with one dictionary."""
-    if isinstance(column, pa.ChunkedArray):
-        column = (
-            column.unify_dictionaries().combine_chunks()
-            if pa.types.is_dictionary(column.type)
-            else column.combine_chunks()
-        )
-    if isinstance(column, pa.ChunkedArray):  # of no chunk, or more than one
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-
-
-def _codes(column: pa.ChunkedArray | pa.Array) -> Ints:
-    """Codes of a dictionary column, `NONE` for null."""
-    encoded = _dictionary(column)
-    return np.asarray(pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
-def _constant(text: str, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from . import steps
 from .nesting import NONE, Bools, Codes, HostRanges, Ints, Placement, place
@@ -248,12 +247,6 @@ class Timeline:
                     "process": process if self.marked.processes > 1 else None,
                 }
             )
-
-
-def code_array(code: Ints | Codes) -> pa.Array:
-    """Numbers with null for `NONE`."""
-    nothing = code == NONE
-    return pa.array(code, mask=nothing if nothing.any() else None)
 
 
 class Joiner:

@@ -1,0 +1,130 @@
+"""Columns of Arrow tables as NumPy arrays, and back: what joins and tables both need of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .nesting import NONE, Bools, Codes, Ints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_MOST_ROOM = 1 << 26  # rows; a file may say anything
+_LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
+
+_Rows = TypeVar("_Rows", bound="DataclassInstance")
+
+
+class Timed:
+    """Starts and ends of a table, 0 where there is none; what has no believable time has none.
+
+    Attributes:
+        placed: whether a row has a start.
+        told: whether it has a start and an end.
+        timed: whether these mean anything, as they don't where kernels were replayed.
+        backwards: whether it ends before it starts.
+    """
+
+    def __init__(self, table: pa.Table, replayed: bool = False) -> None:
+        start, end = int_column(table, "start_ns"), int_column(table, "end_ns")
+        self.start_ns, self.end_ns = start, end
+        nulls = table["start_ns"].null_count + table["end_ns"].null_count
+        if not nulls and len(start) and start.min() > 0 and end.max() < _LATEST_NS and (end >= start).all():
+            self.placed = self.told = np.ones(len(start), np.bool_)
+            self.backwards = ~self.told
+        else:
+            begun, ended = (table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns"))
+            # The least number of all has no positive twin: both ends are asked for.
+            far = (np.maximum(start, end) >= _LATEST_NS) | (np.minimum(start, end) <= -_LATEST_NS)
+            self.placed = begun & ~far & ((start != 0) | (ended & (end != 0)))
+            self.backwards = self.placed & ended & (end < start)
+            self.told = self.placed & ended & ~self.backwards
+            self.start_ns, self.end_ns = np.where(self.placed, start, 0), np.where(self.told, end, 0)
+        self._replayed = replayed
+        self.timed = np.zeros_like(self.told) if replayed else self.told
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Columns start_ns and duration_ns; without starts where kernels were replayed."""
+        duration = self.end_ns - self.start_ns
+        start = pa.nulls(len(duration), pa.int64()) if self._replayed else _masked(self.start_ns, ~self.placed)
+        return {"start_ns": start, "duration_ns": _masked(duration, ~self.told)}
+
+
+def _masked(values: Ints | Codes, absent: Bools) -> pa.Array:
+    return pa.array(values, mask=absent if absent.any() else None)
+
+
+class Growing(Generic[_Rows]):
+    """Rows taken in piece by piece, column by column."""
+
+    def __init__(self, empty: _Rows, expected: int) -> None:
+        """Make room.
+
+        Args:
+            empty: of no row; says the types.
+            expected: rows, about; memory that is not written to is not taken.
+        """
+        self.count = 0
+        self._kind: type[_Rows] = type(empty)
+        self._room = min(expected, _MOST_ROOM)
+        self._columns = [np.empty(self._room, getattr(empty, column.name).dtype) for column in fields(empty)]
+
+    def append(self, piece: _Rows) -> None:
+        """Take in further rows."""
+        values = [getattr(piece, column.name) for column in fields(piece)]
+        first, self.count = self.count, self.count + len(values[0])
+        if self.count > self._room:
+            self._room = max(2 * self._room, self.count)
+            self._columns = [
+                np.append(column[:first], np.empty(self._room - first, column.dtype)) for column in self._columns
+            ]
+        for column, value in zip(self._columns, values, strict=True):
+            column[first : self.count] = value
+
+    def rows(self) -> _Rows:
+        """All rows so far; they share the room."""
+        return self._kind(*(column[: self.count] for column in self._columns))
+
+
+def int_column(table: pa.Table, column: str) -> Ints:
+    """A column as int64, `NONE` for null; all `NONE` where it is absent."""
+    if column not in table.column_names:
+        return np.full(table.num_rows, NONE, np.int64)
+    values = table[column].cast(pa.int64())
+    if values.null_count:
+        values = pc.fill_null(values, NONE)
+    return np.asarray(values.to_numpy(), dtype=np.int64)
+
+
+def dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
+    """A text column with one dictionary."""
+    if isinstance(column, pa.ChunkedArray):
+        column = (
+            column.unify_dictionaries().combine_chunks()
+            if pa.types.is_dictionary(column.type)
+            else column.combine_chunks()
+        )
+    if isinstance(column, pa.ChunkedArray):  # of no chunk, or more than one
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+
+def code_column(column: pa.ChunkedArray | pa.Array) -> Ints:
+    """Codes of a dictionary column, `NONE` for null."""
+    encoded = dictionary(column)
+    return np.asarray(pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def code_array(code: Ints | Codes) -> pa.Array:
+    """Numbers with null for `NONE`."""
+    return _masked(code, code == NONE)
+
+
+def constant(text: str, count: int) -> pa.DictionaryArray:
+    """One text for every row."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .analysis import anomalies
 from .analysis.causes.context import Recorded
 from .analysis.cost_model.recording import KIND as MODELLED
@@ -23,10 +25,17 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
         axis: of the curvatures: log2 or linear.
 
     Raises:
-        CurvescopeError: it has no step, or is a table of times.
+        CurvescopeError: it has no step, its steps have no batch size, or it is a table of times.
     """
     _refuse_table(recording)
     evidence = recorded(recording)
+    told = evidence.steps["batch"].notna()
+    if len(told) and not told.any():
+        raise CurvescopeError(
+            f"{recording.path} does not tell the batch size of its steps: there is no curve to explain. Import the "
+            "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
+        )
+    evidence = replace(evidence, steps=evidence.steps[told])
     work = device_work(recording)
     if recording.meta.get("kind") == MODELLED:
         return diagnose_modelled(work, evidence, recording.meta, axis)

@@ -121,6 +121,8 @@ class _Trace:
         missing = {}
         if not any(row.get("device") is not None for row in kernels):
             missing["device"] = "no event of a device in it: operators on the host are its kernels"
+        if kernels and not any(row["layer"] for row in kernels):
+            missing["layers"] = "no kernel names its scope, as on JAX's CPU: layer and phase are unknown"
         source = "jax" if self.is_jax else "tensorflow"
         of_host = _table(ranges, "ranges"), _table(launches, "launches")
         on_device = _table(kernels, "kernels"), _table(memory, "memory")

@@ -13,6 +13,7 @@ from curvescope.profiling.readers import import_profile
 from curvescope.profiling.store import open_recording
 
 TIMELINE = Path(__file__).parents[1] / "data" / "profiles" / "dleebrown_anna_timeline_01.json.gz"
+JAX_ON_CPU = Path(__file__).parents[1] / "data" / "jax" / "jax_cpu.trace.json.gz"
 
 
 def imported(events, tmp_path):
@@ -184,3 +185,28 @@ def test_a_word_of_a_megabyte_takes_no_time_squared(tmp_path):
     kernel = next(event for event in events if "kernel_details" in event.get("args", {}))
     kernel["args"]["kernel_details"] = "x" * 1_000_000 + " grid:2,3,4"
     assert 4 in imported(events, tmp_path).frame("kernels")["grid_z"].tolist()
+
+
+def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, capsys):
+    """As `jax.profiler.trace` wrote it; found by use: `explain` of steps without a batch size was a traceback."""
+    assert main(["import", str(JAX_ON_CPU), "-o", str(tmp_path / "r")]) == 0
+    said = capsys.readouterr().out
+    assert "no event of a device" in said
+    assert "no kernel names its scope" in said
+    recording = open_recording(tmp_path / "r")
+    events = json.loads(gzip.decompress(JAX_ON_CPU.read_bytes()))["traceEvents"]
+    ran_ns = [round(e["dur"] * 1000) for e in events if "hlo_op" in e.get("args", {})]
+    kernels = recording.frame("kernels")
+    assert kernels["duration_ns"].tolist() == ran_ns
+    assert kernels["step"].value_counts().to_dict() == dict.fromkeys(range(5), 10)
+    assert recording.meta["profiler"] == {"name": "JAX"}
+    assert main(["breakdown", str(tmp_path / "r"), "--by", "kernel"]) == 0
+    assert "dot.1" in capsys.readouterr().out
+    assert main(["explain", str(tmp_path / "r")]) == 2
+    assert "batch size" in capsys.readouterr().err
+
+
+def test_the_other_file_of_the_profiler_is_named_with_its_remedy(tmp_path, capsys):
+    (tmp_path / "vm.xplane.pb").write_bytes(b"\n\x82\xba\x06\x12\x0e/host:metadata" + bytes(99))
+    assert main(["import", str(tmp_path / "vm.xplane.pb"), "-o", str(tmp_path / "r")]) == 2
+    assert ".trace.json.gz" in capsys.readouterr().err

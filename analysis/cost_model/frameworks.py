@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from .problems import ITEM_BYTES, Floats
 
 # Host time of one launch, with the library's call around it: NeuSight's shortest operators of four kernels take 46 us
 # (V100) and 61 us (P100) longer than those of two.
@@ -14,6 +16,9 @@ HOST_LAUNCH_S = 25e-6
 # What an operator of MXNet takes beyond its kernel when the engine waits for it: 51 operators on 40 kB take 26.9 us
 # (median; benchmarks/published/mxnet_operators_v100.csv), of which the model gives the kernel 4.0 us.
 WAIT_S = 23e-6
+# What a slot of PCIe 3.0 x16 can move (8 GT/s on 16 lanes, 128 of 130 bits). No copy reaches it: it gives the least
+# that copying images takes, on cards of MXNet's time.
+PCIE_BYTES_PER_S = 16 * 8e9 / 8 * 128 / 130
 # Threads that run the operators of one GPU: MXNET_GPU_WORKER_NTHREADS is 2 if not set (docs/how_to/env_var.md).
 _WORKERS = 2
 
@@ -36,6 +41,7 @@ class Framework:
         waits: for which operators of a training step the host waits: none, all, or those with parameters.
         update_operators: operators that update one parameter tensor; counts only where the host waits.
         update_passes: how often an update reads or writes as many bytes as there are parameters.
+        copies_images: whether a training step begins by copying its images to the GPU, with nothing beside it.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Framework:
     waits: str = "none"
     update_operators: int = 1
     update_passes: int = 5  # weight and momentum read and written, the gradient read
+    copies_images: bool = False
 
 
 FRAMEWORKS = {
@@ -54,14 +61,16 @@ FRAMEWORKS = {
         # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set.
         Framework("tensorflow", False, True, 4 * 2**30),
         # MXNet 1.2 (apache/mxnet 054aeee): a convolution's `workspace` is 1024 MiB and MXNET_CUDNN_AUTOTUNE_DEFAULT on
-        # if not set. A training step runs in segments that end where parameters or their gradients come in
-        # (graph_executor.cc, BulkTrainingOpSegs), and is waited for after each; inference is one segment. The update is
-        # sgd_mom_update, then the new weights are copied out of the key-value store: two passes more.
-        Framework("mxnet", False, True, 2**30, "parameters", 1, 7),
+        # if not set. A training step runs in segments and is waited for after each (graph_executor.cc,
+        # BulkTrainingOpSegs): forward they end where parameters come in, backward an operator that gives a gradient of
+        # parameters runs alone. Inference is one segment. The update is sgd_mom_update, then the new weights are copied
+        # out of the key-value store by other threads: two passes more. Images lie in the host's memory
+        # (common/data.py, SyntheticDataIter) and are copied over those that the step before has read to its end.
+        Framework("mxnet", False, True, 2**30, "parameters", 1, 7, True),
         # MXNet 0.9 (apache/mxnet 0a03417): training steps have no segments, so every operator is waited for; SGD is
         # seven NDArray operators of 17 passes (optimizer.py), and the copy. Timing is off if not set, but the
         # documentation asks for it in benchmarks (docs/how_to/env_var.md).
-        Framework("mxnet0.9", False, True, 2**30, "all", 7, 19),
+        Framework("mxnet0.9", False, True, 2**30, "all", 7, 19, True),
         # PaddlePaddle of 2017 (hl_cuda_cudnn.cc): cudnn_conv_workspace_limit_in_mb is 4096 if not set; cuDNN is asked.
         Framework("paddle", False, False, 4 * 2**30),
         # Caffe asks cuDNN with 8 MiB (cudnn_conv_layer.cpp; PaddlePaddle/Paddle 9d377f0, benchmark/README.md).
@@ -70,24 +79,55 @@ FRAMEWORKS = {
 }
 
 
-def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str) -> float:
-    """Time of a step in which the GPU idles because the host waits for operators one by one.
+Work = Mapping[tuple[str, int], tuple[int, Floats]]
 
-    Forward and backward are a chain; updates depend on nothing but their gradient, so all threads share them.
+
+def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str, work: Work) -> Floats | float:
+    """Time of a step in which the GPU idles because the host waits for operators one by one, by batch size.
+
+    What is waited for starts on an idle GPU: only its own kernels can hide the launches of those that follow. Forward
+    and backward are a chain; updates depend on nothing but their gradient, so all threads share them.
 
     Args:
         operations: of the network.
         framework: that runs it.
         kind: training, forward or forward+backward.
+        work: by phase (forward or backward) and place in the table, how many launches an operator is, and the time of
+            its kernels, of shape (batches,).
     """
     if framework.waits == "none" or kind == "forward":
         return 0.0
-    rows = [row for row in operations["operations"] if row["op"] not in _PIECES]
-    tensors = [_parameters(row) for row in rows]
-    waited = len(rows) if framework.waits == "all" else sum(count > 0 for count in tensors)
-    chain = 2 * waited
-    updates = framework.update_operators * sum(tensors) if kind == "training" else 0
-    return WAIT_S * max(chain, (chain + updates) / _WORKERS)
+    rows = {place: _parameters(row) for place, row in enumerate(operations["operations"]) if row["op"] not in _PIECES}
+    chain: Floats | float = 0.0
+    for phase in ("forward", "backward"):
+        for segment in _segments(rows, phase, alone=framework.waits == "all"):
+            done = [work[phase, place] for place in segment if (phase, place) in work]
+            launches, device_s = sum(count for count, _ in done), sum(time_s for _, time_s in done)
+            chain = chain + WAIT_S + np.maximum((launches - 1) * HOST_LAUNCH_S - device_s, 0.0)
+    updates = framework.update_operators * sum(rows.values()) if kind == "training" else 0
+    return np.maximum(chain, (chain + WAIT_S * updates) / _WORKERS)
+
+
+def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[int]]:
+    """Places of the operators that MXNet waits for together, in order; `rows` gives the parameters by place."""
+    segment: list[int] = []
+    for place, parameters in rows.items() if phase == "forward" else reversed(rows.items()):
+        # Forward parameters begin a segment; backward they are one of their own, and another begins behind.
+        if segment and (alone or parameters or (phase == "backward" and rows[segment[0]])):
+            yield segment
+            segment = []
+        segment.append(place)
+    if segment:
+        yield segment
+
+
+def copying_s(operations: Mapping[str, Any], framework: Framework, kind: str, sizes: Floats) -> Floats | float:
+    """Time of a step in which the GPU idles because the images come to it, by batch size."""
+    if not framework.copies_images or kind != "training":
+        return 0.0
+    images = operations["operations"][0]["inputs"][0]
+    elements = np.prod([factor * sizes + constant for factor, constant in images], axis=0)
+    return np.asarray(ITEM_BYTES * elements / PCIE_BYTES_PER_S)
 
 
 def _parameters(row: Mapping[str, Any]) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
 from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_phase, estimate_products_of
-from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, waiting_s
+from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, waiting_s
 from .launches import Machine
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
 
@@ -65,7 +65,7 @@ class Step:
         batches: the batch sizes, shape (batches,).
         terms: in order of the step.
         host_s: time the host needs to launch them.
-        waiting_s: time the GPU idles because the host waits for operators one by one.
+        waiting_s: time the GPU idles because the host waits for operators one by one, or for images; shape (batches,).
         memory_bytes: held without workspace, shape (batches,).
         fits: whether that fits the GPU.
     """
@@ -73,7 +73,7 @@ class Step:
     batches: Floats
     terms: tuple[Term, ...]
     host_s: float
-    waiting_s: float
+    waiting_s: Floats
     memory_bytes: Floats
     fits: npt.NDArray[np.bool_]
 
@@ -146,11 +146,16 @@ def estimate_step(
             raise CurvescopeError(f"The cost model does not know {row.op}, which {row.layer} runs.")
         elif row.op != "convolution":
             terms += [(*_order(place, t.phase), t) for t in _streaming_terms(row, kind, machine)]
+    work: dict[tuple[str, int], tuple[int, Floats]] = {}
+    for _, place, term in terms:
+        launches, time_s = work.get((term.phase, abs(place)), (0, np.zeros_like(sizes)))
+        work[term.phase, abs(place)] = launches + term.launches, time_s + term.time_s
+    idle_s = waiting_s(operations, framework, kind, work) + copying_s(operations, framework, kind, sizes)
     ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
     if kind == "training":
         ordered.append(_optimizer(operations, machine, sizes, framework.update_passes))
     host_s = HOST_LAUNCH_S * sum(term.launches for term in ordered)
-    return Step(sizes, tuple(ordered), host_s, waiting_s(operations, framework, kind), held, free >= 0)
+    return Step(sizes, tuple(ordered), host_s, np.broadcast_to(idle_s, sizes.shape), held, free >= 0)
 
 
 def _order(place: int, phase: str) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 The error of a kernel is drawn in parts, as GPUs left out of the fit show it: one for the GPU, which all kernels share
 in proportion to how much their kind varies (kernels that only move bytes have one of their own: they hang on other
-constants), and which has the long tails of what is known from few GPUs only; one for each algorithm; one for each kind
-at each batch size; and the rest from the left-out residuals themselves, quirks and skew included, part of it the same
+constants); one for each algorithm; one for each kind at each batch size, all three with the long tails of what is known
+from few GPUs only; and the rest from the left-out residuals themselves, quirks and skew included, part of it the same
 for a shape at every batch size. Layers of one algorithm or kind are wrong together, so the errors of a step do not
 average out over its layers. In an excess or a curvature those that do not hang on the batch size nearly cancel, unless
 an algorithm changes.
@@ -32,8 +32,8 @@ from .problems import product_kinds
 _ROUNDS = 1_000_000
 _SEED = 3
 # What the host takes for a launch or a wait, from one host to the next, in logarithms: NeuSight's two hosts take 46 and
-# 61 us for the same two launches.
-_HOST_SPREAD = 0.28
+# 61 us for the same two launches. Known from so few, it is Student's, as what is known from few GPUs.
+_HOST_SPREAD, _HOSTS = 0.28, 2
 HOST = "host"
 
 
@@ -86,20 +86,27 @@ def draw_errors(
 
     of_gpu, of_algorithm, of_shape = draws(["computing", "streaming", HOST]), draws(algorithms), draws(shapes)
     of_size = {kind: generator.normal(size=(REPLICATES, batches)) for kind in dict.fromkeys(kinds)}
+    tails: dict[tuple[str, str, int], npt.NDArray[np.float64]] = {}
+
+    def tailed(part: str, name: str, normal: npt.NDArray[np.float64], cases: int) -> npt.NDArray[np.float64]:
+        # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for they are slow.
+        if (part, name, cases) not in tails:
+            tails[part, name, cases] = np.asarray(stdtrit(cases, ndtr(normal)))
+        return tails[part, name, cases]
+
     factors = np.empty((REPLICATES, batches, len(kinds)))
     for place, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
         if kind == HOST:
-            factors[:, :, place] = _HOST_SPREAD * of_gpu[HOST]
+            factors[:, :, place] = _HOST_SPREAD * tailed("gpu", HOST, of_gpu[HOST], _HOSTS)
             continue
         spread = spreads[kind]
-        gpu = of_gpu["streaming" if kind == "streaming" else "computing"]
+        gpu = "streaming" if kind == "streaming" else "computing"
         alone = generator.normal(size=(REPLICATES, batches))
         rest = np.sqrt(spread.lasting) * of_shape[shape] + np.sqrt(1 - spread.lasting) * alone
         factors[:, :, place] = (
-            # Student's, by way of its quantiles: a spread known from few GPUs.
-            spread.gpu * stdtrit(spread.gpus, ndtr(gpu))
-            + spread.algorithm * of_algorithm[algorithm]
-            + spread.size * of_size[kind]
+            spread.gpu * tailed("gpu", gpu, of_gpu[gpu], spread.gpus)
+            + spread.algorithm * tailed("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
+            + spread.size * tailed("size", kind, of_size[kind], spread.gpus)
             + np.interp(ndtr(rest), LEVELS, spread.rest)
         )
     return np.exp(factors)

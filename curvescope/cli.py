@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import errno
 import importlib
 import keyword
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
 from . import __version__
@@ -86,11 +88,23 @@ def module_of(command: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (0 done, 1 a check failed, 2 bad input, 130 interrupted)."""
+    hook = sys.unraisablehook
+
+    def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+        # The interpreter's own callbacks (weak references, finalizers) swallow an interrupt that falls into them.
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            threading.Timer(0.01, _thread.interrupt_main).start()
+        else:
+            hook(unraisable)
+
+    sys.unraisablehook = interrupt_again
     try:
         return _main(argv)
     except KeyboardInterrupt:
         print("curvescope: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+    finally:
+        sys.unraisablehook = hook
 
 
 def _main(argv: Sequence[str] | None) -> int:

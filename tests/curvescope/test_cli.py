@@ -330,3 +330,22 @@ def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "not enough memory" in done.stderr
+
+
+def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(monkeypatch, capsys):
+    class Interrupted:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def run(_):
+        Interrupted()
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+        return 0
+
+    monkeypatch.setattr("curvescope.commands.networks.run", run)
+    hook = sys.unraisablehook
+    assert main(["networks"]) == 130
+    assert capsys.readouterr().err == "curvescope: interrupted\n"
+    assert sys.unraisablehook is hook

@@ -135,6 +135,9 @@ def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_fr
     if rows:
         writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
     batches = sorted({row["batch"] for row in rows if row["batch"] is not None})
+    if batches:
+        sentence = "steps whose batch size nothing tells, as others do; `explain` leaves them out"
+        writer.count_lost("steps_without_batch", sum(row["batch"] is None for row in rows), sentence)
     writer.update(batches=batches or None, steps_from=steps_from)
 
 

@@ -197,9 +197,11 @@ def test_batch_size_comes_from_shapes_or_names(tmp_path):
     ]
     recording = imported(write_export(tmp_path / "p", ranges=shaped, kernels=[kernel(1, 20, 90)]), tmp_path)
     assert recording.meta["batches"] == [24]
-    named = [push_pop("step 1, batch size: 8", 0, 900)]
+    named = [push_pop("step 1", 0, 900), push_pop("batch size: 8", 10, 20), push_pop("step 2", 900, 1000)]
     write_export(tmp_path / "q", ranges=named, kernels=[kernel(1, 20, 90)])
-    assert open_recording(import_profile(tmp_path / "q", tmp_path / "other").path).meta["batches"] == [8]
+    recording = open_recording(import_profile(tmp_path / "q", tmp_path / "other").path)
+    assert recording.meta["batches"] == [8]
+    assert lost(recording)["steps_without_batch"] == 1  # the other one's
 
 
 def test_text_by_id_and_unknown_ids(tmp_path):

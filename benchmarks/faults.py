@@ -416,8 +416,8 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         "a libcupti that fails at each of its calls, which `tests/native/test_cupti_faults.py` does with a test "
         "double.",
         "",
-        "What a run finds is repaired and run again, and a run goes on where it was stopped: a table may hold trials of "
-        "more than one state of the program. `rm build/faults.jsonl` begins anew.",
+        "What a run finds is repaired and run again, and a run goes on where it was stopped: a table may hold trials "
+        "of more than one state of the program. `rm build/faults.jsonl` begins anew.",
     ]
     return "\n".join(lines) + "\n"
 

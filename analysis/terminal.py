@@ -34,4 +34,5 @@ def progress_bars(width: int, counted: bool = False) -> Progress:
     """
     count = [MofNCompleteColumn()] if counted else []
     columns = [TextColumn(f"{{task.description:<{width}}}"), BarColumn(), *count, TimeElapsedColumn()]
-    return Progress(*columns, console=console(stderr=True), transient=True)
+    shown = console(stderr=True)
+    return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)

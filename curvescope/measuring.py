@@ -19,8 +19,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what one command runs of one network, batch sizes left out."""
     parser.add_argument("network", nargs="?", help="a network by name, as in alexnet or vgg_a")
     parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
-    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for --model")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
+    add_sample_arguments(parser)
     parser.add_argument("--phase", choices=STEP_KINDS, default="training", help="what a step runs")
     parser.add_argument(
         "--precision",
@@ -30,6 +29,12 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+
+
+def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what a sample is, where the network leaves that open."""
+    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for your own network")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
 
 
 def network_of(args: argparse.Namespace) -> Network:

@@ -16,12 +16,13 @@ from typing import Any
 
 from .errors import CurvescopeError
 from .measurer import LocalMeasurer, Machine, Measurer
+from .pace import Progress
 from .plan_file import PlanFile
 from .protocol import Protocol, doubled
 from .remote import AnyPath
 from .setting import Setting
 from .store import META_FILE, RecordingWriter, open_recording
-from .sweep import Progress, Rounds, StepRow, describe_sweep
+from .sweep import Rounds, StepRow, describe_sweep
 from .visit import Empty, Visit
 
 PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1)

@@ -12,7 +12,6 @@ import copy
 import gc
 import os
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ from .distributed import META_KEY, Place
 from .errors import CurvescopeError
 from .feeds import make_feed
 from .host import describe_device
+from .pace import Pace, Progress
 from .recorders.events import COLLECTIVES, INPUT_PHASE, PHASE_RANGE
 from .scaling_plan import (
     PLAN_FILE,
@@ -34,13 +34,12 @@ from .scaling_plan import (
     is_complete,
     rank_folder,
     rank_recordings,
-    visit_part,
     whole_visits,
 )
 from .store import META_FILE, RecordingWriter, columns_of, open_recording
-from .sweep import LOST_SENTENCES, Progress, describe_sweep
+from .sweep import LOST_SENTENCES, describe_sweep
 from .team import Team
-from .visit import Empty, count_work, time_steps
+from .visit import Empty, count_work, part_of_visit, time_steps
 from .visit import visit as try_visit
 from .workload import Workload, import_torch
 
@@ -147,7 +146,6 @@ class _Rank:
         self._next_step: dict[int, int] = {}
         self._step_ns: dict[int, int] = {}  # by batch size of a device
         self._steps: list[dict[str, Any]] = []  # rank 0's, for `precise`
-        self._visit_s: dict[ScalingPoint, float] = {}
         self._too_large: dict[int, Empty] = {}
 
     def run(self) -> None:
@@ -243,29 +241,23 @@ class _Rank:
 
     def _conduct(self, whole: dict[int, set[str]]) -> Iterator[_Visit | _ReadClocks]:
         protocol = self._plan.protocol
-        least, limit_s = protocol.rounds[0], protocol.time_limit_s
         several_nodes = len(set(self._team.nodes)) > 1
-        began = time.monotonic()
+        pace: Pace[ScalingPoint] = Pace(protocol)
         stepping = 0
         for repeat, order in self._rounds(whole):
             missing = [point for point in order if point.batch not in self._too_large]
-            if repeat >= least and missing:
-                next_end_s = time.monotonic() - began + sum(self._visit_s.get(point, 0.0) for point in missing)
-                if (limit_s is not None and next_end_s > limit_s) or self._precise(self._steps):
-                    break
+            enough = repeat >= protocol.rounds[0]
+            if enough and missing and (not pace.has_time_for(missing) or self._precise(self._steps)):
+                break
             if several_nodes:
                 yield _ReadClocks()
             for place, point in enumerate(missing):
-                visit_began = time.monotonic()
                 steps = protocol.steps_of_visit(point.total_batch, self._step_ns[point.batch])
-                yield _Visit(point, repeat, steps, repeat < protocol.profiled_rounds, point.devices != stepping)
+                with pace.visit(point):  # until the next command is asked for
+                    yield _Visit(point, repeat, steps, repeat < protocol.profiled_rounds, point.devices != stepping)
                 stepping = point.devices
-                self._visit_s[point] = time.monotonic() - visit_began
-                elapsed_s = time.monotonic() - began
-                rest = sum(self._visit_s.get(p, 0.0) for p in missing[place + 1 :])
-                rest += sum(self._visit_s.values()) * (least - repeat - 1)
-                expected_s = max(elapsed_s + rest, limit_s or 0.0)
-                self._report(Progress(elapsed_s, expected_s, f"round {repeat + 1}, {point.devices} devices"))
+                doing = f"round {repeat + 1}, {point.devices} devices"
+                self._report(pace.progress(missing[place + 1 :], repeat, doing))
         if several_nodes:
             yield _ReadClocks()
 
@@ -282,7 +274,7 @@ class _Rank:
                     point
                     for devices in counts
                     for point in self._plan.points
-                    if point.devices == devices and visit_part(point.batch, repeat) not in whole[devices]
+                    if point.devices == devices and part_of_visit(point.batch, repeat) not in whole[devices]
                 ],
             )
 
@@ -333,7 +325,7 @@ class _Rank:
                 # counts, so that it begins as apart as they are by themselves.
                 profiled = workload.record_step(count_work, before=workload.time_step)
         rows = [self._row(told, index, row, profiled=False) for index, row in enumerate(timed)]
-        writer, part = self._writers[devices], visit_part(batch, told.repeat)
+        writer, part = self._writers[devices], part_of_visit(batch, told.repeat)
         writer.update(discarded_steps=writer.meta.get("discarded_steps", 0) + discarded)
         if profiled is not None:
             (start_ns, duration_ns), *_ = profiled.windows

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from .errors import CurvescopeError
 from .measurer import end_with_parent
+from .pace import Progress
 from .scaling_plan import ScalingPlan, rank_folder
 from .store import RecordingWriter
-from .sweep import Progress
 
 _POLL_S = 0.2
 _GRACE_S = 15.0  # torchrun ends its ranks when it is told to stop

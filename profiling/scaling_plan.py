@@ -135,8 +135,3 @@ def is_complete(folder: Path, plan: ScalingPlan) -> bool:
     """Whether every rank of every number of devices came to its end."""
     recordings = [rank_recordings(folder, devices) for devices in plan.devices]
     return all(of_point and all(one.complete for one in of_point) for of_point in recordings)
-
-
-def visit_part(batch: int, repeat: int) -> str:
-    """Name of the parts of one visit."""
-    return f"b{batch:07d}_r{repeat:05d}"

@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 from typing import Protocol as TypingProtocol
 
@@ -22,10 +22,11 @@ from .clocks import ClockSampler
 from .command_line import without_secrets
 from .errors import CurvescopeError
 from .host import describe_device, describe_host, describe_versions
+from .pace import Pace, Progress
 from .protocol import Protocol
 from .remote import AnyPath
 from .store import Recording, RecordingWriter, columns_of
-from .visit import Empty, Visit, visit
+from .visit import Empty, Visit, part_of_visit, visit
 from .workload import Workload
 
 SEED = 0
@@ -45,15 +46,6 @@ class Clocks(TypingProtocol):
 
     def take(self) -> list[dict[str, Any]]:
         """Those since the last call."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a sweep stands, for a progress bar: seconds passed and expected in all, and what runs now."""
-
-    elapsed_s: float
-    expected_s: float
-    doing: str
 
 
 def run_sweep(
@@ -147,12 +139,10 @@ class Rounds:
         self._measure, self._clocks = measure, clocks
         self._batches, self._protocol = tuple(batches), protocol
         self._writer, self._report, self._precise, self._clock_s = writer, report, precise, clock_s
-        self._visit_s: dict[int, float] = {}  # the last visit of each batch size, profiling included
         before = Recording(writer.path, dict(writer.meta))
         self._visited = {part.stem for part in before.parts("steps")}
         self.steps: list[StepRow] = before.arrow("steps").to_pylist() if self._visited else []
         self.next_step = max((row["step"] for row in self.steps), default=-1) + 1
-        self._elapsed_before_s = float(writer.meta.get("elapsed_s", 0.0))
 
     def run(self) -> None:
         """Run what is missing.
@@ -160,26 +150,18 @@ class Rounds:
         Raises:
             CurvescopeError: the recording cannot be written.
         """
-        began = self._clock_s() - self._elapsed_before_s
+        pace: Pace[int] = Pace(self._protocol, float(self._writer.meta.get("elapsed_s", 0.0)), self._clock_s)
         least, most = self._protocol.rounds
-        limit_s = self._protocol.time_limit_s
         done = 0
         for repeat, order in enumerate(self._orders(most)):
-            missing = [b for b in order if _part(b, repeat) not in self._visited and b not in self._empty()]
-            if repeat >= least and missing:
-                next_end_s = self._clock_s() - began + sum(self._visit_s.get(b, 0.0) for b in missing)
-                if (limit_s is not None and next_end_s > limit_s) or self._precise(self.steps):
-                    break
+            missing = [b for b in order if part_of_visit(b, repeat) not in self._visited and b not in self._empty()]
+            if repeat >= least and missing and (not pace.has_time_for(missing) or self._precise(self.steps)):
+                break
             for place, batch in enumerate(missing):
-                visit_began = self._clock_s()
-                self._visit(batch, repeat)
-                self._visit_s[batch] = self._clock_s() - visit_began
-                elapsed_s = self._clock_s() - began
-                self._writer.update(elapsed_s=round(elapsed_s, 3))
-                remaining_s = sum(self._visit_s.get(b, 0.0) for b in missing[place + 1 :])
-                remaining_s += sum(self._visit_s.values()) * (least - repeat - 1)
-                expected_s = max(elapsed_s + remaining_s, limit_s or 0.0)
-                self._report(Progress(elapsed_s, expected_s, f"round {repeat + 1}, batch {batch}"))
+                with pace.visit(batch):
+                    self._visit(batch, repeat)
+                self._writer.update(elapsed_s=round(pace.elapsed_s, 3))
+                self._report(pace.progress(missing[place + 1 :], repeat, f"round {repeat + 1}, batch {batch}"))
             if len(self._empty()) == len(self._batches):
                 break
             done = repeat + 1
@@ -202,7 +184,7 @@ class Rounds:
             cell = {"batch": batch, "round": repeat, **asdict(found)}
             self._writer.update(empty=[*self._writer.meta["empty"], cell])
             return
-        part = _part(batch, repeat)
+        part = part_of_visit(batch, repeat)
         steps = [self._step_row(batch, repeat, i, row, False) for i, row in enumerate(found.timed)]
         if (profiled := found.profiled) is not None:
             (start_ns, duration_ns), *_ = profiled.windows
@@ -231,7 +213,3 @@ class Rounds:
         self.steps.append(row)
         self.next_step += 1
         return row
-
-
-def _part(batch: int, repeat: int) -> str:
-    return f"b{batch:07d}_r{repeat:05d}"

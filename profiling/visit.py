@@ -73,6 +73,11 @@ def visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> 
     return Visit(timed, profile_fits=False) if timed else empty
 
 
+def part_of_visit(batch: int, repeat: int) -> str:
+    """Name of the parts that one visit adds to the tables."""
+    return f"b{batch:07d}_r{repeat:05d}"
+
+
 def memory_ran_out(error: Exception) -> bool:
     """Whether that is what the error says, whichever library it is from."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..analysis import terminal
     from ..profiling.host import describe_device
-    from ..profiling.sweep import Progress
+    from ..profiling.pace import Progress
     from ..show import show_diagnosis
 
     messages = terminal.console(stderr=True)

@@ -24,8 +24,8 @@ from ..profiling.workload import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
     from ..profiling.distributed import Place
+    from ..profiling.pace import Progress
     from ..profiling.scaling_plan import ScalingPlan
-    from ..profiling.sweep import Progress
 
 _BATCH = 16
 _TIMEOUT_S = 600.0
@@ -34,8 +34,7 @@ _TIMEOUT_S = 600.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("network", nargs="?", help="a network by name, or package.module:function with --input-shape")
-    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for package.module:function")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
+    measuring.add_sample_arguments(parser)
     parser.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubles up to all there are)")
     parser.add_argument("--nodes", metavar="1,2,4", help="of a launch on several nodes: these with all their devices")
     parser.add_argument(

@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
     from ..profiling.cells import Plan
     from ..profiling.measurer import Measurer
-    from ..profiling.sweep import Progress as Standing
+    from ..profiling.pace import Progress as Standing
     from ..sweep_cluster import SweepCluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("network", nargs="*", help="networks by name, or package.module:function with --input-shape")
-    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for package.module:function")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
+    measuring.add_sample_arguments(parser)
     parser.add_argument(
         "--batch",
         default="1..32",

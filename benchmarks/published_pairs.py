@@ -1,12 +1,14 @@
 """Holds the detector against the plain rule `excess > 5 %` on every pair of DeepBench; writes docs/detector.md.
 
-Build: `python benchmarks/published_pairs.py --write`. Without --write the page is printed.
+Build: `python benchmarks/published_pairs.py --write`. Without --write the page is printed. `--tables DIR` writes DeepBench's
+times as tables that `curvescope import --table` reads.
 """
 
 # ruff: noqa: E501 - lines of the page
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 import tempfile
 from pathlib import Path
@@ -18,16 +20,21 @@ from curvescope.profiling.readers.table import import_table
 from curvescope.profiling.store import open_recording
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ROOT / "tests" / "data" / "published"
+PUBLISHED = ROOT / "benchmarks" / "published"
 PAGE = ROOT / "docs" / "detector.md"
 PLAIN_RULE = 0.05
 NOISES = (0.01, 0.02, 0.05, 0.10)
 TABLES = {"convolutions": "deepbench_conv", "GEMMs": "deepbench_gemm"}
+# Input height x width, channels > filters, filter; GEMMs are m x n x k, and n is their batch.
+PROBLEMS = {
+    "deepbench_conv": "{pass} {h}x{w} {c}>{k} {s}x{r} pad {pad_h},{pad_w} stride {stride_h},{stride_w}",
+    "deepbench_gemm": "gemm {m}xBATCHx{k} {a_t}{b_t}",
+}
 
 HEAD = """# The detector on published measurements
 
-Written by `python benchmarks/published_pairs.py --write` from the tables in tests/data/published. `curvescope import FILE
---table` brings such a table in, `curvescope explain` tests it.
+Written by `python benchmarks/published_pairs.py --write` from DeepBench's times in benchmarks/published, which `--tables DIR`
+writes as tables. `curvescope import FILE --table` brings such a table in, `curvescope explain` tests it.
 
 DeepBench publishes one mean per problem and device, with no spread. A verdict then rests on a *stated* standard error of
 every time (`--noise`, 5 % if not given; printed with every verdict): excess(b → kb) has the standard error
@@ -57,12 +64,23 @@ in PaddlePaddle from batch 256 to 512 (tests/data/published/k40m_training.csv), 
 """
 
 
+def write_table(name: str, path: Path) -> Path:
+    """One of `PROBLEMS` as a table of problem, device, batch and time; no value is changed, and no row left out."""
+    with (PUBLISHED / f"{name}.csv").open(newline="") as published, path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("problem", "device", "batch", "time_ms"))
+        for row in csv.DictReader(published):
+            table.writerow((PROBLEMS[name].format(**row), row["gpu"], row["n"], row["time_ms"]))
+    return path
+
+
 def page() -> str:
     """The page as Markdown."""
     lines, listed = [], []
     for label, name in TABLES.items():
         with tempfile.TemporaryDirectory() as folder:
-            steps = open_recording(import_table(PUBLISHED / f"{name}.csv", Path(folder) / "table").path).frame("steps")
+            table = write_table(name, Path(folder) / f"{name}.csv")
+            steps = open_recording(import_table(table, Path(folder) / "run").path).frame("steps")
         for noise in NOISES:
             pairs = [(s, f) for s in find_all(steps, noise) for f in s.findings if f.tested.kind == "excess"]
             plain = [relative_size(*pair) > PLAIN_RULE for pair in pairs]
@@ -89,7 +107,13 @@ def _ratio(part: int, whole: int) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/detector.md")
-    if parser.parse_args().write:
+    parser.add_argument("--tables", type=Path, metavar="DIR", help="write DeepBench's times into this folder")
+    args = parser.parse_args()
+    if args.tables:
+        args.tables.mkdir(parents=True, exist_ok=True)
+        for name in PROBLEMS:
+            write_table(name, args.tables / f"{name}.csv")
+    elif args.write:
         PAGE.write_text(page())
     else:
         sys.stdout.write(page())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pandas as pd
@@ -16,10 +17,11 @@ from curvescope.profiling.readers.table import import_table
 from curvescope.profiling.store import open_recording
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def found(tmp_path, name, noise=0.05):
-    steps = open_recording(import_table(PUBLISHED / f"{name}.csv", tmp_path / "run").path).frame("steps")
+def found(tmp_path, table, noise=0.05):
+    steps = open_recording(import_table(table, tmp_path / "run").path).frame("steps")
     return {
         (s.problem, s.device_name, f.tested.label)
         for s in find_all(steps, noise)
@@ -28,14 +30,18 @@ def found(tmp_path, name, noise=0.05):
     }
 
 
-def test_vgg_conv3_1_backward_data_is_flagged_with_cudnn_5_only(tmp_path):
+def test_vgg_conv3_1_backward_data_is_flagged_with_cudnn_5_only(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    write_table = importlib.import_module("published_pairs").write_table
+    table = write_table("deepbench_conv", tmp_path / "deepbench.csv")
     problem = "bwd_data 56x56 128>256 3x3 pad 1,1 stride 1,1"
-    flagged = {device for name, device, label in found(tmp_path, "deepbench_conv") if name == problem}
+    flagged = {device for name, device, label in found(tmp_path, table) if name == problem}
     assert flagged == {"Titan X (Maxwell)", "Tesla M40", "Titan X (Pascal)"}
 
 
 def test_alexnet_on_k40m_is_flagged_in_paddle_from_256_to_512_and_not_in_tensorflow(tmp_path):
-    alexnet = {(p, label) for p, _, label in found(tmp_path, "k40m_training") if "AlexNet" in p and "excess" in label}
+    flagged = found(tmp_path, PUBLISHED / "k40m_training.csv")
+    alexnet = {(p, label) for p, _, label in flagged if "AlexNet" in p and "excess" in label}
     assert alexnet == {("AlexNet-227, PaddlePaddle", "excess 256→512")}
 
 

@@ -1,7 +1,6 @@
 // A test double of libcupti: speaks the protocol of the Activity API (buffers requested and completed, records walked,
-// drops counted) and emits the records that a test tells it to. It is not CUPTI, and nothing it says comes from a GPU.
+// drops counted); fake_cupti_records.cpp makes the records. It is not CUPTI, and nothing it says comes from a GPU.
 //
-// Records are written through NVIDIA's own types and cut to the sizes that the test gives for a version of CUPTI.
 // FAKE_CUPTI_VERSION is the version it reports; FAKE_CUPTI_FAIL=cuptiSubscribe=39,cuptiActivityEnable=35 makes calls
 // fail with those codes.
 #include "fake_cupti.h"
@@ -22,6 +21,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "fake_cupti_emit.h"
 
 namespace {
 
@@ -54,14 +55,6 @@ CUptiResult fails(const char* function) {
   if (const CUptiResult failed = fails(function); failed != CUPTI_SUCCESS) { \
     return failed;                                                           \
   }
-
-// CUPTI's names outlive every exit handler, so these are never freed.
-const char* keep(const char* name) {
-  static auto& names_mutex = *new std::mutex;
-  static auto& names = *new std::set<std::string>;
-  const std::lock_guard<std::mutex> lock(names_mutex);
-  return names.insert(name).first->c_str();
-}
 
 // One thread's buffer under way, as CUPTI's is of late.
 struct Emitter {
@@ -130,25 +123,35 @@ void* room(Emitter* e, std::size_t bytes) {
   return at;
 }
 
+}  // namespace
+
 bool is_enabled(int kind) {
   const std::lock_guard<std::mutex> lock(mutex);
   return enabled.count(kind) != 0;
 }
 
-// Cut to the version's size: what a reader takes from behind it is another record's, or nobody's.
-template <typename Record>
-void emit(const Record& record) {
-  const std::size_t bytes = record_bytes[record.kind];
+bool is_call_enabled(int kind, std::uint32_t id) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return enabled.count(kind) != 0 || enabled_calls.count({kind, id}) != 0;
+}
+
+const char* keep(const char* name) {
+  static auto& names_mutex = *new std::mutex;
+  static auto& names = *new std::set<std::string>;
+  const std::lock_guard<std::mutex> lock(names_mutex);
+  return names.insert(name).first->c_str();
+}
+
+void emit(std::uint32_t kind, const void* record, std::size_t known_bytes) {
+  const std::size_t bytes = record_bytes[kind];
   if (bytes == 0) return;
   Emitter* e = begin();
   if (void* at = room(e, bytes)) {
     std::memset(at, 0xAB, bytes);
-    std::memcpy(at, &record, bytes < sizeof(record) ? bytes : sizeof(record));
+    std::memcpy(at, record, std::min(bytes, known_bytes));
   }
   e->emitting = false;
 }
-
-}  // namespace
 
 extern "C" {
 
@@ -348,173 +351,6 @@ int fake_is_collecting(int kind) {
     if (call.first == kind) return 1;
   }
   return 0;
-}
-
-void fake_kernel(const FakeKernel* k) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)) return;
-  CUpti_ActivityKernel9 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  record.name = keep(k->name);
-  record.start = k->start_ns;
-  record.end = k->end_ns;
-  record.deviceId = k->device;
-  record.contextId = k->context;
-  record.streamId = k->stream;
-  record.correlationId = k->correlation_id;
-  record.gridX = k->grid[0];
-  record.gridY = k->grid[1];
-  record.gridZ = k->grid[2];
-  record.blockX = k->block[0];
-  record.blockY = k->block[1];
-  record.blockZ = k->block[2];
-  record.registersPerThread = static_cast<std::uint16_t>(k->registers_per_thread);
-  record.staticSharedMemory = k->static_shared_bytes;
-  record.dynamicSharedMemory = k->dynamic_shared_bytes;
-  record.graphId = k->graph;
-  emit(record);
-}
-
-void fake_copy(int peer, std::uint32_t copy_kind, std::uint64_t bytes, std::uint64_t start_ns, std::uint64_t end_ns,
-               std::uint32_t device, std::uint32_t stream, std::uint32_t correlation_id, std::uint32_t graph) {
-  if (!is_enabled(peer != 0 ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY)) return;
-  if (peer != 0) {
-    CUpti_ActivityMemcpyPtoP4 record{};
-    record.kind = CUPTI_ACTIVITY_KIND_MEMCPY2;
-    record.bytes = bytes;
-    record.start = start_ns;
-    record.end = end_ns;
-    record.deviceId = device;
-    record.streamId = stream;
-    record.correlationId = correlation_id;
-    record.graphId = graph;
-    return emit(record);
-  }
-  CUpti_ActivityMemcpy6 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
-  record.copyKind = static_cast<std::uint8_t>(copy_kind);
-  record.bytes = bytes;
-  record.start = start_ns;
-  record.end = end_ns;
-  record.deviceId = device;
-  record.streamId = stream;
-  record.correlationId = correlation_id;
-  record.graphId = graph;
-  emit(record);
-}
-
-void fake_set(std::uint64_t bytes, std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t device,
-              std::uint32_t stream, std::uint32_t correlation_id, std::uint32_t graph) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_MEMSET)) return;
-  CUpti_ActivityMemset4 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-  record.bytes = bytes;
-  record.start = start_ns;
-  record.end = end_ns;
-  record.deviceId = device;
-  record.streamId = stream;
-  record.correlationId = correlation_id;
-  record.graphId = graph;
-  emit(record);
-}
-
-void fake_allocation(int is_release, std::uint64_t address, std::uint64_t bytes, std::uint64_t time_ns,
-                     std::uint32_t device, std::uint32_t stream, std::uint32_t correlation_id) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2)) return;
-  CUpti_ActivityMemory4 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_MEMORY2;
-  record.memoryOperationType =
-      is_release != 0 ? CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE : CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
-  record.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-  record.address = address;
-  record.bytes = bytes;
-  record.timestamp = time_ns;
-  record.deviceId = device;
-  record.streamId = stream;
-  record.correlationId = correlation_id;
-  emit(record);
-}
-
-void fake_call(int is_driver, std::uint32_t id, std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t thread,
-               std::uint32_t correlation_id, std::uint32_t return_value) {
-  const CUpti_ActivityKind kind = is_driver != 0 ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
-  bool wanted = is_enabled(kind);
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    wanted = wanted || enabled_calls.count({kind, id}) != 0;
-  }
-  if (!wanted) return;
-  CUpti_ActivityAPI record{};
-  record.kind = kind;
-  record.cbid = id;
-  record.start = start_ns;
-  record.end = end_ns;
-  record.threadId = thread;
-  record.correlationId = correlation_id;
-  record.returnValue = return_value;
-  emit(record);
-}
-
-void fake_wait(std::uint32_t type, std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t stream,
-               std::uint32_t correlation_id) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION)) return;
-  CUpti_ActivitySynchronization2 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;
-  record.type = static_cast<CUpti_ActivitySynchronizationType>(type);
-  record.start = start_ns;
-  record.end = end_ns;
-  record.streamId = stream;
-  record.correlationId = correlation_id;
-  emit(record);
-}
-
-void fake_overhead(std::uint32_t overhead_kind, std::uint64_t start_ns, std::uint64_t end_ns) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_OVERHEAD)) return;
-  CUpti_ActivityOverhead3 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;
-  record.overheadKind = static_cast<CUpti_ActivityOverheadKind>(overhead_kind);
-  record.start = start_ns;
-  record.end = end_ns;
-  emit(record);
-}
-
-void fake_device(std::uint32_t device, const char* name) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_DEVICE)) return;
-  CUpti_ActivityDevice5 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_DEVICE;
-  record.id = device;
-  record.name = keep(name);
-  record.computeCapabilityMajor = 9;
-  record.computeCapabilityMinor = 0;
-  record.numMultiprocessors = 132;
-  record.globalMemorySize = std::uint64_t{80} << 30;
-  record.globalMemoryBandwidth = 3'352'320'000;
-  record.l2CacheSize = 52'428'800;
-  record.coreClockRate = 1'980'000;
-  record.maxSharedMemoryPerMultiprocessor = 233'472;
-  record.maxRegistersPerMultiprocessor = 65'536;
-  record.maxWarpsPerMultiprocessor = 64;
-  emit(record);
-}
-
-void fake_environment(std::uint32_t device, std::uint32_t kind, std::uint64_t time_ns, std::uint32_t first,
-                      std::uint32_t second, std::uint32_t reasons) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_ENVIRONMENT)) return;
-  CUpti_ActivityEnvironment record{};
-  record.kind = CUPTI_ACTIVITY_KIND_ENVIRONMENT;
-  record.deviceId = device;
-  record.timestamp = time_ns;
-  record.environmentKind = static_cast<CUpti_ActivityEnvironmentKind>(kind);
-  if (kind == CUPTI_ACTIVITY_ENVIRONMENT_SPEED) {
-    record.data.speed.smClock = first;
-    record.data.speed.memoryClock = second;
-    record.data.speed.clocksThrottleReasons = static_cast<CUpti_EnvironmentClocksThrottleReason>(reasons);
-  } else if (kind == CUPTI_ACTIVITY_ENVIRONMENT_POWER) {
-    record.data.power.power = first;
-    record.data.power.powerLimit = second;
-  } else {
-    record.data.temperature.gpuTemperature = first;
-  }
-  emit(record);
 }
 
 void fake_name_call(int is_driver, std::uint32_t id, const char* name) {

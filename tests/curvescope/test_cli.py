@@ -1,9 +1,9 @@
-"""The command line as a user meets it: in a process of its own."""
+"""The command line as a user meets it; what measures or is interrupted, in a process of its own."""
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import COMMANDS, main
+from curvescope.profiling.networks import facts
 from curvescope.profiling.store import open_recording
+
+from .recordings import write_planted
 
 USER_MODEL = """
 from torch import nn
@@ -52,15 +55,6 @@ def curvescope(*arguments, cwd, **options):
     )
 
 
-def here(capsys, *arguments):
-    """Exit code, output and messages of a command in this process, where it takes no second to start."""
-    try:
-        code = main(list(arguments))
-    except SystemExit as exit_:
-        code = exit_.code
-    return code, *capsys.readouterr()
-
-
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")
@@ -90,8 +84,8 @@ def test_diagnose_prints_curve_findings_and_what_to_do_next(recorded):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_explain_splits_any_pair_and_adds_up(recorded, workplace):
-    done = curvescope("explain", "mine", "--pair", "1,4", "--json", cwd=workplace)
+def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
+    done = command("explain", "mine", "--pair", "1,4", "--json", cwd=workplace)
     document = json.loads(done.stdout)
     (explained,) = document["anomalies"]
     assert explained["functional"]["coefficients"] == [[1, -4.0], [4, 1.0]]
@@ -106,8 +100,8 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace):
     assert labels[-2:] == ["idle", "observer effect"]
 
 
-def test_explain_splits_a_curvature(recorded, workplace):
-    done = curvescope("explain", "mine", "--at", "2", cwd=workplace)
+def test_explain_splits_a_curvature(recorded, workplace, command):
+    done = command("explain", "mine", "--at", "2", cwd=workplace)
     assert done.returncode == 0
     assert "Causes of curvature at 2" in done.stdout
     assert "100%" in done.stdout
@@ -115,35 +109,35 @@ def test_explain_splits_a_curvature(recorded, workplace):
 
 
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
-def test_breakdown_adds_up_to_the_step(recorded, workplace, by):
-    document = json.loads(curvescope("breakdown", "mine", "--by", by, "--batch", "2", "--json", cwd=workplace).stdout)
+def test_breakdown_adds_up_to_the_step(recorded, workplace, command, by):
+    document = json.loads(command("breakdown", "mine", "--by", by, "--batch", "2", "--json", cwd=workplace).stdout)
     assert sum(row["time_ms"] for row in document["rows"]) == pytest.approx(document["time_ms"], rel=1e-9)
     assert document["batch"] == 2
 
 
-def test_runs_lists_recordings(recorded, workplace):
-    (row,) = json.loads(curvescope("runs", ".", "--json", cwd=workplace).stdout)
+def test_runs_lists_recordings(recorded, workplace, command):
+    (row,) = json.loads(command("runs", ".", "--json", cwd=workplace).stdout)
     assert row["path"] == "mine"
     assert row["status"] == "complete"
     assert row["batches"] == [1, 2, 4]
-    assert "my_model:small" in curvescope("runs", ".", cwd=workplace).stdout
+    assert "my_model:small" in command("runs", ".", cwd=workplace).stdout
 
 
-def test_sweep_measures_several_and_prints_them_side_by_side(workplace):
+def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command):
     what = ("--input-shape", "3,16,16", "--batch", "2", "--phase", "forward,training")
     how = ("--quick", "--time-limit", "1", "-o", "swept")
     done = curvescope("sweep", "my_model:small", *what, *how, cwd=workplace)
     assert done.returncode == 0, done.stderr
     assert "Step ms by batch size" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
-    cells = json.loads(curvescope("table", "swept", "--json", cwd=workplace).stdout)
+    cells = json.loads(command("table", "swept", "--json", cwd=workplace).stdout)
     assert [(c["phase"], c["batch"]) for c in cells] == [("forward", 2), ("training", 2)]
     assert all(c["n"] >= 4 and c["low_ms"] < c["time_ms"] < c["high_ms"] for c in cells)
-    markdown = curvescope("table", "swept", "--format", "markdown", cwd=workplace).stdout
+    markdown = command("table", "swept", "--format", "markdown", cwd=workplace).stdout
     assert "| my_model:small | training fp32 |" in markdown
-    again = curvescope("sweep", "--resume", "swept", "--json", cwd=workplace)
+    again = command("sweep", "--resume", "swept", "--json", cwd=workplace)
     assert json.loads(again.stdout) == cells
-    assert curvescope("breakdown", "swept/my_model-small_training_fp32", cwd=workplace).returncode == 0
+    assert command("breakdown", "swept/my_model-small_training_fp32", cwd=workplace).returncode == 0
 
 
 def test_steps_run_in_ranges_that_a_recorder_sees(workplace):
@@ -165,32 +159,33 @@ def test_steps_run_in_ranges_that_a_recorder_sees(workplace):
     assert len(of_steps) == 2
 
 
-def test_table_puts_published_figures_under_their_own_device(tmp_path):
-    short = ("--phase", "forward", "--quick", "--time-limit", "1")
-    done = curvescope("sweep", "alexnet", "--batch", "1", *short, "-o", "r", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    out = curvescope("table", "r", "--published", cwd=tmp_path).stdout
+def test_table_puts_published_figures_under_their_own_device(tmp_path, command):
+    write_planted(tmp_path / "r", network="alexnet")
+    out = command("table", "r", "--published", cwd=tmp_path).stdout
+    assert "GeForce GTX 1080" in out
     assert "Tesla K80" in out
     assert "(published)" in out
     assert "others' measurements on the device named" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_networks_lists_what_can_be_measured(tmp_path):
-    rows = {row["name"]: row for row in json.loads(curvescope("networks", "--json", cwd=tmp_path).stdout)}
+def test_networks_lists_what_can_be_measured(tmp_path, command, monkeypatch):
+    monkeypatch.setattr(facts, "facts", functools.cache(facts.facts))  # both outputs are of the same
+    rows = {row["name"]: row for row in json.loads(command("networks", "--json", cwd=tmp_path).stdout)}
     assert rows["vgg_a"]["parameters"] == 132_863_336
     assert "arXiv:1409.1556" in rows["vgg_a"]["paper"]
-    out = curvescope("networks", cwd=tmp_path).stdout
+    out = command("networks", cwd=tmp_path).stdout
     assert "resnet152_v1.5" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_doctor_says_what_is_here(tmp_path):
-    found = {row["name"]: row["found"] for row in json.loads(curvescope("doctor", "--json", cwd=tmp_path).stdout)}
+def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
+    found = {row["name"]: row["found"] for row in json.loads(command("doctor", "--json", cwd=tmp_path).stdout)}
     assert found["CPU"]
     assert found["PyTorch"]
     assert found["native library"]
-    assert "not here" in curvescope("doctor", cwd=tmp_path, env={**os.environ, "PATH": "/nonexistent"}).stdout
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "not here" in command("doctor", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -231,24 +226,22 @@ def test_doctor_says_what_is_here(tmp_path):
         ((), "usage"),
     ],
 )
-def test_bad_input_is_exit_code_2_with_words(recorded, workplace, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(workplace)
-    code, out, err = here(capsys, *arguments)
-    assert code == 2
-    assert message in err
-    assert out == ""
+def test_bad_input_is_exit_code_2_with_words(recorded, workplace, command, arguments, message):
+    done = command(*arguments, cwd=workplace)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == ""
 
 
-def test_an_input_the_model_cannot_take_is_said(workplace):
-    done = curvescope("diagnose", "--model", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace)
+def test_an_input_the_model_cannot_take_is_said(workplace, command):
+    done = command("diagnose", "--model", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace)
     assert done.returncode == 2
     assert "--input-shape" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_keeps_what_is_whole(workplace):
-    command = [sys.executable, "-m", "curvescope.cli", "diagnose", *MODEL, "--batch", "1,2,4", "-o", "cut"]
-    with subprocess.Popen(command, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_ctrl_c_keeps_what_is_whole(workplace, command):
+    program = [sys.executable, "-m", "curvescope.cli", "diagnose", *MODEL, "--batch", "1,2,4", "-o", "cut"]
+    with subprocess.Popen(program, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
         while len(list(Path(workplace, "cut").glob("steps/*.parquet"))) < 5:
             assert process.poll() is None
@@ -260,7 +253,7 @@ def test_ctrl_c_keeps_what_is_whole(workplace):
     assert out == ""
     assert "curvescope explain cut" in err
     assert "Traceback" not in err
-    done = curvescope("explain", "cut", cwd=workplace)
+    done = command("explain", "cut", cwd=workplace)
     assert done.returncode == 0
     assert "not complete (status: interrupted)" in done.stdout
 
@@ -277,35 +270,34 @@ def test_help_imports_nothing_heavy(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    for command in COMMANDS:
-        assert command in done.stdout
+    for name in COMMANDS:
+        assert name in done.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command, capsys):
-    code, out, _ = here(capsys, command, "--help")
-    assert code == 0
-    assert "usage: curvescope " + command in out
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(tmp_path, command, name):
+    done = command(name, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "usage: curvescope " + name in done.stdout
 
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published" / "k40m_training.csv"
 
 
-def test_a_table_of_times_is_imported_and_explained(tmp_path):
-    done = curvescope("import", PUBLISHED, "--table", "--noise", "4%", "-o", "table", cwd=tmp_path)
+def test_a_table_of_times_is_imported_and_explained(tmp_path, command):
+    done = command("import", PUBLISHED, "--table", "--noise", "4%", "-o", "table", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    out = curvescope("explain", "table", cwd=tmp_path).stdout
+    out = command("explain", "table", cwd=tmp_path).stdout
     assert "AlexNet-227, PaddlePaddle" in out
     assert "stated standard error of 4 %" in out
     assert max(map(len, out.splitlines())) <= 80
-    (only,) = json.loads(curvescope("explain", "table", "--problem", "alexnet paddle", "--json", cwd=tmp_path).stdout)[
-        "series"
-    ]
+    one = ("--problem", "alexnet paddle", "--json")
+    (only,) = json.loads(command("explain", "table", *one, cwd=tmp_path).stdout)["series"]
     assert [f["verdict"] for f in only["findings"] if f["shown"]["kind"] == "excess"][-1] == "anomaly"
-    nothing = curvescope("explain", "table", "--problem", "vgg", cwd=tmp_path)
+    nothing = command("explain", "table", "--problem", "vgg", cwd=tmp_path)
     assert nothing.returncode == 2
     assert "no problem and device" in nothing.stderr
-    assert curvescope("explain", "table", "--noise", "no", cwd=tmp_path).returncode == 2
+    assert command("explain", "table", "--noise", "no", cwd=tmp_path).returncode == 2
 
 
 def test_a_system_that_gives_no_thread_has_no_memory(monkeypatch, capsys):

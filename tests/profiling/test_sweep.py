@@ -22,7 +22,7 @@ from . import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
 
-SHORT = Protocol("short", (10, 10), 1, (2, 2), visit_s=0.1, profiled_rounds=3, time_limit_s=60.0)
+SHORT = Protocol("short", (4, 4), 1, (2, 2), visit_s=0.1, profiled_rounds=2, time_limit_s=60.0)
 BATCHES = (2, 4, 8, 16)
 
 
@@ -40,11 +40,11 @@ def recorded(tmp_path_factory):
 def test_every_step_is_kept(recorded):
     steps = recorded.frame("steps")
     timed = steps[~steps["profiled"]]
-    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 20)
-    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 3)
+    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 8)
+    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 2)
     assert steps["step"].is_unique
     assert recorded.meta["status"] == Status.COMPLETE
-    assert recorded.meta["rounds"] == 10
+    assert recorded.meta["rounds"] == 4
     assert recorded.meta["lost"] == {}
 
 
@@ -97,8 +97,9 @@ def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
 @pytest.mark.alone
 def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
     """At batch 8, in the layer `middle`, in the backward pass."""
+    protocol = replace(SHORT, rounds=(10, 10), profiled_rounds=3)
     for run in range(20):
-        recording = sweep(tmp_path / str(run), planted.build)
+        recording = sweep(tmp_path / str(run), planted.build, protocol=protocol)
         first = diagnose(recording.frame("steps"), recording.frame("kernels")).explanations[0]
         assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 4, 8), run
         assert (first.parts[0].part.layer, first.parts[0].part.phase) == ("middle", "backward"), run
@@ -146,7 +147,7 @@ def refuse_from(workload, smallest):
 def test_a_batch_that_does_not_fit_the_memory_is_an_empty_cell_and_the_others_go_on(tmp_path):
     run_sweep(refuse_from(workload_of(), 8), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
-    assert recording.frame("steps").groupby("batch")["repeat"].nunique().to_dict() == {2: 10, 4: 10}
+    assert recording.frame("steps").groupby("batch")["repeat"].nunique().to_dict() == {2: 4, 4: 4}
     assert [(cell["batch"], cell["why"]) for cell in recording.meta["empty"]] == [
         (8, "out of memory"),
         (16, "out of memory"),

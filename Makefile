@@ -6,11 +6,14 @@ BIN := $(VENV)/bin
 # Tests at once; some use two cores by themselves.
 JOBS ?= 2
 INSTALLED := $(VENV)/.installed
+# Installs the versions of constraints.txt, and builds with them: pip before 25.3 takes the first for both.
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet \
+	--disable-pip-version-check
 
 # The package is installed in place: Python changes are seen at once, native and dependency changes reinstall it.
 $(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/* native/third_party/*/*)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[torch,dev]'
+	$(PIP) --editable '.[torch,dev]'
 	@touch $@
 
 .PHONY: run
@@ -32,28 +35,36 @@ check: $(INSTALLED)  ## lint and types
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror native/include/*/* native/src/* tests/native/*.cpp tests/native/*.h \
 		kernels/cuda/* tests/kernels/*.h
-	rm -rf build/types && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/types .
+	rm -rf build/types && $(PIP) --no-deps --target build/types .
 	cd build && MYPYPATH=types ../$(BIN)/python -m mypy --config-file ../pyproject.toml -p curvescope
 
 .PHONY: docs
 docs: $(INSTALLED)  ## build the documentation into build/site; it opens without a network
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material
+	$(PIP) mkdocs-material
 	$(BIN)/python docs/generate_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 .PHONY: package
 package: $(INSTALLED)  ## build sdist and wheel into build/dist, reproducibly, and try them in empty environments
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt auditwheel build wheel
+	$(PIP) auditwheel build wheel
 	$(BIN)/python .ci/package.py
 
 .PHONY: audit
 audit: $(INSTALLED)  ## bill of materials (build/sbom.json), and known vulnerabilities of what users install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cyclonedx-bom pip-audit
+	$(PIP) cyclonedx-bom pip-audit
 	$(BIN)/python .ci/audit.py
+
+.PHONY: pins
+pins: $(INSTALLED)  ## renew constraints.txt: the newest versions that pyproject.toml's ranges allow
+	$(PIP) uv && mkdir -p build
+	printf '%s\n' cmake ninja pyperf pytest-benchmark scikit-build-core uv | $(BIN)/uv pip compile --quiet --universal \
+		--python-version 3.10 --all-extras --no-annotate --no-header pyproject.toml - -o build/pins.txt
+	(sed '/^[^#]/,$$d' constraints.txt; cat build/pins.txt) > build/constraints.txt
+	mv build/constraints.txt constraints.txt
 
 .PHONY: bench
 bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers; writes docs/benchmarks.md
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pyperf pytest-benchmark
+	$(PIP) pyperf pytest-benchmark
 	$(BIN)/python benchmarks/page.py
 
 .PHONY: faults

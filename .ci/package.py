@@ -86,7 +86,8 @@ def build(source: Path, kind: str, epoch: str) -> Path:
     run("git", "archive", "--output", archive, "HEAD", cwd=ROOT)
     with tarfile.open(archive) as files:
         files.extractall(source)
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
+    pins = str(ROOT / "constraints.txt")  # of the build's own requirements; which variable counts depends on pip's age
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "PIP_CONSTRAINT": pins, "PIP_BUILD_CONSTRAINT": pins}
     run(sys.executable, "-m", "build", kind, "-o", source / "out", source, env=environment)
     (made,) = (source / "out").iterdir()
     return made

@@ -17,7 +17,7 @@ $(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard na
 	@touch $@
 
 .PHONY: run
-run: $(INSTALLED)  ## set up and diagnose AlexNet on this machine (about two minutes)
+run: $(INSTALLED)  ## set up and diagnose AlexNet on this machine (about three minutes)
 	$(BIN)/curvescope diagnose alexnet
 
 .PHONY: test

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def name_of(requirement: str) -> str:
 def needed() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"].values()
-    listed = [*project["build-system"]["requires"], *project["project"]["dependencies"], *sum(extras, [])]
+    listed = [*project["build-system"]["requires"], *project["project"]["dependencies"], *chain.from_iterable(extras)]
     for words in re.findall(r"^\t\$\(PIP\) ([\w -]+?)(?: &&.*)?$", (ROOT / "Makefile").read_text(), re.MULTILINE):
         listed += [word for word in words.split() if not word.startswith("-")]
     return {name_of(requirement) for requirement in listed}

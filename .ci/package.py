@@ -117,7 +117,13 @@ def check_sdist(sdist: Path) -> None:
 def check_metadata(wheel: Path) -> None:
     """Typed, with every extra, licence and entry point."""
     listed = run(sys.executable, "-m", "zipfile", "-l", wheel)
-    for needed in ("curvescope/py.typed", "licenses/LICENSE", "entry_points.txt", "libcurvescope_collector.so"):
+    for needed in (
+        "curvescope/py.typed",
+        "licenses/LICENSE",
+        "yyjson/LICENSE",
+        "entry_points.txt",
+        "libcurvescope_collector.so",
+    ):
         assert needed in listed, needed
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))

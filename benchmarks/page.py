@@ -40,6 +40,7 @@ class Benchmark:
         quiet_s: about how long it takes on two quiet cores.
         peers_better: what peers do better, as far as the script does not say it itself.
         smallest: arguments that make it as short as can be, to see that it runs.
+        page: the page under docs that it writes, with `--write`, and that is not said twice.
     """
 
     name: str
@@ -48,13 +49,14 @@ class Benchmark:
     quiet_s: int
     peers_better: str = ""
     smallest: tuple[str, ...] = ()
+    page: str = ""
 
 
 BENCHMARKS = (
     Benchmark("startup", "Start of the command line", ("startup.py",), 10),
     Benchmark("annotate", "Cost of annotating layers", ("annotate_cost.py",), 30),
-    Benchmark("published", "The detector on published times", ("published_pairs.py",), 20),
-    Benchmark("causes", "Causes found where they were planted", ("causes_matrix.py",), 90),
+    Benchmark("published", "The detector on published times", ("published_pairs.py",), 20, page="detector.md"),
+    Benchmark("causes", "Causes found where they were planted", ("causes_matrix.py",), 90, page="causes.md"),
     Benchmark("cubins", "Compiling the CUDA kernels", ("compile_cubins.py",), 60),
     Benchmark("sample", "Cost of a microbenchmark's sample", ("sample_overhead.py",), 20),
     Benchmark("gemm", "A product alone", ("bare_gemm.py",), 60),
@@ -145,7 +147,9 @@ def page(kept: dict[str, Any]) -> str:
         for document in found["documents"]:
             lines += ["", *_table(document["rows"])]
             better.append(document["peers_better"])
-        if found["printed"]:
+        if benchmark.page and not found["exit_code"]:
+            lines += ["", f"It writes [{benchmark.page}]({benchmark.page})."]
+        elif found["printed"]:
             lines += ["", "```text", found["printed"].replace("```", "'''"), "```"]
         if any(better):
             lines += ["", f"What peers do better: {' '.join(filter(None, better))}"]
@@ -184,8 +188,8 @@ def main() -> int:
     for number, benchmark in enumerate(wanted, 1):
         left_s = sum(one.quiet_s for one in wanted[number - 1 :])
         print(f"== {number} of {len(wanted)}: {benchmark.title} (about {left_s / 60:.0f} min left)", flush=True)
-        if args.smallest:
-            benchmark = replace(benchmark, command=(*benchmark.command, *benchmark.smallest))
+        further = benchmark.smallest if args.smallest else ("--write",) if benchmark.page else ()
+        benchmark = replace(benchmark, command=(*benchmark.command, *further))
         try:
             found = run(benchmark)
         except KeyboardInterrupt:

@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 # Tests at once; some use two cores by themselves.
 JOBS ?= 2
 INSTALLED := $(VENV)/.installed
-# Installs the versions of constraints.txt, and builds with them: pip before 25.3 takes the first for both.
-PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet \
-	--disable-pip-version-check
+# Installs the versions of constraints.txt, and builds with them, which pip takes from a variable, before 25.3 the first.
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The package is installed in place: Python changes are seen at once, native and dependency changes reinstall it.
 $(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/* native/third_party/*/*)

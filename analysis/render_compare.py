@@ -97,6 +97,12 @@ def notes(comparison: Comparison) -> list[str]:
         )
     if comparison.watched:
         found.append(f"Every step was profiled in {', '.join(comparison.watched)}: times hold what profiling cost.")
+    one_device = len({side.hardware.name for side in comparison.sides}) == 1
+    if one_device and not comparison.modelled and any(c and c.real for line in comparison.steps for c in line.changes):
+        found.append(
+            "A machine that changed its pace between the recordings shows it as a change here: record A again, and "
+            "compare it with A, to see how much."
+        )
     for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):
         if ratios:
             shares = ", ".join(f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items())

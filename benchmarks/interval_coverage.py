@@ -62,8 +62,8 @@ be, and the price is power: the tables below say what effect is found how often.
 REAL = """
 ## The same network again and again
 
-`{command}`, {sweeps} times in a row on {cpu}, {usable_cores} cores (benchmarks/repeated_sweeps.py, {date}). Nothing changed but the
-machine's mood, which is not noise of the steps: a neighbour that stays for a minute slows a whole sweep, and a difference of
+`{command}`, {sweeps} times in a row on {cpu}, {usable_cores} cores, load {load_average_1min} when it ended
+(benchmarks/repeated_sweeps.py, {date}). Nothing changed but the machine's mood, which is not noise of the steps: a neighbour that stays for a minute slows a whole sweep, and a difference of
 two sweeps is then real, though it is not the program's.
 
 - {intervals_held} of {intervals} intervals of T(b) hold the median of all sweeps.

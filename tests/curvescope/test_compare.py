@@ -37,6 +37,7 @@ def test_the_same_twice_is_no_change_and_passes(runs, capsys):
     assert main(["compare", str(runs / "base"), str(runs / "again"), "--fail-over", "1%"]) == 0
     out = capsys.readouterr().out
     assert "No step time grew for real" in out
+    assert "changed its pace" not in out
 
 
 def test_a_real_growth_fails_only_over_its_size(runs, capsys):
@@ -50,6 +51,9 @@ def test_a_real_growth_fails_only_over_its_size(runs, capsys):
         assert change["speedup"] == pytest.approx(1 / 1.12, rel=0.03)
         assert change["low"] < change["speedup"] < change["high"] < 1
     assert main([*command, "--fail-over", "20%"]) == 0
+    capsys.readouterr()
+    assert main(command[:-1]) == 0
+    assert "A machine that changed its pace between the recordings" in capsys.readouterr().out
 
 
 def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, capsys):

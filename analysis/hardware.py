@@ -107,9 +107,9 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     """The limits of a recording's device.
 
     Args:
-        meta: its `recording.json`. `device` names it; `ceilings`, where the microbenchmarks measured them, holds
-            `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`, `l2_bytes_per_s`, `l1_bytes_per_s`.
-            `precision` is fp32 where the recording does not say.
+        meta: its `recording.json`. `device` names it, and says which facts of a modelled one are to be others;
+            `ceilings`, where the microbenchmarks measured them, holds `flops_per_s` of fp32, `compute` by precision,
+            `dram_bytes_per_s`, `l2_bytes_per_s`, `l1_bytes_per_s`. `precision` is fp32 where it does not say.
     """
     facts, host = meta.get("device") or {}, meta.get("host") or {}
     name, kind = facts.get("name"), facts.get("kind")
@@ -118,6 +118,8 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     if kind == "cpu":
         return Hardware(name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs)
     known = match_device(name, facts.get("compute_capability"))
+    if known is not None and facts.get("what_if"):
+        known = known.with_facts(facts["what_if"])
     roofs += _of_driver(facts, precision)
     if known is None:
         return Hardware(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,22 @@ class Device:
     def memory_bytes(self) -> int:
         """Size of the DRAM, as its driver shows it where a printout was seen."""
         return int(self.facts["memory_bytes"].value)
+
+    def with_facts(self, changed: Mapping[str, float]) -> Device:
+        """The same GPU with other facts, for what-if questions.
+
+        Args:
+            changed: values by the names of `facts`.
+
+        Raises:
+            CurvescopeError: it has no such fact.
+        """
+        facts = dict(self.facts)
+        for name, value in changed.items():
+            if name not in facts:
+                raise CurvescopeError(f"{self.name} has no fact {name!r}: known are {', '.join(facts)}.")
+            facts[name] = Fact(value, "what if", verified=False)
+        return replace(self, facts=facts)
 
     def peak_flops_per_s(self, clock: str | None = None) -> float | None:
         """fp32 peak at the base or the boost clock; null where that clock is not known.

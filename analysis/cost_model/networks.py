@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -365,13 +365,3 @@ def _optimizer(operations: Operations, machine: Machine, sizes: Floats, passes: 
     return Term(
         None, "optimizer", "sgd", "streaming", ("sgd_momentum",) * len(sizes), launch.time_s, 1, None, moved, zeros
     )
-
-
-def what_if(machine: Machine, **facts: float) -> Machine:
-    """The same machine with other facts, for what-if questions: `what_if(machine, sm_count=40)`."""
-    known = dict(machine.device.facts)
-    for name, value in facts.items():
-        if name not in known:
-            raise CurvescopeError(f"A GPU has no fact {name!r}: known are {', '.join(known)}.")
-        known[name] = replace(known[name], value=value, source="what if", verified=False)
-    return Machine(replace(machine.device, facts=known), machine.constants)

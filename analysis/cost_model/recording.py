@@ -81,6 +81,7 @@ def record_model(
     library_name: str | None = None,
     kind: str = "training",
     framework_name: str = "torch",
+    what_if: Mapping[str, float] | None = None,
 ) -> Step:
     """Write the modelled steps as a recording of source `model`.
 
@@ -96,17 +97,20 @@ def record_model(
         library_name: as in cudnn5.1; the usual one of the GPU's time if not given.
         kind: training, forward or forward+backward.
         framework_name: whose rules for memory and algorithms, as in tensorflow.
+        what_if: facts of the GPU that are to be others, by name, as in sm_count.
 
     Raises:
-        CurvescopeError: an unknown GPU or library, a batch that does not fit, or the folder cannot be written.
+        CurvescopeError: an unknown GPU, fact or library, a batch that does not fit, or the folder cannot be written.
     """
     if kind not in _STEP_KINDS:
         raise CurvescopeError(f"--phase {kind}: choose one of {', '.join(_STEP_KINDS)}.")
-    device = get_device(device_name)
+    device = get_device(device_name).with_facts(what_if or {})
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
         raise CurvescopeError(f"Unknown framework {framework_name!r}: known are {', '.join(FRAMEWORKS)}.")
     step = model_steps(operations, network, batches, device, library, kind, FRAMEWORKS[framework_name])
+    said = ["modelled", library.name, f"{framework_name} rules"]
+    said += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
     meta = {
         "kind": KIND,
         "recorder": KIND,
@@ -117,8 +121,9 @@ def record_model(
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
         "device": {
             "kind": KIND,
-            "name": f"{device.name} (modelled, {library.name}, {framework_name} rules)",
+            "name": f"{device.name} ({', '.join(said)})",
             "key": device.key,
+            **({"what_if": dict(what_if)} if what_if else {}),
         },
         "library": library.name,
         "framework": framework_name,

@@ -29,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--framework", metavar="NAME", help="of a modelled GPU: torch, tensorflow, mxnet, mxnet0.9, paddle or caffe"
     )
+    parser.add_argument(
+        "--what-if",
+        metavar="FACT=VALUE[,…]",
+        help="of a modelled GPU: other facts than its own, as in memory_bytes=12GiB,sm_count=40 (`curvescope devices "
+        "GPU` lists them)",
+    )
     measuring.add_protocol_arguments(parser)
     parser.add_argument("--axis", choices=("log2", "linear"), default="log2", help="axis of curvatures")
     parser.add_argument(
@@ -52,8 +58,10 @@ def run(args: argparse.Namespace) -> int:
     path = args.output or new_recording_path(network.name)
     if (args.device or "").startswith("model:"):
         return _model(args, network, batches, path)
-    if args.library or args.framework:
-        raise CurvescopeError("--library and --framework are for a modelled GPU, as in --device model:gtx1080.")
+    if args.library or args.framework or args.what_if:
+        raise CurvescopeError(
+            "--library, --framework and --what-if are for a modelled GPU, as in --device model:gtx1080."
+        )
     device = pick_device(args.device)
 
     from ..analysis import terminal
@@ -100,9 +108,21 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     else:
         table = load_operations(network.name)
     device = args.device.removeprefix(DEVICE_PREFIX)
-    record_model(path, network.name, table, batches, device, args.library, args.phase, args.framework or "torch")
+    framework, what_if = args.framework or "torch", _facts(args.what_if)
+    record_model(path, network.name, table, batches, device, args.library, args.phase, framework, what_if)
     show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
     return 0
+
+
+def _facts(text: str | None) -> dict[str, float]:
+    """The facts of `--what-if`, by name."""
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.protocol import parse_bytes
+
+    pairs = [pair.partition("=") for pair in text.split(",")] if text else []
+    if not all(name and value for name, _, value in pairs):
+        raise CurvescopeError(f"--what-if {text}: facts and values, as in memory_bytes=12GiB,sm_count=40.")
+    return {name.strip(): parse_bytes(value, f"--what-if {name}") for name, _, value in pairs}
 
 
 def _duration(protocol: Protocol) -> str:

@@ -48,6 +48,25 @@ def test_a_model_repeats_itself_but_its_intervals_are_not_empty(capsys, tmp_path
         assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
 
 
+def test_what_if_the_card_had_more_memory_or_sms(capsys, tmp_path):
+    command = ["vgg_a", "--device", "model:gtx1080", "--batch", "128"]
+    times_ms, names = {}, {}
+    for facts in ("", "memory_bytes=12GiB", "sm_count=40"):
+        _, document = modelled(capsys, tmp_path / facts, *command, *(["--what-if", facts] if facts else []))
+        times_ms[facts], names[facts] = document["curve"][0]["time_ms"]["value"], document["device"]["name"]
+    assert times_ms["sm_count=40"] < 0.7 * times_ms[""] < times_ms["memory_bytes=12GiB"] < times_ms[""]
+    assert names["sm_count=40"].endswith("torch rules, what if sm_count were 40)")
+    assert main(["roofline", str(tmp_path / "sm_count=40" / "run"), "--json"]) == 0
+    (compute, *_) = json.loads(capsys.readouterr().out)["roofs"]
+    assert compute["per_s"] == pytest.approx(2 * 8.87e12, rel=0.01)
+
+
+@pytest.mark.parametrize("facts", ["cores=3", "sm_count", "sm_count=many", "=4"])
+def test_what_if_needs_facts_of_the_gpu(capsys, facts):
+    assert main(["diagnose", "vgg_a", "--device", "model:gtx1080", "--what-if", facts]) == 2
+    assert facts.partition("=")[0] in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("device", ["k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200"])
 def test_every_network_is_modelled_on_every_gpu(device, tmp_path):
     from curvescope.analysis.cost_model.networks import load_operations

@@ -6,7 +6,7 @@ import pytest
 
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
-from curvescope.analysis.cost_model.networks import estimate_step, load_operations, what_if
+from curvescope.analysis.cost_model.networks import estimate_step, load_operations
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.profiling.devices import get_device
 from curvescope.profiling.errors import CurvescopeError
@@ -100,11 +100,11 @@ def test_a_framework_that_grants_little_workspace_is_slower():
 
 def test_twice_the_sms_and_the_bandwidth_nearly_halve_a_large_step():
     machine = machine_for(GTX1080)
-    double = what_if(machine, sm_count=40, memory_bytes_per_s=640.6e9)
+    double = machine_for(GTX1080.with_facts({"sm_count": 40, "memory_bytes_per_s": 640.6e9}))
     one, other = (estimate_step(load_operations("resnet50"), [32], m, LIBRARY).device_s[0] for m in (machine, double))
     assert 1.6 < one / other < 2.0
     with pytest.raises(CurvescopeError, match="no fact 'cores'"):
-        what_if(machine, cores=1)
+        GTX1080.with_facts({"cores": 1})
 
 
 def test_a_small_batch_is_limited_by_the_host():

@@ -7,6 +7,26 @@
 #include "fake_cupti.h"
 #include "fake_cupti_emit.h"
 
+namespace {
+
+// What the records of copies and sets have in common.
+template <typename Record>
+Record moved(CUpti_ActivityKind kind, std::uint64_t bytes, std::uint64_t start_ns, std::uint64_t end_ns,
+             std::uint32_t device, std::uint32_t stream, std::uint32_t correlation_id, std::uint32_t graph) {
+  Record record{};
+  record.kind = kind;
+  record.bytes = bytes;
+  record.start = start_ns;
+  record.end = end_ns;
+  record.deviceId = device;
+  record.streamId = stream;
+  record.correlationId = correlation_id;
+  record.graphId = graph;
+  return record;
+}
+
+}  // namespace
+
 extern "C" {
 
 void fake_kernel(const FakeKernel* k) {
@@ -35,45 +55,22 @@ void fake_kernel(const FakeKernel* k) {
 
 void fake_copy(int peer, std::uint32_t copy_kind, std::uint64_t bytes, std::uint64_t start_ns, std::uint64_t end_ns,
                std::uint32_t device, std::uint32_t stream, std::uint32_t correlation_id, std::uint32_t graph) {
-  if (!is_enabled(peer != 0 ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY)) return;
+  const CUpti_ActivityKind kind = peer != 0 ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY;
+  if (!is_enabled(kind)) return;
   if (peer != 0) {
-    CUpti_ActivityMemcpyPtoP4 record{};
-    record.kind = CUPTI_ACTIVITY_KIND_MEMCPY2;
-    record.bytes = bytes;
-    record.start = start_ns;
-    record.end = end_ns;
-    record.deviceId = device;
-    record.streamId = stream;
-    record.correlationId = correlation_id;
-    record.graphId = graph;
-    return emit(record);
+    emit(moved<CUpti_ActivityMemcpyPtoP4>(kind, bytes, start_ns, end_ns, device, stream, correlation_id, graph));
+    return;
   }
-  CUpti_ActivityMemcpy6 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
+  auto record = moved<CUpti_ActivityMemcpy6>(kind, bytes, start_ns, end_ns, device, stream, correlation_id, graph);
   record.copyKind = static_cast<std::uint8_t>(copy_kind);
-  record.bytes = bytes;
-  record.start = start_ns;
-  record.end = end_ns;
-  record.deviceId = device;
-  record.streamId = stream;
-  record.correlationId = correlation_id;
-  record.graphId = graph;
   emit(record);
 }
 
 void fake_set(std::uint64_t bytes, std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t device,
               std::uint32_t stream, std::uint32_t correlation_id, std::uint32_t graph) {
-  if (!is_enabled(CUPTI_ACTIVITY_KIND_MEMSET)) return;
-  CUpti_ActivityMemset4 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-  record.bytes = bytes;
-  record.start = start_ns;
-  record.end = end_ns;
-  record.deviceId = device;
-  record.streamId = stream;
-  record.correlationId = correlation_id;
-  record.graphId = graph;
-  emit(record);
+  constexpr CUpti_ActivityKind kKind = CUPTI_ACTIVITY_KIND_MEMSET;
+  if (!is_enabled(kKind)) return;
+  emit(moved<CUpti_ActivityMemset4>(kKind, bytes, start_ns, end_ns, device, stream, correlation_id, graph));
 }
 
 void fake_allocation(int is_release, std::uint64_t address, std::uint64_t bytes, std::uint64_t time_ns,

@@ -25,6 +25,7 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 
+from .ahead import read_ahead
 from .errors import CurvescopeError
 from .files import atomic_file, claim_remote, claimed_folder, storage_error
 from .parts import count_rows, read_part, write_part
@@ -239,16 +240,11 @@ class Recording:
             CurvescopeError: a part is damaged, or does not fit the schema.
         """
         parts = self.parts(table)
+        pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
         if len(parts) < 2:  # starting a thread takes longer
-            yield from (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
-            return
-        with ThreadPoolExecutor(1) as reader:
-            following = reader.submit(read_part, parts[0], TABLES[table], columns, encoded=True)
-            for part in parts[1:]:
-                piece = following.result()
-                following = reader.submit(read_part, part, TABLES[table], columns, encoded=True)
-                yield piece
-            yield following.result()
+            yield from pieces
+        else:
+            yield from read_ahead(next(pieces), lambda: next(pieces, None))
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One table as pandas; nullable integers stay integers (`Int64`).

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from ..ahead import read_ahead
 from ..errors import CurvescopeError
 from ..native import load_reader
 
@@ -51,21 +51,11 @@ def _tables(
         # No thread for a table that a piece holds, as most of a profile's are: starting one takes longer than reading.
         table = _next(library, handle, names, is_text, rows)
         if table is not None and table.num_rows == rows:
-            yield from _ahead(table, lambda: _next(library, handle, names, is_text, rows))
+            yield from read_ahead(table, lambda: _next(library, handle, names, is_text, rows))
         elif table is not None:
             yield table
     finally:
         library.curvescope_table_scan_close(handle)
-
-
-def _ahead(table: pa.Table | None, read: Callable[[], pa.Table | None]) -> Iterator[pa.Table]:
-    """This table and those that follow, each being read while the one before it is used."""
-    # Leaving the block waits for what is being read: the handle is not to go under it.
-    with ThreadPoolExecutor(1) as reader:
-        while table is not None:
-            following = reader.submit(read)
-            yield table
-            table = following.result()
 
 
 def _next(

@@ -51,7 +51,7 @@ class Profile:
     Attributes:
         source: value of the `source` columns.
         ranges: all at once.
-        launches: reads host calls, batch by batch.
+        launches: reads host calls, batch by batch; called again, as what follows, where a second process turns up.
         kernels: likewise the kernels; called again where no range marks the steps.
         memory: likewise copies and sets.
         count: rows of launches, kernels, copies and sets, for the progress report.
@@ -61,7 +61,7 @@ class Profile:
 
     source: str
     ranges: pa.Table
-    launches: Batches
+    launches: Callable[[], Iterator[pa.Table]]
     kernels: Batches
     memory: Batches
     count: int
@@ -186,7 +186,7 @@ class _Assembly:
         """Write the host calls; returns what the joins need of them."""
         none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
         calls = Growing(Launches(none, codes, none, codes, codes), self._profile.count)
-        batches = ((self._writer.next_part("launches"), batch) for batch in self._profile.launches(None))
+        batches = ((self._writer.next_part("launches"), batch) for batch in self._profile.launches())
         for placed in self._in_order(self._write_calls, batches):
             self._see(placed.process)
             calls.append(placed)
@@ -226,13 +226,8 @@ class _Assembly:
 
         def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Codes, Placed, set[tuple[int, str]]]:
             times, process, placed = self._place(batch)
-            return (
-                table,
-                times,
-                process,
-                placed,
-                self._write_work(table, part, batch, times, placed.range_, placed.step),
-            )
+            phases = self._write_work(table, part, batch, times, placed.range_, placed.step)
+            return table, times, process, placed, phases
 
         batches = ((table, self._writer.next_part(table), batch) for table, batch in self._batches(None))
         for table, times, process, placed, phases in self._in_order(write, batches):

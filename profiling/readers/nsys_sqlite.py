@@ -228,19 +228,24 @@ class _Export:
         name = pc.coalesce(batch["text"], self._strings.take(places))
         return pc.fill_null(name, "").dictionary_encode()
 
-    def _launches(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        wanted = ["start", "end", "globalTid", "correlationId", *(["nameId", "returnValue"] if needed is None else [])]
+    def _launches(self) -> Iterator[pa.Table]:
+        wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
         for batch in self._tables.scan(_RUNTIME, dict.fromkeys(wanted, _I64)):
-            found = {"start_ns": batch["start"], "end_ns": batch["end"], "process": _process(batch["globalTid"])}
-            found |= {"thread_key": batch["globalTid"], "correlation_id": batch["correlationId"]}
-            if needed is None:
-                found["thread"] = _thread(batch["globalTid"])
-                # `cudaLaunchKernel_v7000`: the version in which the call got its present form is no part of its name.
-                names = self._names(batch["nameId"])
-                texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
-                found["name"] = pa.DictionaryArray.from_arrays(names.indices, texts)
-                found["return_value"] = batch["returnValue"]
-            yield pa.table(found)
+            # `cudaLaunchKernel_v7000`: the version in which the call got its present form is no part of its name.
+            names = self._names(batch["nameId"])
+            texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
+            yield pa.table(
+                {
+                    "name": pa.DictionaryArray.from_arrays(names.indices, texts),
+                    "start_ns": batch["start"],
+                    "end_ns": batch["end"],
+                    "process": _process(batch["globalTid"]),
+                    "thread": _thread(batch["globalTid"]),
+                    "thread_key": batch["globalTid"],
+                    "correlation_id": batch["correlationId"],
+                    "return_value": batch["returnValue"],
+                }
+            )
 
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         there = self._tables.columns(_KERNEL)

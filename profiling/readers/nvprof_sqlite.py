@@ -92,7 +92,7 @@ class _File:
         """The neutral tables."""
         count = sum(map(self._tables.count, (*_KERNELS, *(name for name, _ in _COPIES))))
         ranges, launches = self._ranges(), self._launches()
-        return Profile("nvprof", ranges, lambda _: iter([launches]), self._kernels, self._memory, count, self._replayed)
+        return Profile("nvprof", ranges, lambda: iter([launches]), self._kernels, self._memory, count, self._replayed)
 
     def missing(self) -> dict[str, str]:
         """What was not recorded, by name, with what that means."""

@@ -137,7 +137,7 @@ class _Output:
             return
         kernels, memory = (_table(rows) for rows in (self._kernels, self._memory))
         none = _table([])
-        profile = Profile("nvprof", none, lambda _: iter([]), lambda _: iter([kernels]), lambda _: iter([memory]), 0)
+        profile = Profile("nvprof", none, lambda: iter([]), lambda _: iter([kernels]), lambda _: iter([memory]), 0)
         assemble(profile, self._writer, self._options)
 
     def _trace(self, header: list[str], rows: Iterator[list[str]], *, csv: bool) -> None:

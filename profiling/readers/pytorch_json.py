@@ -22,7 +22,7 @@ from ..errors import CurvescopeError
 from ..recorders.events import NODE_PREFIX
 from ..store import RecordingWriter
 from . import Options
-from .assemble import Batches, Profile, assemble
+from .assemble import Profile, assemble
 from .event_scan import JSON, NUMBER, TEXT, TIME, Columns, EventScan, Field, signed
 from .nesting import NONE, Bools, Ints
 from .range_names import scrub
@@ -310,8 +310,8 @@ def _nullable(column: npt.NDArray[Any]) -> pa.Array:
     return pa.array(column, mask=column == NONE)
 
 
-def _batches(table: pa.Table) -> Batches:
-    def slices(_needed: Sequence[str] | None) -> Iterator[pa.Table]:
+def _batches(table: pa.Table) -> Callable[..., Iterator[pa.Table]]:
+    def slices(_needed: Sequence[str] | None = None) -> Iterator[pa.Table]:
         for first in range(0, table.num_rows, _BATCH_ROWS):
             yield table.slice(first, _BATCH_ROWS)
 

@@ -129,7 +129,7 @@ class _Trace:
         return Profile(
             source,
             of_host[0],
-            lambda _: iter([of_host[1]]),
+            lambda: iter([of_host[1]]),
             lambda _: iter([on_device[0]]),
             lambda _: iter([on_device[1]]),
             len(kernels) + len(memory),

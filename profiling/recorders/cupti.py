@@ -111,7 +111,7 @@ class ProcessColumns:
         """Rows of calls, kernels, copies and sets."""
         return sum(self._process.table(name).rows for name in ("calls", "kernels", "copies", "sets"))
 
-    def launches(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+    def launches(self) -> Iterator[pa.Table]:
         """Calls on the host.
 
         A driver call inside a runtime call has the same correlation id: of two with one id the first counts, so the
@@ -122,7 +122,7 @@ class ProcessColumns:
             for part in self._process.parts("calls", _PART_ROWS):
                 chosen = np.flatnonzero(part["is_driver"] == is_driver)
                 if len(chosen):
-                    yield self._calls(part, needed, chosen, waits)
+                    yield self._calls(part, chosen, waits)
 
     def kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         """Kernels."""
@@ -241,13 +241,7 @@ class ProcessColumns:
         correlation, first = np.unique(table["correlation_id"], return_index=True)
         return correlation, _words(table["type"][first], _WAITS), table["stream"][first]
 
-    def _calls(
-        self,
-        part: TablePart,
-        needed: Sequence[str] | None,
-        chosen: Integers,
-        waits: tuple[Integers, pa.Array, Integers],
-    ) -> pa.Table:
+    def _calls(self, part: TablePart, chosen: Integers, waits: tuple[Integers, pa.Array, Integers]) -> pa.Table:
         correlation, thread = part["correlation_id"], part["thread"]
         columns: dict[str, Any] = {
             **self._times(part),
@@ -255,12 +249,11 @@ class ProcessColumns:
             "thread": thread,
             "thread_key": self._process.thread_key(thread),
             "correlation_id": correlation,
+            "name": self._texts.column(self._process, part["name"]),
+            "return_value": part["return_value"],
         }
         waiting, words, streams = waits
-        if needed is None:
-            columns["name"] = self._texts.column(self._process, part["name"])
-            columns["return_value"] = part["return_value"]
-        if needed is None and len(waiting):
+        if len(waiting):
             place = np.minimum(np.searchsorted(waiting, correlation), len(waiting) - 1)
             no_wait = waiting[place] != correlation
             columns["waits_for"] = words.take(pa.array(place, mask=no_wait))

@@ -83,7 +83,7 @@ def _profile(
     return Profile(
         "cupti",
         ranges,
-        lambda needed: chain.from_iterable(one.launches(needed) for one in columns),
+        lambda: chain.from_iterable(one.launches() for one in columns),
         kernels,
         lambda needed: chain.from_iterable(one.memory(needed) for one in columns),
         sum(one.count for one in columns) + sum(table.num_rows for one in torch for table in one.kernels),

@@ -35,8 +35,7 @@ check: $(INSTALLED)  ## lint and types
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror native/include/*/* native/src/* tests/native/*.cpp tests/native/*.h \
 		kernels/cuda/* tests/kernels/*.h
-	rm -rf build/types && $(PIP) --no-deps --target build/types .
-	cd build && MYPYPATH=types ../$(BIN)/python -m mypy --config-file ../pyproject.toml -p curvescope
+	$(BIN)/python -m mypy -p curvescope
 
 .PHONY: docs
 docs: $(INSTALLED)  ## build the documentation into build/site; it opens without a network

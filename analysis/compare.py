@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.errors import CurvescopeError
+from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
 from .cost_model.recording import KIND as MODELLED
-from .curve import Curve, cost_curve
-from .hardware import CEILING, PEAK, Hardware, hardware_of
-from .kernel_names import ALGORITHMS, family
-from .statistics import Floats, estimate, holm
-from .terms import IDLE, Terms, central_steps, estimate_terms, step_parts
+from .decompose.curve import Curve, cost_curve
+from .decompose.statistics import Floats, estimate, holm
+from .decompose.terms import IDLE, Terms, central_steps, estimate_terms, step_parts
 
 BY = ("layer", "family", "kernel")
 LEVEL = 0.05

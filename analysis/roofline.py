@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from ..profiling.errors import CurvescopeError
-from .hardware import Hardware, Roof
-from .terms import IDLE, central_steps, step_parts
+from ..profiling.hardware.limits import Hardware, Roof
+from .decompose.terms import IDLE, central_steps, step_parts
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"

@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..profiling.scaling_plan import ScalingPoint
-from .anomalies import LEVEL
-from .curve import Curve, cost_curve
-from .functionals import Functional
-from .rank_parts import COMMUNICATION, INPUT, KERNELS, WAITING, RankTables, rank_parts, shared_steps
-from .statistics import Estimate, estimate, holm
-from .terms import IDLE, OBSERVER, Part, estimate_terms
+from ..profiling.measure.scaling_plan import ScalingPoint
+from .decompose.anomalies import LEVEL
+from .decompose.curve import Curve, cost_curve
+from .decompose.functionals import Functional
+from .decompose.statistics import Estimate, estimate, holm
+from .decompose.terms import IDLE, OBSERVER, Part, estimate_terms
+from .ranks.parts import COMMUNICATION, INPUT, KERNELS, WAITING, RankTables, rank_parts, shared_steps
 
 Floats = npt.NDArray[np.float64]
 

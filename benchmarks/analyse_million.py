@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from curvescope.profiling.store import RecordingWriter
+from curvescope.profiling.recording.store import RecordingWriter
 
 BATCHES = tuple(2**n for n in range(10))
 LAYERS, ROUNDS, KERNELS = 100, 5, 1_000_000
@@ -30,11 +30,11 @@ began = time.perf_counter()
 def peak_bytes():  # not ru_maxrss, which begins with what the process that started this one held
     return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 from curvescope.analysis import anomalies
-from curvescope.analysis.render_html import render_html
-from curvescope.analysis.report_data import report_document
-from curvescope.profiling.store import open_recording
+from curvescope.analysis.render.html import render_html
+from curvescope.analysis.render.report_data import report_document
+from curvescope.profiling.recording.store import open_recording
 from curvescope.explaining import recorded, report_input
-from curvescope.analysis.terms import device_work
+from curvescope.analysis.decompose.terms import device_work
 imported = time.perf_counter()
 run = open_recording(sys.argv[1])
 evidence = recorded(run)

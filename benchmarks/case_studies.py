@@ -19,7 +19,7 @@ from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
 from curvescope.analysis.cost_model.published import predict, read_deepbench
 from curvescope.analysis.cost_model.recording import machine_for, usual_library
-from curvescope.profiling.devices import get_device
+from curvescope.profiling.hardware.devices import get_device
 
 HERE = Path(__file__).parent
 FIGURES = HERE.parent / "docs" / "figures"

@@ -18,16 +18,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from curvescope.analysis.anomalies import diagnose, explain
 from curvescope.analysis.causes import CAUSES, Attribution, Claim
-from curvescope.analysis.functionals import excess
-from curvescope.profiling.host import describe_host
+from curvescope.analysis.decompose.anomalies import diagnose, explain
+from curvescope.analysis.decompose.functionals import excess
+from curvescope.profiling.hardware.host import describe_host
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.analysis.planted_causes import PLANS, planted  # noqa: E402
-from tests.analysis.planted_machine import CASES, Planted, name_cause, record  # noqa: E402
+from tests.analysis.causes.planted_causes import PLANS, planted  # noqa: E402
+from tests.analysis.causes.planted_machine import CASES, Planted, name_cause, record  # noqa: E402
 
 SEEDS = 12
 JITTERS = (0.02, 0.1, 0.25)
@@ -60,7 +60,7 @@ Where the anomaly as a whole is less than its noise, the verdict is instability 
 
 ## Who is named where who was planted
 
-Written by `python benchmarks/causes_matrix.py --write`: tests/analysis/planted_causes.py plants each cause from batch 8 to 16
+Written by `python benchmarks/causes_matrix.py --write`: tests/analysis/causes/planted_causes.py plants each cause from batch 8 to 16
 in a network of three layers; the kernels' times vary by {jitters} from step to step (instability: 40 %), {seeds} sweeps each
 of 8 rounds. Rows are planted, columns named. These are synthetic recordings: they show that evidence leads to the right name, not how
 often real machines leave such evidence.
@@ -96,7 +96,7 @@ def _cells(named: Counter[str], listed: list[str]) -> str:
 
 
 def on_this_machine(runs: int) -> str:
-    """The section on real sweeps: every case of tests/analysis/planted_machine.py, recorded and named `runs` times."""
+    """The section on real sweeps: every case of tests/analysis/causes/planted_machine.py, recorded and named `runs` times."""
     kept = kept_runs()
     host = kept[0]["host"] if kept else describe_host()
     done = Counter(run["model"] for run in kept)
@@ -110,7 +110,7 @@ def on_this_machine(runs: int) -> str:
     lines = [MACHINE, ""]
     lines += [
         f"Written by `python benchmarks/causes_matrix.py --machine {runs} --write`: real sweeps of the models in",
-        f"tests/analysis/planted_models.py, nothing synthetic, {runs} each. {host['cpu']}, {host['usable_cores']} cores, load average "
+        f"tests/analysis/causes/planted_models.py, nothing synthetic, {runs} each. {host['cpu']}, {host['usable_cores']} cores, load average "
         f"{host['load_average_1min']} before the first; {datetime.now(timezone.utc):%Y-%m-%d}.",
         "",
         "| planted | by | named | claimed |",

@@ -31,7 +31,7 @@ from curvescope.analysis.cost_model.published import (
     read_neusight,
     read_streams,
 )
-from curvescope.profiling.devices import get_device
+from curvescope.profiling.hardware.devices import get_device
 
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"

@@ -354,8 +354,8 @@ def hashes(store: Path) -> dict[str, str]:
 def left_behind(store: Path) -> Iterator[str]:
     """Problems of what a command left: a recording has to open, its tables to be read."""
     from curvescope.profiling.errors import CurvescopeError
-    from curvescope.profiling.schema import TABLES
-    from curvescope.profiling.store import open_recording
+    from curvescope.profiling.recording.schema import TABLES
+    from curvescope.profiling.recording.store import open_recording
 
     for meta in store.glob("new/**/recording.json"):
         try:
@@ -381,7 +381,7 @@ def trial(fault: Fault, command: str, seed: int) -> Outcome:
 
 def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], minutes: float) -> str:
     """The table of the outcomes."""
-    from curvescope.profiling.host import cpu_name
+    from curvescope.profiling.hardware.host import cpu_name
 
     trials = sum(map(len, results.values()))
     bad = sum(bool(o.problems) for outcomes in results.values() for o in outcomes)

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.store import RecordingWriter, open_recording
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 TRACE = Path(__file__).parents[1] / "tests" / "data" / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, ncclDevKernelArgsStorage<4096ul>*)"

@@ -22,9 +22,9 @@ import pandas as pd
 from rich.progress import track
 from scipy.stats import beta
 
-from curvescope.analysis.anomalies import Verdict, find
-from curvescope.analysis.curve import cost_curve
-from curvescope.analysis.functionals import bend
+from curvescope.analysis.decompose.anomalies import Verdict, find
+from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.functionals import bend
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 REPEATED = Path(__file__).parent / "results" / "repeated_sweeps.json"

@@ -19,7 +19,7 @@ from curvescope.analysis.cost_model.networks import Step, estimate_step, load_op
 from curvescope.analysis.cost_model.problems import product_kinds
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.analysis.cost_model.uncertainty import HOST, draw_errors
-from curvescope.profiling.devices import get_device
+from curvescope.profiling.hardware.devices import get_device
 
 EFFECT = 0.05  # an excess or a curvature below this share of the step is not judged by its sign
 

@@ -6,8 +6,8 @@ import gzip
 import json
 
 from curvescope.analysis.cost_model.networks import TABLE
-from curvescope.profiling.networks import get_network, names
-from curvescope.profiling.networks.operations import operations
+from curvescope.profiling.workload.networks import get_network, names
+from curvescope.profiling.workload.networks.operations import operations
 
 if __name__ == "__main__":
     tables = {name: operations(get_network(name)) for name in names()}

@@ -22,7 +22,7 @@ from typing import Any
 
 from results import FOLDER_VARIABLE
 
-from curvescope.profiling.host import describe_host, describe_versions
+from curvescope.profiling.hardware.host import describe_host, describe_versions
 
 HERE = Path(__file__).parent
 KEPT = HERE / "results.json"

@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from curvescope.analysis.anomalies import Verdict
-from curvescope.analysis.render_series import relative_size
-from curvescope.analysis.series import find_all
-from curvescope.profiling.readers.table import import_table
-from curvescope.profiling.store import open_recording
+from curvescope.analysis.decompose.anomalies import Verdict
+from curvescope.analysis.render.series import relative_size
+from curvescope.analysis.time_tables import find_all
+from curvescope.profiling.readers.time_table import import_table
+from curvescope.profiling.recording.store import open_recording
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "benchmarks" / "published"

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 from generate_ranks import Plan, generate, real_step
 
-from curvescope.profiling.host import describe_host, describe_versions
+from curvescope.profiling.hardware.host import describe_host, describe_versions
 
 # Which part of the ranks, with how many workers, and whether one is killed: growth, one worker, and equal answers.
 RUNS = (

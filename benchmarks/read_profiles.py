@@ -41,10 +41,10 @@ began = time.perf_counter()
 """
 CURVESCOPE = """
 from pathlib import Path
-from curvescope.analysis.breakdown import COLUMNS, break_down
-from curvescope.analysis.device_columns import device_columns
+from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
+from curvescope.analysis.decompose.device_columns import device_columns
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.recording.store import open_recording
 done = import_profile(Path(path), Path(target))
 imported = time.perf_counter()
 recording = open_recording(target)

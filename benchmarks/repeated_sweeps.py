@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from curvescope.analysis.anomalies import find
 from curvescope.analysis.compare import Comparison, compare, side
-from curvescope.analysis.curve import cost_curve
-from curvescope.analysis.terms import device_work
-from curvescope.profiling.host import describe_host
-from curvescope.profiling.store import open_recording
+from curvescope.analysis.decompose.anomalies import find
+from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.terms import device_work
+from curvescope.profiling.hardware.host import describe_host
+from curvescope.profiling.recording.store import open_recording
 
 RESULTS = Path(__file__).parent / "results" / "repeated_sweeps.json"
 COMMAND = ("diagnose", "alexnet", "--phase", "forward", "--batch", "1,2,4,8,16", "--quick", "--json")

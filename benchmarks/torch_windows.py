@@ -46,7 +46,7 @@ def train(network: str, steps: int) -> list[float]:
 
 def run(network: str, steps: int, recorded: bool) -> tuple[np.ndarray, int, int]:
     """Step times in milliseconds of a process of its own, and how many operators were recorded in how many bytes."""
-    from curvescope.profiling.recorders.inject import FOLDER_VARIABLE, STARTUP
+    from curvescope.profiling.collect.inject import FOLDER_VARIABLE, STARTUP
 
     with tempfile.TemporaryDirectory() as folder:
         more = {"PYTHONPATH": str(STARTUP), FOLDER_VARIABLE: folder} if recorded else {}

@@ -20,8 +20,8 @@ PRELOADED = (
     "curvescope.cli",
     *(f"curvescope.commands.{name}" for name in ("record", "sweep", "import_", "report", "table")),
     "curvescope.profiling.readers.pytorch_json",
-    "curvescope.profiling.recorders.merge",
-    "curvescope.analysis.render_html",
+    "curvescope.profiling.collect.merge",
+    "curvescope.analysis.render.html",
     "duckdb",
     "rich.progress",
 )
@@ -36,8 +36,8 @@ class Started:
     """
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
-        from curvescope.profiling.measurer import PRELOADED as OF_VISITS
-        from curvescope.profiling.recorders.onednn import prepare_libraries
+        from curvescope.profiling.collect.onednn import prepare_libraries
+        from curvescope.profiling.measure.visit_processes import PRELOADED as OF_VISITS
 
         prepare_libraries()  # before torch is loaded, as `sweep` does
         context = multiprocessing.get_context("forkserver")

@@ -12,12 +12,12 @@ __version__ = "0.1.0"
 
 # name -> module that defines it
 _PUBLIC = {
-    "annotate": "curvescope.profiling.annotate",
-    "record": "curvescope.profiling.recorders.inject",
-    "open_recording": "curvescope.profiling.store",
+    "annotate": "curvescope.profiling.workload.annotate",
+    "record": "curvescope.profiling.collect.inject",
+    "open_recording": "curvescope.profiling.recording.store",
     "explain": "curvescope.explaining",
-    "trace_handler": "curvescope.profiling.trace_handler",
-    "TrainerCallback": "curvescope.profiling.trainer_callback",
+    "trace_handler": "curvescope.profiling.collect.trace_handler",
+    "TrainerCallback": "curvescope.profiling.workload.trainer_callback",
     "CurvescopeError": "curvescope.profiling.errors",
     "BackendMissingError": "curvescope.profiling.errors",
 }

@@ -118,7 +118,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return EXIT_BAD_INPUT
 
     from .profiling.errors import CurvescopeError
-    from .profiling.visible import visible
+    from .profiling.escaping import visible
 
     try:
         _check_address_space()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .analysis import anomalies
 from .analysis.causes.context import Recorded
 from .analysis.cost_model.recording import KIND as MODELLED
 from .analysis.cost_model.uncertainty import diagnose_modelled
-from .analysis.hardware import hardware_of
-from .analysis.report_data import ReportInput
-from .analysis.terms import device_work
+from .analysis.decompose import anomalies
+from .analysis.decompose.terms import device_work
+from .analysis.render.report_data import ReportInput
 from .profiling.errors import CurvescopeError
-from .profiling.store import Recording
+from .profiling.hardware.limits import hardware_of
+from .profiling.recording.store import Recording
 
 
 def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:

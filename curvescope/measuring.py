@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .arguments import parse_share
-from .profiling.workload import PRECISIONS, STEP_KINDS
+from .profiling.workload.network_step import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
-    from .profiling.networks import Network
-    from .profiling.protocol import Protocol
+    from .profiling.measure.protocol import Protocol
+    from .profiling.workload.networks import Network
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def network_of(args: argparse.Namespace) -> Network:
         CurvescopeError: there is none.
     """
     from .profiling.errors import CurvescopeError
-    from .profiling.networks import from_factory, get_network
+    from .profiling.workload.networks import from_factory, get_network
 
     if args.model:
         return from_factory(args.model, input_shape(args.input_shape))
@@ -78,7 +78,7 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
         CurvescopeError: an unknown one, or a value out of range.
     """
     from .profiling.errors import CurvescopeError
-    from .profiling.protocol import get_protocol
+    from .profiling.measure.protocol import get_protocol
 
     protocol = get_protocol("quick" if args.quick else args.protocol)
     if args.time_limit is not None:
@@ -107,7 +107,7 @@ def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], b
             return False
         import pandas as pd
 
-        from .analysis.curve import cost_curve
+        from .analysis.decompose.curve import cost_curve
 
         return cost_curve(pd.DataFrame(steps), protocol.statistic).precision <= protocol.until
 

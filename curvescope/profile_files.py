@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .profiling.escaping import visible
 from .profiling.readers import Imported, Options, import_profile
-from .profiling.remote import AnyPath, RemotePath
-from .profiling.store import Recording, open_recording
-from .profiling.visible import visible
+from .profiling.recording.remote_store import AnyPath, RemotePath
+from .profiling.recording.store import Recording, open_recording
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def notes(done: Imported) -> list[str]:
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on a terminal's standard error; told what is done, how much, and of how much (0: not known)."""
-    from .analysis.terminal import progress_bars
+    from .analysis.render.terminal import progress_bars
 
     with progress_bars(22) as bars:
         task = bars.add_task("reading", total=None)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .analysis.anomalies import Finding
-    from .profiling.protocol import Protocol
+    from .analysis.decompose.anomalies import Finding
+    from .profiling.measure.protocol import Protocol
 
 ACCEPTED_FOLDER = "curvescope_accepted"
 
@@ -62,8 +62,8 @@ class NoNewAnomaly:
             batches: batch sizes, increasing; three at least.
             protocol: how often, by name or as a `Protocol`; quick takes up to 27 seconds.
         """
-        from .profiling.callable_sweep import sweep_callable
-        from .profiling.protocol import get_protocol
+        from .profiling.measure.callable_sweep import sweep_callable
+        from .profiling.measure.protocol import get_protocol
 
         how = get_protocol(protocol) if isinstance(protocol, str) else protocol
         found: dict[str, Finding] = {}

@@ -17,16 +17,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from .analysis.device_columns import device_columns
-from .analysis.rank_reduction import COLUMNS, Who, reduce_rank
-from .analysis.rank_tables import Reduction, combine, unreadable
-from .profiling.distributed import META_KEY
+from .analysis.decompose.device_columns import device_columns
+from .analysis.ranks.reduction import COLUMNS, Who, reduce_rank
+from .analysis.ranks.tables import Reduction, combine, unreadable
 from .profiling.errors import BackendMissingError, CurvescopeError
-from .profiling.host import usable_cores
+from .profiling.hardware.host import usable_cores
 from .profiling.readers import import_profile
 from .profiling.readers.source import Source
-from .profiling.remote import AnyPath, RemotePath, as_path
-from .profiling.store import META_FILE, Recording, open_recording, open_recordings
+from .profiling.recording.rank_info import META_KEY
+from .profiling.recording.remote_store import AnyPath, RemotePath, as_path
+from .profiling.recording.store import META_FILE, Recording, open_recording, open_recordings
 
 _MOST_PER_TASK = 16
 _TASKS_PER_WORKER = 4  # so that the last ones end together

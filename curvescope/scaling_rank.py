@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 from . import measuring
-from .profiling.distributed import launched_place
 from .profiling.errors import CurvescopeError
-from .profiling.measurer import end_with_parent
-from .profiling.scaling import run_rank
-from .profiling.scaling_plan import read_scaling_plan
-from .profiling.team import Team
-from .profiling.visible import visible
+from .profiling.escaping import visible
+from .profiling.measure.process_group import Team
+from .profiling.measure.scaling_plan import read_scaling_plan
+from .profiling.measure.scaling_run import run_rank
+from .profiling.measure.visit_processes import end_with_parent
+from .profiling.recording.rank_info import launched_place
 
 
 def main() -> int:

@@ -7,12 +7,14 @@ from typing import Any
 
 from rich.text import Text
 
-from .analysis import anomalies, functionals, render_causes, render_series, render_text, series, terminal
+from .analysis import time_tables
 from .analysis.cost_model.recording import KIND as MODELLED
+from .analysis.decompose import anomalies, functionals
+from .analysis.render import causes, series, terminal, text
 from .documents import plain
 from .explaining import explain, recorded
 from .profiling.errors import CurvescopeError
-from .profiling.store import Recording, Status
+from .profiling.recording.store import Recording, Status
 
 
 def show_diagnosis(
@@ -55,16 +57,16 @@ def show_diagnosis(
                 "yellow",
             )
         )
-    console.print(render_text.render_curve(diagnosis.curve))
+    console.print(text.render_curve(diagnosis.curve))
     console.print()
-    console.print(render_text.render_findings(diagnosis.findings))
+    console.print(text.render_findings(diagnosis.findings))
     console.print()
     if explanations:
-        console.print(render_text.render_explanations(explanations, everything))
-        for explanation in explanations if everything else explanations[: render_text.SHOWN_EXPLANATIONS]:
+        console.print(text.render_explanations(explanations, everything))
+        for explanation in explanations if everything else explanations[: text.SHOWN_EXPLANATIONS]:
             console.print()
             console.print(Text(f"Causes of {explanation.functional.label}", "bold"))
-            console.print(render_causes.render_causes(explanation.attribution, everything))
+            console.print(causes.render_causes(explanation.attribution, everything))
     for name, lost in recording.meta.get("lost", {}).items():
         console.print(Text(f"Lost: {lost['count']} {name} ({lost['sentence']}).", "yellow"))
     for cell in recording.meta.get("empty", ()):
@@ -97,7 +99,7 @@ def show_table(
         as_json: one JSON document on standard output.
     """
     noise = float(recording.meta["noise"]) if noise is None else noise
-    listed = series.find_all(recording.frame("steps"), noise, axis, recording.statistic)
+    listed = time_tables.find_all(recording.frame("steps"), noise, axis, recording.statistic)
     if problem is not None:
         words = problem.casefold().split()
         listed = tuple(s for s in listed if all(word in f"{s.problem} {s.device_name}".casefold() for word in words))
@@ -116,8 +118,8 @@ def show_table(
         print(json.dumps({"recording": str(recording.path), "noise": noise, "series": curves}, allow_nan=False))
         return
     console = terminal.console()
-    console.print(render_series.render_series(listed, everything))
-    console.print(Text(render_series.noise_sentence(noise), "dim"))
+    console.print(series.render_series(listed, everything))
+    console.print(Text(series.noise_sentence(noise), "dim"))
     if len(listed) > 1:
         console.print(Text("Next: one curve whole, by words of its problem and device:"))
         example = next(
@@ -180,7 +182,7 @@ def _document(
         "anomalies": [
             {
                 **plain(explanation),
-                "verdict": render_causes.verdict_sentence(explanation.attribution),
+                "verdict": causes.verdict_sentence(explanation.attribution),
                 "parts": [{**plain(part), "label": part.label} for part in explanation.parts],
             }
             for explanation in explanations

@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.text import Text
 
-from .analysis import terminal
-from .analysis.rank_parts import KERNEL_COLUMNS, RankTables
-from .analysis.render_scaling import render_series, series_document
+from .analysis.ranks.parts import KERNEL_COLUMNS, RankTables
+from .analysis.render import terminal
+from .analysis.render.scaling import render_series, series_document
 from .analysis.scaling import PointTables, Series, scale
-from .profiling.clock_alignment import alignment_of
-from .profiling.distributed import META_KEY, place_of
 from .profiling.errors import CurvescopeError
-from .profiling.scaling_plan import ScalingPlan, ScalingPoint, is_complete, rank_recordings, read_scaling_plan
-from .profiling.store import Recording
+from .profiling.measure.clock_alignment import alignment_of
+from .profiling.measure.scaling_plan import ScalingPlan, ScalingPoint, is_complete, rank_recordings, read_scaling_plan
+from .profiling.recording.rank_info import META_KEY, place_of
+from .profiling.recording.store import Recording
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:

@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from .profiling import cell_server
 from .profiling.errors import BackendMissingError, CurvescopeError
-from .profiling.measurer import KILLED, Machine
-from .profiling.visit import Empty
+from .profiling.measure import worker_server
+from .profiling.measure.visit import Empty
+from .profiling.measure.visit_processes import KILLED, Machine
 
 if TYPE_CHECKING:
-    from .profiling.protocol import Protocol
-    from .profiling.setting import Setting
-    from .profiling.visit import Visit
+    from .profiling.measure.configuration import Setting
+    from .profiling.measure.protocol import Protocol
+    from .profiling.measure.visit import Visit
 
 LOCAL = "local"
 _LOOK_S = 0.5  # how often is looked whether a worker is still there
@@ -79,7 +79,7 @@ class SweepCluster:
 
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):  # a worker that is gone has no server either
-            self._client.run(cell_server.end)
+            self._client.run(worker_server.end)
         self._stack.close()
 
     def _start(self) -> Any:
@@ -177,7 +177,7 @@ class SweepCluster:
             KeyboardInterrupt: the sweep was stopped.
         """
         done = threading.Event()
-        future = self._client.submit(cell_server.ask, name, *arguments, workers=[address], pure=False, retries=0)
+        future = self._client.submit(worker_server.ask, name, *arguments, workers=[address], pure=False, retries=0)
         future.add_done_callback(lambda _: done.set())
         try:
             while not done.wait(_LOOK_S):
@@ -186,7 +186,7 @@ class SweepCluster:
                 if address not in self.addresses():
                     raise WorkerLostError(f"the worker at {address} ended")
             return future.result()
-        except cell_server.ServerEnded as error:
+        except worker_server.ServerEnded as error:
             raise WorkerLostError(str(error)) from error
         finally:
             future.cancel(force=True)
@@ -275,7 +275,7 @@ class WorkerMeasurer:
 
 def visible_gpus() -> list[str]:
     """GPUs of this machine as CUDA_VISIBLE_DEVICES names them; empty without any."""
-    from .profiling.workload import import_torch
+    from .profiling.workload.network_step import import_torch
 
     count = int(import_torch().cuda.device_count())
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

@@ -13,7 +13,9 @@ from types import ModuleType
 
 from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
-from curvescope.profiling import devices, metrics, schema_doc
+from curvescope.profiling.hardware import devices
+from curvescope.profiling.readers import metrics
+from curvescope.profiling.recording import schema_doc
 
 DOCS = Path(__file__).parent
 
@@ -73,8 +75,8 @@ def devices_page() -> str:
     lines = [
         "# Devices",
         "",
-        "Generated from `profiling/devices.toml`. Peaks are not stored: they follow from lanes, SMs and a clock, with "
-        "one FMA as two FLOPs. What nobody has looked up says *not verified*.",
+        "Generated from `profiling/hardware/devices.toml`. Peaks are not stored: they follow from lanes, SMs and a "
+        "clock, with one FMA as two FLOPs. What nobody has looked up says *not verified*.",
     ]
     for device in devices.devices():
         peak = device.peak_flops_per_s()
@@ -101,9 +103,10 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "Generated from `profiling/metrics.toml`: what metrics of nvprof and Nsight Compute fill the measured columns "
-        "of `kernels`. A column is a sum of metrics, each times a factor; it is filled only where every metric was "
-        "recorded. Of the entries of one column and part the first that can be filled is taken; parts add up.",
+        "Generated from `profiling/readers/metrics.toml`: what metrics of nvprof and Nsight Compute fill the measured "
+        "columns of `kernels`. A column is a sum of metrics, each times a factor; it is filled only where every "
+        "metric was recorded. Of the entries of one column and part "
+        "the first that can be filled is taken; parts add up.",
         "",
         "| column | part | tool | known on | sum of | source |",
         "|---|---|---|---|---|---|",

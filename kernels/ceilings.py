@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..profiling.ceilings import Ceiling, Ceilings
-from ..profiling.host import describe_versions
+from ..profiling.hardware.ceilings import Ceiling, Ceilings
+from ..profiling.hardware.host import describe_versions
 from .backends import Backend, peak_problems
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import BackendMissingError, CurvescopeError
-from ..profiling.host import usable_cores
+from ..profiling.hardware.host import usable_cores
 
 # What `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
 ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..profiling.clocks import ClockSampler
-from ..profiling.host import cpu_frequency_hz
+from ..profiling.hardware.clocks import ClockSampler
+from ..profiling.hardware.host import cpu_frequency_hz
 
 # Above these a result is said to be disturbed. Published GPU benchmarks take 2 % for the limit of a stable result; a
 # thread that waited for 2 % of the time made its kernel that much slower. Others' work first costs memory bandwidth.

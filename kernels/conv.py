@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..profiling import operators
+from ..profiling.attribution import operator_work
 from ..profiling.errors import CurvescopeError
 from .problem import (
     FULL_CHECK_FLOPS,
@@ -121,15 +121,15 @@ class Conv:
         return self.n, self.k, *self.output
 
     @property
-    def work(self) -> operators.Work:
+    def work(self) -> operator_work.Work:
         """FLOPs of the direct algorithm, products with padding included; each operand moved once."""
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * 3
         if self.direction == "fwd":
             concrete = (None, None, None, self.stride, self.padding, self.dilation, self.groups)
-            return operators.work("aten::conv2d", [self.image_shape, self.weights_shape, ()], dtypes, concrete)
+            return operator_work.work("aten::conv2d", [self.image_shape, self.weights_shape, ()], dtypes, concrete)
         mask = [self.direction == "bwd_data", self.direction == "bwd_weights", False]
         shapes = [self.result_shape, self.image_shape, self.weights_shape]
-        return operators.work("aten::convolution_backward", shapes, dtypes, [*[None] * 10, mask])
+        return operator_work.work("aten::convolution_backward", shapes, dtypes, [*[None] * 10, mask])
 
     @property
     def terms(self) -> int:

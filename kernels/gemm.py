@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..profiling import operators
+from ..profiling.attribution import operator_work
 from ..profiling.errors import CurvescopeError
 from .problem import (
     FULL_CHECK_FLOPS,
@@ -64,10 +64,10 @@ class Gemm:
         return f"gemm {m}x{n}x{k} {self.transpose} {self.precision}"
 
     @property
-    def work(self) -> operators.Work:
+    def work(self) -> operator_work.Work:
         """2 m n k FLOPs; A and B read, C written."""
         dtype = PRECISIONS[self.precision].profiler_dtype
-        return operators.work("aten::mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
+        return operator_work.work("aten::mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
         """A and B as C-order arrays: A of shape (k, m), or (m, k) where transposed; B of (n, k) or (k, n)."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..profiling.errors import BackendMissingError
+from ..profiling.hardware.occupancy import LIMITS, Occupancy, block_sizes_with_more, occupancy, registers_for_more
 from .compile import Compiled
 from .cubin import KernelResources, read_cubin
 from .disassembly import count_instructions
-from .occupancy import LIMITS, Occupancy, block_sizes_with_more, occupancy, registers_for_more
 from .ptxas_log import PtxasReport, read_ptxas_log
 
 

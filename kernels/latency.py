@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
-from ..profiling.operators import Work
 from .problem import Array, Error, compare
 
 # Of x86 and most ARM cores; NVIDIA's L2 has sectors of 32 in lines of 128, so there two places share a line.

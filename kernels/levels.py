@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..profiling.host import cache_bytes
+from ..profiling.hardware.host import cache_bytes
 
 _CPUS = Path("/sys/devices/system/cpu")
 

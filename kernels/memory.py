@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
-from ..profiling.operators import Work
 from .problem import PRECISIONS, Array, Error, allowed_error, compare, normal, precision_of
 
 SCALAR = 3.0  # STREAM's own

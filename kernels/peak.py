@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
-from ..profiling.operators import Work
 from .problem import PRECISIONS, Array, Error, compare, normal, precision_of
 
 # Chosen so that the chains neither grow nor die: they converge to B / (1 - A) = 1.

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
-from ..profiling.operators import Work
 
 Array = npt.NDArray[Any]
 

@@ -9,8 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..profiling.networks import Network
-from ..profiling.workload import import_torch
+from ..profiling.workload.network_step import import_torch
+from ..profiling.workload.networks import Network
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
 from .sweeps import Sweep

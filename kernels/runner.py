@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..profiling import ceilings
-from ..profiling.command_line import without_secrets
-from ..profiling.host import describe_host, describe_versions
-from ..profiling.store import RecordingWriter, columns_of
+from ..profiling.hardware import ceilings
+from ..profiling.hardware.host import describe_host, describe_versions
+from ..profiling.masking import without_secrets
+from ..profiling.recording.store import RecordingWriter, columns_of
 from .backends import Backend
 from .conditions import Conditions, Note
 from .method import Measurement, Method

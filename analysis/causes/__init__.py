@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...profiling import plugins
-from ..functionals import Functional
-from ..statistics import Estimate
+from ..decompose.functionals import Functional
+from ..decompose.statistics import Estimate
 from . import (
     algorithm_switch,
     cache_capacity,

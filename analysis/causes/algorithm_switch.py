@@ -5,7 +5,7 @@ Amount: what the kernels contribute that run at one of the two sizes only: arith
 
 from __future__ import annotations
 
-from ..kernel_names import ALGORITHMS, read_name
+from ...profiling.attribution.kernel_names import ALGORITHMS, read_name
 from .case import Case, Claim, Evidence
 
 CAUSE = "algorithm switch"

@@ -6,7 +6,7 @@ set is the compulsory bytes of one launch, a lower bound.
 
 from __future__ import annotations
 
-from ..kernel_names import short_name
+from ...profiling.attribution.kernel_names import short_name
 from .case import Case, Claim, Evidence, seen, total
 
 CAUSE = "cache capacity"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ..functionals import Functional
-from ..hardware import Hardware
-from ..terms import Part
+from ...profiling.hardware.limits import Hardware
+from ..decompose.functionals import Functional
+from ..decompose.terms import Part
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..functionals import Functional
-from ..hardware import Hardware
-from ..terms import IDLE, Part, central_of, central_steps
+from ...profiling.hardware.limits import Hardware
+from ..decompose.functionals import Functional
+from ..decompose.terms import IDLE, Part, central_of, central_steps
 from .case import BatchFacts, Case, HostCalls, HostUse, Use
 
 # Runtime and driver calls by what they make the host do; the first that matches.

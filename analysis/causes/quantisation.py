@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ..kernel_names import read_name, short_name
+from ...profiling.attribution.kernel_names import read_name, short_name
 from .case import Case, Claim, Evidence, Use
 
 CAUSE = "wave and tile quantisation"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...profiling.devices import Device
+from ...profiling.hardware.devices import Device
 from .constants import Constants
 from .problems import ITEM_BYTES, Floats
 

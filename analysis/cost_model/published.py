@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...profiling.devices import get_device
+from ...profiling.hardware.devices import get_device
 from .choice import choose_algorithm, estimate_phase, estimate_products_of, get_library
 from .constants import Constants
 from .frameworks import WAIT_S

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.command_line import without_secrets
-from ...profiling.devices import Device, get_device
 from ...profiling.errors import CurvescopeError
-from ...profiling.remote import AnyPath
-from ...profiling.store import RecordingWriter
+from ...profiling.hardware.devices import Device, get_device
+from ...profiling.masking import without_secrets
+from ...profiling.recording.remote_store import AnyPath
+from ...profiling.recording.store import RecordingWriter
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
 from .frameworks import FRAMEWORKS, Framework

@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
-from ...profiling.devices import get_device
-from ..anomalies import Diagnosis, diagnose_curve
+from ...profiling.hardware.devices import get_device
 from ..causes.context import Recorded
-from ..curve import MODELLED, Curve, Point
-from ..statistics import REPLICATES, estimate
-from ..terms import IDLE, Terms, step_parts
+from ..decompose.anomalies import Diagnosis, diagnose_curve
+from ..decompose.curve import MODELLED, Curve, Point
+from ..decompose.statistics import REPLICATES, estimate
+from ..decompose.terms import IDLE, Terms, step_parts
 from .constants import LEVELS, Spread, load_fitted
 from .problems import product_kinds
 

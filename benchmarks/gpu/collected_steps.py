@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from curvescope.profiling.networks import get_network
-from curvescope.profiling.protocol import parse_batches
-from curvescope.profiling.visit import memory_ran_out
-from curvescope.profiling.workload import Workload
+from curvescope.profiling.measure.protocol import parse_batches
+from curvescope.profiling.measure.visit import memory_ran_out
+from curvescope.profiling.workload.network_step import Workload
+from curvescope.profiling.workload.networks import get_network
 
 _WARM_UP, _STEPS = 2, 5
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import statistics
 import sys
 
-from curvescope.analysis.hardware import match_device
 from curvescope.kernels.backends import Backend, open_backend, peak_problem
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.memory import Memory
 from curvescope.kernels.method import Measurement, Method
 from curvescope.kernels.problem import Problem
 from curvescope.profiling.errors import BackendMissingError
+from curvescope.profiling.hardware.limits import match_device
 
 
 def measure(backend: Backend, problem: Problem, cache: str = "cold") -> float:

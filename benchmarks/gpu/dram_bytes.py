@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from curvescope.analysis.kernel_names import short_name
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.attribution.kernel_names import short_name
+from curvescope.profiling.recording.store import open_recording
 
 
 def joined(watched: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import curvescope
-from curvescope.profiling.networks import get_network
-from curvescope.profiling.workload import Workload, import_torch
+from curvescope.profiling.workload.network_step import Workload, import_torch
+from curvescope.profiling.workload.networks import get_network
 
 _ROUNDS = 7
 _STEPS = 5

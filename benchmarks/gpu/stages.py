@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from curvescope.profiling import metrics
+from curvescope.profiling.readers import metrics
 
 HERE = Path(__file__).parent
 BACKENDS = ("torch", "cupy", "numba", "pycuda")

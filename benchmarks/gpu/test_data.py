@@ -16,9 +16,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from curvescope.profiling.recorders.chunks import read_chunks
-from curvescope.profiling.schema import TABLES
-from curvescope.profiling.store import RecordingWriter, open_recording
+from curvescope.profiling.collect.chunks import read_chunks
+from curvescope.profiling.recording.schema import TABLES
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 MOST_BYTES = 1_000_000
 HEAD = """# Records of a real device, as test data

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from curvescope.profiling.networks import get_network
-from curvescope.profiling.workload import Workload, import_torch
+from curvescope.profiling.workload.network_step import Workload, import_torch
+from curvescope.profiling.workload.networks import get_network
 
 
 def main() -> int:

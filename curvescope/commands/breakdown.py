@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 
-from ..profiling.remote import as_path
+from ..profiling.recording.remote_store import as_path
 
 BY = ("layer", "kernel", "phase", "op")
 
@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
-    from ..analysis.breakdown import COLUMNS, break_down
     from ..analysis.cost_model.recording import KIND as MODELLED
-    from ..analysis.device_columns import device_columns
+    from ..analysis.decompose.breakdown import COLUMNS, break_down
+    from ..analysis.decompose.device_columns import device_columns
     from ..profile_files import open_any
 
     with open_any(args.recording) as recording:
@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}))
         return 0
 
-    from ..analysis import terminal
-    from ..analysis.render_text import render_breakdown
+    from ..analysis.render import terminal
+    from ..analysis.render.text import render_breakdown
 
     console = terminal.console()
     if modelled:

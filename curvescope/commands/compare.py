@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import parse_share
-from ..profiling.remote import as_path
+from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
     from ..analysis.compare import Comparison
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if it was asked to fail and does."""
     from ..analysis.compare import compare, side
-    from ..analysis.terms import device_work
-    from ..profiling.store import open_recording
+    from ..analysis.decompose.terms import device_work
+    from ..profiling.recording.store import open_recording
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
     sides = []
@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.text import Text
 
-    from ..analysis import terminal
-    from ..analysis.render_compare import render_comparison
+    from ..analysis.render import terminal
+    from ..analysis.render.compare import render_comparison
 
     console = terminal.console()
     console.print(render_comparison(comparison, None if args.all else 25))

@@ -18,8 +18,8 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from ..analysis import terminal
-    from ..profiling.devices import CLOCKS, Device, devices, get_device
+    from ..analysis.render import terminal
+    from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()
 

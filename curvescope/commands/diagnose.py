@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
-from ..profiling.remote import AnyPath, as_path
+from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
-    from ..profiling.networks import Network
-    from ..profiling.protocol import Protocol
+    from ..profiling.measure.protocol import Protocol
+    from ..profiling.workload.networks import Network
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, record and explain."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.protocol import parse_batches
-    from ..profiling.store import new_recording_path, open_recording
-    from ..profiling.sweep import run_sweep
-    from ..profiling.workload import Workload, pick_device
+    from ..profiling.measure.protocol import parse_batches
+    from ..profiling.measure.sweep import run_sweep
+    from ..profiling.recording.store import new_recording_path, open_recording
+    from ..profiling.workload.network_step import Workload, pick_device
 
     batches = parse_batches(args.batch)
     network = measuring.network_of(args)
@@ -64,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
         )
     device = pick_device(args.device)
 
-    from ..analysis import terminal
-    from ..profiling.host import describe_device
-    from ..profiling.pace import Progress
+    from ..analysis.render import terminal
+    from ..profiling.hardware.host import describe_device
+    from ..profiling.measure.progress import Progress
     from ..show import show_diagnosis
 
     messages = terminal.console(stderr=True)
@@ -95,14 +95,14 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     from ..analysis.cost_model.networks import load_operations
     from ..analysis.cost_model.recording import DEVICE_PREFIX, record_model
     from ..profiling.errors import CurvescopeError
-    from ..profiling.store import open_recording
+    from ..profiling.recording.store import open_recording
     from ..show import show_diagnosis
 
     if args.precision != "fp32" or args.compile:
         raise CurvescopeError("The cost model knows eager steps in fp32 only: leave --precision and --compile away.")
     table: Mapping[str, Any]
     if args.model or args.sequence_length is not None:
-        from ..profiling.networks.operations import operations
+        from ..profiling.workload.networks.operations import operations
 
         table = operations(network)
     else:
@@ -117,7 +117,7 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
 def _facts(text: str | None) -> dict[str, float]:
     """The facts of `--what-if`, by name."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.protocol import parse_bytes
+    from ..profiling.measure.protocol import parse_bytes
 
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(name and value for name, _, value in pairs):

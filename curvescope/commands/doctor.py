@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.text import Text
 
-    from ..analysis import terminal
+    from ..analysis.render import terminal
 
     console = terminal.console()
     for finding in findings:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cpu() -> Finding:
-    from ..profiling.host import describe_host
+    from ..profiling.hardware.host import describe_host
 
     host = describe_host()
     governor = host["governor"] or "not told by the kernel"
@@ -58,7 +58,7 @@ def _cpu() -> Finding:
 
 def _torch() -> Finding:
     from ..profiling.errors import BackendMissingError
-    from ..profiling.workload import import_torch
+    from ..profiling.workload.network_step import import_torch
 
     try:
         torch = import_torch()
@@ -75,7 +75,7 @@ def _torch() -> Finding:
 def _cuda() -> Finding:
     remedy = "without one the CPU is measured; that is a normal state"
     try:
-        from ..profiling.workload import describe_cuda
+        from ..profiling.workload.network_step import describe_cuda
 
         return Finding("CUDA device", *describe_cuda(), remedy)
     except ImportError:
@@ -137,10 +137,10 @@ def _package(name: str, extra: str, use: str) -> Callable[[], Finding]:
 
 
 def _ceilings() -> Finding:
-    from ..profiling.ceilings import load
     from ..profiling.errors import BackendMissingError
-    from ..profiling.host import describe_device
-    from ..profiling.workload import pick_device
+    from ..profiling.hardware.ceilings import load
+    from ..profiling.hardware.host import describe_device
+    from ..profiling.workload.network_step import pick_device
 
     remedy = "`curvescope bench ceilings` measures them in a minute or two"
     try:

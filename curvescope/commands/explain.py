@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ..arguments import parse_share
-from ..profiling.remote import as_path
+from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the explanation."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.scaling_plan import PLAN_FILE
-    from ..profiling.store import open_recording
+    from ..profiling.measure.scaling_plan import PLAN_FILE
+    from ..profiling.recording.store import open_recording
     from ..show import show_diagnosis, show_table
 
     if (args.recording / PLAN_FILE.name).is_file():

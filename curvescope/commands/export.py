@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..profiling.remote import as_path
+from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from ..profile_files import open_any, progress
-    from ..profiling import export
+    from ..profiling.recording import export
 
     kind = "perfetto" if args.perfetto else "csv" if args.csv else "parquet"
     name = args.recording.name or args.recording.resolve().name

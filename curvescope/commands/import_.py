@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import parse_share
-from ..profiling.remote import as_path
-from ..profiling.visible import visible
+from ..profiling.escaping import visible
+from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
     from ..profiling.readers import Imported
@@ -85,7 +85,7 @@ def _import(args: argparse.Namespace) -> Imported:
     if len(args.file) > 1 or len(batches) > 1:
         raise CurvescopeError("One profile makes one recording: add `--as sweep` for one profile per batch size.")
     if args.table:
-        from ..profiling.readers.table import import_table
+        from ..profiling.readers.time_table import import_table
 
         return import_table(args.file[0], args.output, parse_share("--noise", args.noise))
     with progress() as report:

@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per network."""
-    from ..profiling.networks import get_network, names
-    from ..profiling.networks.facts import facts
-    from ..profiling.workload import import_torch
+    from ..profiling.workload.network_step import import_torch
+    from ..profiling.workload.networks import get_network, names
+    from ..profiling.workload.networks.facts import facts
 
     import_torch()
     networks = [get_network(name) for name in names()]
@@ -33,8 +33,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(rows))
         return 0
 
-    from ..analysis import terminal
-    from ..analysis.render_text import number, table
+    from ..analysis.render import terminal
+    from ..analysis.render.text import number, table
 
     listed = table("network", "input", "parameters", "forward", "training", "kept")
     listed.columns[0].no_wrap = True

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..analysis.rank_difference import Difference
-    from ..analysis.rank_tables import Reduction
-    from ..analysis.stragglers import Ranks
+    from ..analysis.ranks.difference import Difference
+    from ..analysis.ranks.stragglers import Ranks
+    from ..analysis.ranks.tables import Reduction
     from ..rank_jobs import Job, Reducer
 
 _EXPLAINED = 3
@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Reduce, analyse and print."""
-    from ..analysis.rank_tables import combine
-    from ..analysis.stragglers import analyse
+    from ..analysis.ranks.stragglers import analyse
+    from ..analysis.ranks.tables import combine
     from ..cli import EXIT_INTERRUPTED
     from ..profile_files import progress
     from ..profiling.errors import CurvescopeError
@@ -117,7 +117,7 @@ def _explained(
     reducer: Reducer, jobs: Sequence[Job], reduction: Reduction, found: Ranks, groups: list[tuple[str, list[Job]]]
 ) -> list[Difference]:
     """The differences asked for, else those of the largest stragglers; each group's recordings are read once more."""
-    from ..analysis.rank_difference import explain_difference, group_of
+    from ..analysis.ranks.difference import explain_difference, group_of
 
     rest = "the others"
     if groups:
@@ -155,8 +155,8 @@ def _show(
 
     from rich.text import Text
 
-    from ..analysis import terminal
-    from ..analysis.render_ranks import render_difference, render_ranks
+    from ..analysis.render import terminal
+    from ..analysis.render.ranks import render_difference, render_ranks
 
     console = terminal.console()
     if interrupted:

@@ -17,8 +17,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..profiling.remote import AnyPath, as_path
-from ..profiling.visible import visible
+from ..profiling.escaping import visible
+from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
     from ..profiling.readers import Options
@@ -52,11 +52,11 @@ def run(args: argparse.Namespace) -> int:
     """Run, record and say where."""
     import sys
 
+    from ..profiling.collect.inject import record_command
+    from ..profiling.collect.nvidia_tools import TOOLS
     from ..profiling.errors import CurvescopeError
     from ..profiling.readers import Options
-    from ..profiling.recorders.inject import record_command
-    from ..profiling.recorders.nvidia_tools import TOOLS
-    from ..profiling.store import new_recording_path, open_recording
+    from ..profiling.recording.store import new_recording_path, open_recording
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not command:
@@ -95,7 +95,7 @@ def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, op
     import sys
 
     from ..profile_files import notes
-    from ..profiling.recorders.nvidia_tools import record_with
+    from ..profiling.collect.nvidia_tools import record_with
 
     code, done = record_with(args.tool, command, path, options, with_metrics=args.metrics)
     counted = ", ".join(f"{count} {table}" for table, count in done.rows.items() if count)
@@ -107,7 +107,7 @@ def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, op
 def _record_by_plugin(args: argparse.Namespace, command: list[str], path: Path) -> int:
     import sys
 
-    from ..profiling.recorders.by_plugin import record_by_plugin
+    from ..profiling.collect.plugin_recorder import record_by_plugin
 
     code, rows = record_by_plugin(args.tool, command, path)
     counted = ", ".join(f"{count} {table}" for table, count in rows.items() if count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..profiling.remote import as_path
+from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page."""
     from .. import __version__
-    from ..analysis.render_html import render_html
-    from ..analysis.report_data import report_document
+    from ..analysis.render.html import render_html
+    from ..analysis.render.report_data import report_document
     from ..explaining import report_input
     from ..profiling.errors import CurvescopeError
-    from ..profiling.files import atomic_file
-    from ..profiling.store import open_recording
+    from ..profiling.recording.atomic_files import atomic_file
+    from ..profiling.recording.store import open_recording
 
     if args.output.exists() and not args.force:
         raise CurvescopeError(f"{args.output} is already there. Choose another -o FILE, or --force to replace it.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..profiling.remote import as_path
+from ..profiling.recording.remote_store import as_path
 
 BY = ("kernel", "layer", "phase")
 
@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the roofline."""
     from ..analysis import roofline
-    from ..analysis.hardware import hardware_of
-    from ..analysis.terms import WORK_COLUMNS
-    from ..profiling.store import open_recording
+    from ..analysis.decompose.terms import WORK_COLUMNS
+    from ..profiling.hardware.limits import hardware_of
+    from ..profiling.recording.store import open_recording
 
     recording = open_recording(args.recording)
     hardware = hardware_of(recording.meta)
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         import csv
         import io
 
-        from ..profiling.visible import visible
+        from ..profiling.escaping import visible
 
         text = io.StringIO()
         writer = csv.DictWriter(text, roofline.CSV_COLUMNS, lineterminator="\n")
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.text import Text
 
-    from ..analysis import terminal
-    from ..analysis.render_roofline import render_roofline
+    from ..analysis.render import terminal
+    from ..analysis.render.roofline import render_roofline
 
     console = terminal.console()
     batch = "" if drawn.batch is None else f", batch {drawn.batch}"

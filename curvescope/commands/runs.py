@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from ..profiling.remote import as_path
+from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per recording."""
-    from ..profiling.store import list_recordings
+    from ..profiling.recording.store import list_recordings
 
     root = args.store or args.root or as_path("runs")
     rows: list[dict[str, Any]] = [
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from rich import box
     from rich.table import Table
 
-    from ..analysis import terminal
+    from ..analysis.render import terminal
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("recording", "network", "device", "batches", "status"):

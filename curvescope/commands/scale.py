@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import measuring
-from ..profiling.host import usable_cores
-from ..profiling.workload import PRECISIONS, STEP_KINDS
+from ..profiling.hardware.host import usable_cores
+from ..profiling.workload.network_step import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
-    from ..profiling.distributed import Place
-    from ..profiling.pace import Progress
-    from ..profiling.scaling_plan import ScalingPlan
+    from ..profiling.measure.progress import Progress
+    from ..profiling.measure.scaling_plan import ScalingPlan
+    from ..profiling.recording.rank_info import Place
 
 _BATCH = 16
 _TIMEOUT_S = 600.0
@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what is missing of the plan, then print the tables."""
-    from ..profiling.distributed import launched_place
     from ..profiling.errors import CurvescopeError
+    from ..profiling.recording.rank_info import launched_place
 
     if args.resume and args.network:
         raise CurvescopeError("--resume goes on with the plan that is there: give it no network.")
@@ -77,10 +77,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_here(args: argparse.Namespace) -> int:
     """Start the ranks on this machine."""
-    from ..analysis import terminal
+    from ..analysis.render import terminal
     from ..profiling.errors import CurvescopeError
-    from ..profiling.scaling_launch import launch
-    from ..profiling.scaling_plan import is_complete, read_scaling_plan
+    from ..profiling.measure.scaling_launch import launch
+    from ..profiling.measure.scaling_plan import is_complete, read_scaling_plan
     from ..show_scaling import show_scaling
 
     messages = terminal.console(stderr=True)
@@ -118,9 +118,9 @@ def _run_here(args: argparse.Namespace) -> int:
 def _run_rank(args: argparse.Namespace, place: Place) -> int:
     """Be one rank of a launch by torchrun or Slurm; rank 0 plans, tells and prints."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.scaling import run_rank
-    from ..profiling.scaling_plan import read_scaling_plan
-    from ..profiling.team import Team
+    from ..profiling.measure.process_group import Team
+    from ..profiling.measure.scaling_plan import read_scaling_plan
+    from ..profiling.measure.scaling_run import run_rank
     from ..show_scaling import show_scaling
 
     with Team(place, args.timeout) as team:
@@ -149,7 +149,7 @@ def _run_rank(args: argparse.Namespace, place: Place) -> int:
 
 @contextlib.contextmanager
 def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
-    from ..analysis.terminal import progress_bars
+    from ..analysis.render.terminal import progress_bars
 
     with progress_bars(44) as bars:
         task = bars.add_task(plan.setting.network, total=None)
@@ -163,8 +163,8 @@ def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
 
 def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
     """A new folder with the plan in it."""
-    from ..profiling.scaling_plan import write_scaling_plan
-    from ..profiling.store import new_recording_path
+    from ..profiling.measure.scaling_plan import write_scaling_plan
+    from ..profiling.recording.store import new_recording_path
 
     folder: Path = args.output or new_recording_path("scale")
     write_scaling_plan(folder, plan)
@@ -180,11 +180,11 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         per_node: devices of the first node.
     """
     from ..profiling.errors import CurvescopeError
-    from ..profiling.networks import get_network, names
-    from ..profiling.protocol import doubled
-    from ..profiling.scaling_plan import ScalingPlan
-    from ..profiling.setting import Setting
-    from ..profiling.workload import check_precision
+    from ..profiling.measure.configuration import Setting
+    from ..profiling.measure.protocol import doubled
+    from ..profiling.measure.scaling_plan import ScalingPlan
+    from ..profiling.workload.network_step import check_precision
+    from ..profiling.workload.networks import get_network, names
 
     if not args.network:
         raise CurvescopeError(f"Name the network to scale: {', '.join(names())}; or `--resume DIR`.")
@@ -225,7 +225,7 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
 
 
 def _device(args: argparse.Namespace) -> str:
-    from ..profiling.workload import pick_device
+    from ..profiling.workload.network_step import pick_device
 
     return pick_device(args.device).partition(":")[0]
 
@@ -234,6 +234,6 @@ def _device_count(args: argparse.Namespace) -> int:
     """GPUs of this machine, or of its CPU the cores."""
     if _device(args) == "cpu":
         return usable_cores()
-    from ..profiling.workload import import_torch
+    from ..profiling.workload.network_step import import_torch
 
     return int(import_torch().cuda.device_count())

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the steps and print the time of each."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.workload import Workload, pick_device
+    from ..profiling.workload.network_step import Workload, pick_device
 
     if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
         raise CurvescopeError("--batch and --steps start at 1, --warm-up at 0.")

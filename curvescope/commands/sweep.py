@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .. import measuring
-from ..profiling.remote import as_path
-from ..profiling.workload import PRECISIONS, STEP_KINDS
+from ..profiling.recording.remote_store import as_path
+from ..profiling.workload.network_step import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..profiling.cells import Plan
-    from ..profiling.measurer import Measurer
-    from ..profiling.pace import Progress as Standing
+    from ..profiling.measure.progress import Progress as Standing
+    from ..profiling.measure.sweep_plan import Plan
+    from ..profiling.measure.visit_processes import Measurer
     from ..sweep_cluster import SweepCluster
 
 
@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _cluster(args: argparse.Namespace) -> SweepCluster:
     from ..profiling.errors import CurvescopeError
-    from ..profiling.host import usable_cores
-    from ..profiling.workload import pick_device
+    from ..profiling.hardware.host import usable_cores
+    from ..profiling.workload.network_step import pick_device
     from ..sweep_cluster import LOCAL, SweepCluster, visible_gpus
 
     if args.scheduler != LOCAL:
@@ -103,9 +103,9 @@ def _cluster(args: argparse.Namespace) -> SweepCluster:
 
 
 def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
-    from ..analysis import terminal
-    from ..profiling.cells import list_cells, read_plan, run_plan, write_plan
-    from ..profiling.store import new_recording_path, open_recording
+    from ..analysis.render import terminal
+    from ..profiling.measure.sweep_plan import list_cells, read_plan, run_plan, write_plan
+    from ..profiling.recording.store import new_recording_path, open_recording
     from .table import show_table
 
     plan = read_plan(args.resume) if args.resume else _plan(args, cluster)
@@ -144,7 +144,7 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
 
 @contextlib.contextmanager
 def _progress(plan: Plan) -> Iterator[Callable[[str, Standing], None]]:
-    from ..analysis import terminal
+    from ..analysis.render import terminal
 
     with terminal.progress_bars(44) as bars:
         tasks = {setting.label: bars.add_task(setting.label, total=None, start=False) for setting in plan.settings}
@@ -163,12 +163,12 @@ def _progress(plan: Plan) -> Iterator[Callable[[str, Standing], None]]:
 
 
 def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
-    from ..profiling.cells import Plan
     from ..profiling.errors import CurvescopeError
-    from ..profiling.networks import get_network, names
-    from ..profiling.protocol import parse_batches, parse_bytes
-    from ..profiling.setting import Setting
-    from ..profiling.workload import check_precision, pick_device
+    from ..profiling.measure.configuration import Setting
+    from ..profiling.measure.protocol import parse_batches, parse_bytes
+    from ..profiling.measure.sweep_plan import Plan
+    from ..profiling.workload.network_step import check_precision, pick_device
+    from ..profiling.workload.networks import get_network, names
 
     if not args.network:
         raise CurvescopeError(f"Name the networks to sweep: {', '.join(names())}; or `--resume DIR`.")

@@ -11,13 +11,13 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..profiling.remote import AnyPath, as_path
+from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..analysis.side_by_side import Cell, Grid
-    from ..profiling.store import Recording
+    from ..analysis.step_table import Cell, Grid
+    from ..profiling.recording.store import Recording
 
 FORMATS = ("text", "csv", "markdown", "json")
 
@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables."""
-    from ..profiling.cells import PLAN_FILE, list_cells
-    from ..profiling.store import open_recording
+    from ..profiling.measure.sweep_plan import PLAN_FILE, list_cells
+    from ..profiling.recording.store import open_recording
 
     paths: list[AnyPath] = []
     for path in args.run:
@@ -60,23 +60,23 @@ def show_table(
     """
     from dataclasses import asdict
 
-    from ..analysis import side_by_side
-    from ..profiling.visible import visible
+    from ..analysis import step_table
+    from ..profiling.escaping import visible
 
-    cells = [cell for recording in recordings for cell in side_by_side.cells_of(recording)]
+    cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:
-        cells += side_by_side.published_cells(sorted({cell.network for cell in cells}))
-    compared = side_by_side.common_batch(cells) if batch is None else batch
+        cells += step_table.published_cells(sorted({cell.network for cell in cells}))
+    compared = step_table.common_batch(cells) if batch is None else batch
     if form == "json":
         print(json.dumps([asdict(cell) for cell in cells], allow_nan=False))
     elif form == "csv":
-        print(visible(side_by_side.to_csv(cells)), end="")
+        print(visible(step_table.to_csv(cells)), end="")
     elif form == "markdown":
-        text = side_by_side.to_markdown(side_by_side.by_batch(cells), _text)
+        text = step_table.to_markdown(step_table.by_batch(cells), _text)
         print(visible(f"**Step ms by batch size**\n\n{text}"))
         if compared is not None:
-            grid = side_by_side.by_device(cells, compared)
-            text = side_by_side.to_markdown(grid, _text)
+            grid = step_table.by_device(cells, compared)
+            text = step_table.to_markdown(grid, _text)
             print(visible(f"\n**Step ms at batch {compared} by device**\n\n{text}"))
     else:
         _print_text(cells, compared)
@@ -85,8 +85,8 @@ def show_table(
 def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
     from rich.text import Text
 
-    from ..analysis import terminal
-    from ..analysis.side_by_side import by_batch
+    from ..analysis.render import terminal
+    from ..analysis.step_table import by_batch
 
     console = terminal.console()
     machines = {(c.device_and_origin, c.framework) for c in cells}
@@ -109,7 +109,7 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
 
 
 def _text(cell: Cell | None) -> str:
-    from ..analysis.render_text import number
+    from ..analysis.render.text import number
 
     if cell is None:
         return ""
@@ -117,7 +117,7 @@ def _text(cell: Cell | None) -> str:
 
 
 def _table_of_networks(grid: Grid) -> Table:
-    from ..analysis.render_text import table
+    from ..analysis.render.text import table
 
     made = table("network", "step", *grid.columns)
     made.columns[1].justify = "left"
@@ -127,7 +127,7 @@ def _table_of_networks(grid: Grid) -> Table:
 
 
 def _table_of_batches(grid: Grid) -> Table:
-    from ..analysis.render_text import table
+    from ..analysis.render.text import table
 
     heads = []
     for (_, step, device, framework), _ in grid.rows:
@@ -140,7 +140,7 @@ def _table_of_batches(grid: Grid) -> Table:
 
 
 def _table_of_devices(cells: Sequence[Cell]) -> Table:
-    from ..analysis.render_text import number, table
+    from ..analysis.render.text import number, table
 
     made = table("network", "step", "device", "framework", "ms", "samples/s")
     for column in made.columns[:4]:

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from ...profiling.attribution.events import StepRows
 from ...profiling.errors import CurvescopeError
-from ...profiling.recorders.events import StepRows
 from ..conditions import Conditions
 from ..problem import Array, Problem, precision_of
 from ..timers import Run, Timer

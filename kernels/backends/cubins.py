@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...profiling.clocks import ClockSampler
-from ...profiling.recorders.events import StepRows
+from ...profiling.attribution.events import StepRows
+from ...profiling.hardware.clocks import ClockSampler
 from ..catalog import KERNELS
 from ..compile import ARCHITECTURES, compile_source, own_sources
 from ..conditions import CudaWatch

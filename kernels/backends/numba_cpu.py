@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...profiling.attribution.events import StepRows
 from ...profiling.errors import BackendMissingError
-from ...profiling.host import cpu_name, last_level_cache_bytes
-from ...profiling.recorders.events import StepRows
+from ...profiling.hardware.host import cpu_name, last_level_cache_bytes
 from ..conditions import CpuWatch
 from ..latency import Latency
 from ..launch import Launch

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.clocks import ClockSampler
+from ...profiling.attribution.events import StepRows
 from ...profiling.errors import BackendMissingError
-from ...profiling.recorders.events import StepRows
+from ...profiling.hardware.clocks import ClockSampler
 from ..conditions import CudaWatch
 from ..gemm import Gemm
 from ..memory import Memory

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...profiling.clocks import ClockSampler
-from ...profiling.host import describe_device, last_level_cache_bytes
-from ...profiling.recorders import events, torch_step
-from ...profiling.workload import import_torch, pick_device
+from ...profiling.attribution import events
+from ...profiling.collect import torch_step
+from ...profiling.hardware.clocks import ClockSampler
+from ...profiling.hardware.host import describe_device, last_level_cache_bytes
+from ...profiling.workload.network_step import import_torch, pick_device
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm

@@ -1,5 +1,5 @@
 // The chunk file, one per process and recording: chunks after chunks, each whole by itself and checked by its CRC-32
-// (zlib's). profiling/recorders/chunks.py reads it; a change here is a new kChunkVersion.
+// (zlib's). profiling/collect/chunks.py reads it; a change here is a new kChunkVersion.
 #pragma once
 
 #include <array>

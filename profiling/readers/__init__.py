@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from .. import plugins
+from ..attribution.range_names import RangeNames
 from ..errors import CurvescopeError
-from ..remote import AnyPath, remove_tree
-from ..schema import TABLES
-from ..store import RecordingWriter, new_recording_path, open_recording
-from .range_names import RangeNames
-from .reports import convert_report
+from ..recording.remote_store import AnyPath, remove_tree
+from ..recording.schema import TABLES
+from ..recording.store import RecordingWriter, new_recording_path, open_recording
+from .nsight_reports import convert_report
 from .source import Source
 
 # Asked in this order; the first that recognises the file reads it.

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import CurvescopeError
-from ..export import BASE_KEY, ROW_EVENT
-from ..schema import TABLES
-from ..store import FORMAT, RecordingWriter
+from ..recording.export import BASE_KEY, ROW_EVENT
+from ..recording.schema import TABLES
+from ..recording.store import FORMAT, RecordingWriter
 from . import Options
 from .event_scan import nanoseconds
 from .source import Source

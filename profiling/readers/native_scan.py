@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ..ahead import read_ahead
 from ..errors import CurvescopeError
 from ..native import load_reader
+from ..prefetch import read_ahead
 
 _DAMAGED, _OTHER_TYPE = -1, -2
 

@@ -13,13 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import metrics
+from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
-from ..schema import KERNELS
-from ..store import RecordingWriter
-from . import Options, describe_steps
+from ..recording.schema import KERNELS
+from ..recording.store import RecordingWriter
+from . import Options, describe_steps, metrics
 from .csv_lines import parse_number, rows_of
-from .range_names import scrub
 from .source import Source
 
 NAME = "Nsight Compute CSV"

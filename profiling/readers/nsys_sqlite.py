@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..cupti_facts import COPY_KINDS, LAUNCH_SHAPE
-from ..store import RecordingWriter
+from ..attribution.assemble import Profile, assemble
+from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
+from ..attribution.nesting import Ints
+from ..attribution.range_names import scrub
+from ..recording.store import RecordingWriter
 from . import Options
-from .assemble import Profile, assemble
-from .nesting import Ints
-from .range_names import scrub
 from .source import Source
 from .sqlite_tables import SqliteTables
 

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..cupti_facts import LAUNCH_SHAPE
+from ..attribution.assemble import Profile, assemble
+from ..attribution.cupti_names import LAUNCH_SHAPE
+from ..attribution.nesting import Ints
+from ..attribution.range_names import scrub
 from ..native import demangle
-from ..store import RecordingWriter
+from ..recording.store import RecordingWriter
 from . import Options
-from .assemble import Profile, assemble
 from .cupti_calls import DRIVER, RUNTIME
-from .nesting import Ints
 from .nsys_sqlite import copy_kinds
-from .range_names import scrub
 from .source import Source
 from .sqlite_tables import SqliteTables
 

@@ -16,14 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import metrics
+from ..attribution.assemble import Profile, assemble
+from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
-from ..schema import KERNELS
-from ..store import RecordingWriter
-from . import Options, describe_steps
-from .assemble import Profile, assemble
+from ..recording.schema import KERNELS
+from ..recording.store import RecordingWriter
+from . import Options, describe_steps, metrics
 from .csv_lines import lines_of, parse_number, parse_rows
-from .range_names import scrub
 from .source import Source
 
 NAME = "nvprof output"

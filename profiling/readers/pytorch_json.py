@@ -17,17 +17,17 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..distributed import META_KEY
+from ..attribution.assemble import Profile, assemble
+from ..attribution.events import NODE_PREFIX
+from ..attribution.nesting import NONE, Bools, Ints
+from ..attribution.range_names import scrub
+from ..attribution.torch_operators import MODULE, HostEvents, TorchOperators
 from ..errors import CurvescopeError
-from ..recorders.events import NODE_PREFIX
-from ..store import RecordingWriter
+from ..recording.rank_info import META_KEY
+from ..recording.store import RecordingWriter
 from . import Options
-from .assemble import Profile, assemble
 from .event_scan import JSON, NUMBER, TEXT, TIME, Columns, EventScan, Field, signed
-from .nesting import NONE, Bools, Ints
-from .range_names import scrub
 from .source import Source
-from .torch_operators import MODULE, HostEvents, TorchOperators
 from .trace_events import LOST as REPAIRED
 from .trace_events import Event, TraceEvents
 

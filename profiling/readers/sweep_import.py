@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import CurvescopeError
-from ..remote import AnyPath
-from ..schema import TABLES, conform
-from ..store import Recording, RecordingWriter, new_recording_path, open_recording
+from ..recording.remote_store import AnyPath
+from ..recording.schema import TABLES, conform
+from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from . import Imported, Options, describe_import, import_profile
 
 NAME = "sweep of profiles"

@@ -20,12 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..attribution.assemble import Profile, assemble
+from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
-from ..store import RecordingWriter
+from ..recording.store import RecordingWriter
 from . import Options
-from .assemble import Profile, assemble
 from .event_scan import nanoseconds, signed
-from .range_names import scrub
 from .source import Source
 from .trace_events import LOST, Event, TraceEvents
 

@@ -7,10 +7,10 @@ import json
 import pandas as pd
 import pytest
 
-from curvescope.analysis.hardware import hardware_of
 from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, document, roofline
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.schema import KERNELS, STEPS
+from curvescope.profiling.hardware.limits import hardware_of
+from curvescope.profiling.recording.schema import KERNELS, STEPS
 
 from .synthetic import profiled_step
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from curvescope.analysis.rank_parts import RankTables, rank_parts
-from curvescope.analysis.render_scaling import render_series, series_document
+from curvescope.analysis.ranks.parts import RankTables, rank_parts
+from curvescope.analysis.render.scaling import render_series, series_document
 from curvescope.analysis.scaling import PointTables, scale
-from curvescope.profiling.clock_alignment import ClockAlignment, Reading
-from curvescope.profiling.scaling_plan import ScalingPoint
+from curvescope.profiling.measure.clock_alignment import ClockAlignment, Reading
+from curvescope.profiling.measure.scaling_plan import ScalingPoint
 
 MS = 10**6
 ALL_REDUCE = ("gloo:all_reduce", None, None, "gloo:all_reduce")

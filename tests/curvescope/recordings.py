@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from curvescope.profiling.schema import TABLES
-from curvescope.profiling.store import RecordingWriter
+from curvescope.profiling.recording.schema import TABLES
+from curvescope.profiling.recording.store import RecordingWriter
 
-from ..analysis.planted_causes import planted
+from ..analysis.causes.planted_causes import planted
 
 META = {
     "kind": "sweep",

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import COMMANDS, main
-from curvescope.profiling.networks import facts
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload.networks import facts
 
 from .recordings import write_planted
 

@@ -9,7 +9,7 @@ import pytest
 
 from curvescope.cli import main
 
-from ..profiling.nsys_export import kernel, launch, push_pop, write_export
+from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export
 from .recordings import write_planted
 
 

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.networks import names
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload.networks import names
 
 
 def modelled(capsys, tmp_path, *arguments):

@@ -11,8 +11,9 @@ import pytest
 
 from curvescope.analysis import causes
 from curvescope.cli import main
-from curvescope.profiling import devices, plugins
-from curvescope.profiling.store import open_recording
+from curvescope.profiling import plugins
+from curvescope.profiling.hardware import devices
+from curvescope.profiling.recording.store import open_recording
 
 from .recordings import write_planted
 

@@ -11,8 +11,8 @@ pytest_plugins = "pytester"
 # A step costs 1 ms per sample and 5 ms, plus `EXTRA(batch)`; every step is a little different, as on a machine.
 STEPS = """
 import random
-import curvescope.profiling.callable_sweep as callable_sweep
-from curvescope.profiling.protocol import Protocol
+import curvescope.profiling.measure.callable_sweep as callable_sweep
+from curvescope.profiling.measure.protocol import Protocol
 
 PROTOCOL = Protocol("test", (4, 4), 1, (2, 2), 0.0, 0, None)
 noise = random.Random(7)

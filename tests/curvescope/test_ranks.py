@@ -11,15 +11,15 @@ from contextlib import suppress
 import pytest
 
 from curvescope import rank_jobs
-from curvescope.analysis.rank_tables import TABLES
+from curvescope.analysis.ranks.tables import TABLES
 from curvescope.cli import main
 from curvescope.profiling.errors import BackendMissingError
-from curvescope.profiling.remote import as_path
-from curvescope.profiling.store import RecordingWriter
+from curvescope.profiling.recording.remote_store import as_path
+from curvescope.profiling.recording.store import RecordingWriter
 from curvescope.rank_jobs import Reducer, find_ranks
 
-from ..analysis.planted_ranks import rank_tables
-from ..profiling.s3_server import s3_server
+from ..analysis.ranks.planted_ranks import rank_tables
+from ..profiling.recording.s3_server import s3_server
 
 RANKS = 12
 

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from curvescope.analysis.render_html import json_block, render_html
+from curvescope.analysis.render.html import json_block, render_html
 from curvescope.cli import main
 
 from ..browser import Page, find_chromium

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.clock_alignment import alignment_of
-from curvescope.profiling.distributed import Place, place_of
-from curvescope.profiling.scaling_launch import describe_failure
-from curvescope.profiling.store import Status, open_recording
+from curvescope.profiling.measure.clock_alignment import alignment_of
+from curvescope.profiling.measure.scaling_launch import describe_failure
+from curvescope.profiling.recording.rank_info import Place, place_of
+from curvescope.profiling.recording.store import Status, open_recording
 
 from . import scale_models as planted
 

@@ -11,17 +11,17 @@ import pytest
 
 from curvescope import sweep_cluster
 from curvescope.cli import main
-from curvescope.profiling import cell_server
-from curvescope.profiling.cells import Plan, list_cells, run_plan, write_plan
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measurer import KILLED
-from curvescope.profiling.protocol import Protocol
-from curvescope.profiling.setting import Setting
-from curvescope.profiling.store import Status, open_recording
-from curvescope.profiling.visit import Empty, Visit
+from curvescope.profiling.measure import worker_server
+from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep_plan import Plan, list_cells, run_plan, write_plan
+from curvescope.profiling.measure.visit import Empty, Visit
+from curvescope.profiling.measure.visit_processes import KILLED
+from curvescope.profiling.recording.store import Status, open_recording
 from curvescope.sweep_cluster import SweepCluster, WorkerLostError
 
-from ..profiling.fake_measurers import CARD, machine
+from ..profiling.measure.fake_measurers import CARD, machine
 
 LINEAR = """
 from torch import nn
@@ -175,12 +175,12 @@ def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, mo
 
 def test_a_server_answers_until_it_ends_and_the_next_question_starts_another():
     try:
-        assert cell_server.ask("pick", "cpu") == "cpu"
-        described = cell_server.ask("describe", "cpu")
+        assert worker_server.ask("pick", "cpu") == "cpu"
+        described = worker_server.ask("describe", "cpu")
         assert described.device["kind"] == "cpu"
-        cell_server._server._process.kill()
-        with pytest.raises(cell_server.ServerEnded):
-            cell_server.ask("describe", "cpu")
-        assert cell_server.ask("describe", "cpu").kind == described.kind
+        worker_server._server._process.kill()
+        with pytest.raises(worker_server.ServerEnded):
+            worker_server.ask("describe", "cpu")
+        assert worker_server.ask("describe", "cpu").kind == described.kind
     finally:
-        cell_server.end()
+        worker_server.end()

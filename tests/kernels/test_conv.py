@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvescope.kernels.conv import DIRECTIONS, Conv
+from curvescope.profiling.attribution.operator_work import Work
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.operators import Work
 
 
 def torch_result(problem, operands):

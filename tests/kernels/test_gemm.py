@@ -7,8 +7,8 @@ import pytest
 
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.problem import PRECISIONS, allowed_error, normal
+from curvescope.profiling.attribution.operator_work import Work
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.operators import Work
 
 
 def test_label_and_work_by_hand():

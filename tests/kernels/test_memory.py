@@ -12,8 +12,8 @@ from curvescope.kernels.launch import Launch
 from curvescope.kernels.levels import Level, cache_capacities, memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import Peak
+from curvescope.profiling.attribution.operator_work import Work
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.operators import Work
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from curvescope.kernels.memory import KINDS, SCALAR, Memory
 from curvescope.kernels.method import Measurement, Method, Outcome
 from curvescope.kernels.peak import Peak
 from curvescope.profiling.errors import BackendMissingError, CurvescopeError
-from curvescope.profiling.host import last_level_cache_bytes
+from curvescope.profiling.hardware.host import last_level_cache_bytes
 
 pytest.importorskip("numba")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from curvescope.kernels import problem_sets
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
-from curvescope.profiling.networks import get_network
-from curvescope.profiling.networks.facts import facts
+from curvescope.profiling.workload.networks import get_network
+from curvescope.profiling.workload.networks.facts import facts
 
 
 def test_deepbench_is_whole():

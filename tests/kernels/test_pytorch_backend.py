@@ -15,7 +15,7 @@ from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.timers import CudaEvents
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.host import last_level_cache_bytes
+from curvescope.profiling.hardware.host import last_level_cache_bytes
 
 PROBLEMS = [
     *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),

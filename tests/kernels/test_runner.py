@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from curvescope.analysis.curve import cost_curve
+from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.kernels import problem_sets, sweeps
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.method import Method, Outcome
 from curvescope.kernels.runner import run_sweep
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.recording.store import open_recording
 
 from .fakes import FakeBackend, exact
 

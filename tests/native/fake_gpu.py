@@ -142,7 +142,7 @@ class FakeGpu:
 
     def replay(self, path: str) -> int:
         """Hands over the buffers of a file that CURVESCOPE_RAW_BUFFERS kept; how many records they hold."""
-        from curvescope.profiling.recorders.chunks import read_chunks
+        from curvescope.profiling.collect.chunks import read_chunks
 
         kept = read_chunks(Path(path))
         calls, texts = kept.table("raw_calls"), kept.table("raw_names")

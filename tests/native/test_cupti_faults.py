@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.profiling.collect.chunks import read_chunks
+from curvescope.profiling.collect.inject import CUDA_VARIABLE, FOLDER_VARIABLE
 from curvescope.profiling.native import library_path
-from curvescope.profiling.recorders.chunks import read_chunks
-from curvescope.profiling.recorders.inject import CUDA_VARIABLE, FOLDER_VARIABLE
 
 from .doubles import HERE
 
@@ -153,7 +153,7 @@ def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
     code, recording = record_fake(
         f"""
         import os, pathlib, time
-        from curvescope.profiling.recorders.chunks import read_chunks
+        from curvescope.profiling.collect.chunks import read_chunks
         gpu = FakeGpu()
         gpu.start()
         for i in range(1000): gpu.kernel("k", gpu.now(), gpu.now() + 1, i + 1)

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curvescope.analysis.terms import device_work, step_parts
+from curvescope.analysis.decompose.terms import device_work, step_parts
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.recording.store import open_recording
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.recording.store import open_recording
 
 pytestmark = pytest.mark.gpu
 
 _STEP = """
     import contextlib, json, os, sys, time, torch
-    from curvescope.profiling.networks import get_network
+    from curvescope.profiling.workload.networks import get_network
     model = get_network("resnet50").build().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     x, y = torch.randn(32, 3, 224, 224, device="cuda"), torch.randint(1000, (32,), device="cuda")

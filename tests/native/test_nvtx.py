@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from curvescope.cli import main
+from curvescope.profiling.collect.chunks import EVENT, MARK, POP, PUSH, read_chunks
+from curvescope.profiling.collect.inject import FOLDER_VARIABLE
+from curvescope.profiling.collect.merge import merge_chunks
+from curvescope.profiling.collect.nvtx import match_push_pop
 from curvescope.profiling.native import library_path
-from curvescope.profiling.recorders.chunks import EVENT, MARK, POP, PUSH, read_chunks
-from curvescope.profiling.recorders.inject import FOLDER_VARIABLE
-from curvescope.profiling.recorders.merge import merge_chunks
-from curvescope.profiling.recorders.nvtx import match_push_pop
-from curvescope.profiling.store import RecordingWriter, open_recording
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 
 def record(tmp_path, program, *arguments):

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from curvescope.profiling.store import open_recording
+from curvescope.profiling.recording.store import open_recording
 
 from .doubles import HERE
 

@@ -15,10 +15,10 @@ import time
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.recorders.inject import FOLDER_VARIABLE, STARTUP
-from curvescope.profiling.recorders.merge import merge_chunks
-from curvescope.profiling.recorders.torch_events import read_processes
-from curvescope.profiling.store import RecordingWriter, open_recording
+from curvescope.profiling.collect.inject import FOLDER_VARIABLE, STARTUP
+from curvescope.profiling.collect.merge import merge_chunks
+from curvescope.profiling.collect.torch_events import read_processes
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 pytest.importorskip("torch")
 

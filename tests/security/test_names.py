@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.store import RecordingWriter
-from curvescope.profiling.visible import visible
+from curvescope.profiling.escaping import visible
+from curvescope.profiling.recording.store import RecordingWriter
 
-from ..analysis.planted_ranks import rank_tables
+from ..analysis.ranks.planted_ranks import rank_tables
 from ..curvescope.recordings import write_planted
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.command_line import without_secrets
+from curvescope.profiling.masking import without_secrets
 
 ROOT = Path(__file__).parents[2]
 PLANTED = "pl4nted-s3cret-7f1c"
@@ -84,7 +84,7 @@ def test_nothing_that_is_made_of_a_recording_has_anything_of_the_environment(tmp
 def test_names_that_are_no_text_are_recorded(tmp_path, capfd):
     """A command line is bytes: one that is not UTF-8 used to end in a traceback."""
     assert main(["record", "-o", str(tmp_path / "r"), "--", "true", "a\udcffb"]) == 0
-    from curvescope.profiling.store import open_recording
+    from curvescope.profiling.recording.store import open_recording
 
     assert open_recording(tmp_path / "r").meta["argv"] == ["true", "a\udcffb"]
 

@@ -40,10 +40,10 @@ def hold_against(recording_path: Path, done: Sequence[Done]) -> list[Held]:
     Raises:
         CurvescopeError: no recording, or none of the layers and batch sizes is in it.
     """
-    from ...analysis.breakdown import COLUMNS, break_down
-    from ...analysis.device_columns import device_columns
+    from ...analysis.decompose.breakdown import COLUMNS, break_down
+    from ...analysis.decompose.device_columns import device_columns
     from ...profiling.errors import CurvescopeError
-    from ...profiling.store import open_recording
+    from ...profiling.recording.store import open_recording
 
     recording = open_recording(recording_path)
     steps = recording.frame("steps")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import measuring
 
 if TYPE_CHECKING:
-    from ...profiling.ceilings import Ceilings
+    from ...profiling.hardware.ceilings import Ceilings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, keep and print."""
     from ...kernels.backends import open_backend
     from ...kernels.ceilings import ceiling_problems, find_ceilings
-    from ...profiling.ceilings import save
+    from ...profiling.hardware.ceilings import save
 
     library = open_backend(args.backend, args.device)
     problems = ceiling_problems(measuring.streams(library, args.device), library)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 def _print(found: Ceilings) -> None:
     from rich.table import Table
 
-    from ...analysis import terminal
+    from ...analysis.render import terminal
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ceiling", "value", "±", "reached by"):

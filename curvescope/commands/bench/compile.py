@@ -85,7 +85,7 @@ def _sources(asked: Sequence[str]) -> list[Source]:
 
 def _compile(sources: Sequence[Source], architectures: Sequence[int]) -> list[Compiled]:
     """All of them, in order of source and architecture, with progress on standard error."""
-    from ...analysis.terminal import progress_bars
+    from ...analysis.render.terminal import progress_bars
     from ...kernels.compile import compile_many
 
     pairs = [(source, architecture) for source in sources for architecture in architectures]
@@ -131,7 +131,7 @@ def _plain(build: KernelBuild) -> dict[str, Any]:
 def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: bool) -> None:
     from rich.text import Text
 
-    from ...analysis import terminal
+    from ...analysis.render import terminal
 
     console = terminal.console()
     by_kernel = {
@@ -162,7 +162,7 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
 
 def _resource_table(builds: Sequence[KernelBuild]) -> Table:
     """A line per group of architectures on which everything is the same."""
-    from ...analysis.render_text import table
+    from ...analysis.render.text import table
 
     rows = table("sm_", "regs", "shared", "spilled", "occup.", "limited by", "more with")
     for column in rows.columns[-2:]:
@@ -200,7 +200,7 @@ def _remedy(build: KernelBuild) -> str:
 
 def _mix_table(builds: Sequence[KernelBuild]) -> Table:
     """Instructions in the code per class, not executed ones."""
-    from ...analysis.render_text import table
+    from ...analysis.render.text import table
     from ...kernels.disassembly import instruction_mix
 
     rows = table("sm_", "instructions in the code")

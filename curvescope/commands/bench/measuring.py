@@ -67,8 +67,8 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     """
     from ...kernels import problem_sets, sweeps
     from ...kernels.gemm import Gemm
-    from ...profiling.networks import get_network
-    from ...profiling.protocol import parse_batches
+    from ...profiling.measure.protocol import parse_batches
+    from ...profiling.workload.networks import get_network
 
     found: list[Sweep] = []
     if args.against is not None and (args.network is None or args.reduced):
@@ -174,9 +174,9 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
         what: name of the benchmark.
         jobs: each becomes a recording: the output folder itself, or where there are several a folder in it.
     """
-    from ...analysis import terminal
+    from ...analysis.render import terminal
     from ...kernels.runner import run_sweep
-    from ...profiling.store import new_recording_path
+    from ...profiling.recording.store import new_recording_path
 
     method = method_of(args)
     path = args.output or new_recording_path(what)
@@ -216,7 +216,7 @@ def show(args: argparse.Namespace, done: Sequence[Done]) -> int:
     Returns:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
-    from ...analysis import terminal
+    from ...analysis.render import terminal
     from ...kernels.method import Outcome
 
     recording = getattr(args, "against", None)
@@ -257,7 +257,7 @@ def _show(done: Sequence[Done], cache: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ...analysis import terminal
+    from ...analysis.render import terminal
 
     console = terminal.console()
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -280,7 +280,7 @@ def print_notes(done: Sequence[Done]) -> None:
     """The worst of each kind, once."""
     from rich.text import Text
 
-    from ...analysis import terminal
+    from ...analysis.render import terminal
 
     notes: dict[str, list[Note]] = {}
     for one in done:

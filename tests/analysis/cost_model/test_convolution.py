@@ -6,8 +6,8 @@ from curvescope.analysis.cost_model.constants import starting_constants
 from curvescope.analysis.cost_model.launches import TILES, Machine
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions
 from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.profiling.devices import get_device
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.hardware.devices import get_device
 
 MACHINE = Machine(get_device("titanx_maxwell"), starting_constants())
 VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 1, 1)

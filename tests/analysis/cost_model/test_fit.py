@@ -14,13 +14,7 @@ from curvescope.analysis.cost_model.constants import (
 )
 from curvescope.analysis.cost_model.fit import fit_constants
 from curvescope.analysis.cost_model.problems import Products
-from curvescope.analysis.cost_model.published import (
-    Measured,
-    predict,
-    read_caffe_streams,
-    read_deepbench,
-    read_streams,
-)
+from curvescope.analysis.cost_model.published import Measured, predict, read_caffe_streams, read_deepbench, read_streams
 
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 

@@ -15,7 +15,7 @@ from curvescope.analysis.cost_model.frameworks import (
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
 from curvescope.analysis.cost_model.published import read_mxnet_operators
 from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.profiling.devices import get_device
+from curvescope.profiling.hardware.devices import get_device
 
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 # ResNet-50: 53 convolutions without bias, 53 batch normalisations, 49 ReLUs, 16 sums, a pool, a mean, a product with

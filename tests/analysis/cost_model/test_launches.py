@@ -11,7 +11,7 @@ from curvescope.analysis.cost_model.constants import (
 from curvescope.analysis.cost_model.launches import TILES, Machine
 from curvescope.analysis.cost_model.problems import Convolutions, Products
 from curvescope.analysis.cost_model.product import estimate_products
-from curvescope.profiling.devices import get_device
+from curvescope.profiling.hardware.devices import get_device
 
 
 @pytest.fixture

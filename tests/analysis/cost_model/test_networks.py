@@ -8,9 +8,9 @@ from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
 from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.profiling.devices import get_device
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.networks import names
+from curvescope.profiling.hardware.devices import get_device
+from curvescope.profiling.workload.networks import names
 
 GTX1080 = get_device("gtx1080")
 LIBRARY = get_library("cudnn5.1")
@@ -23,8 +23,8 @@ def step(network, batches, device=GTX1080, **kwargs):
 @pytest.mark.parametrize("network", ["alexnet", "googlenet", "bert_base"])
 def test_the_committed_table_is_what_the_network_does_today(network):
     pytest.importorskip("torch")
-    from curvescope.profiling.networks import get_network
-    from curvescope.profiling.networks.operations import operations
+    from curvescope.profiling.workload.networks import get_network
+    from curvescope.profiling.workload.networks.operations import operations
 
     assert json.loads(json.dumps(operations(get_network(network)))) == load_operations(network)
 
@@ -41,8 +41,8 @@ def test_an_unknown_network_is_refused_by_name():
 
 def test_the_flops_of_a_step_are_the_networks_own():
     pytest.importorskip("torch")
-    from curvescope.profiling.networks import get_network
-    from curvescope.profiling.networks.facts import facts
+    from curvescope.profiling.workload.networks import get_network
+    from curvescope.profiling.workload.networks.facts import facts
 
     terms = step("vgg_a", [4]).terms
     forward, training = (
@@ -124,8 +124,8 @@ def test_a_small_batch_is_limited_by_the_host():
 )
 def test_a_convolution_that_the_model_does_not_know_is_refused(make):
     torch = pytest.importorskip("torch")
-    from curvescope.profiling.networks import Network
-    from curvescope.profiling.networks.operations import operations
+    from curvescope.profiling.workload.networks import Network
+    from curvescope.profiling.workload.networks.operations import operations
 
     network = Network("own", "user's own", (4, 16, 16), lambda: torch.nn.Sequential(make(torch.nn)), classes=None)
     with pytest.raises(CurvescopeError, match="plain 2-d convolutions only, and 0 is"):
@@ -134,8 +134,8 @@ def test_a_convolution_that_the_model_does_not_know_is_refused(make):
 
 def test_a_network_of_the_users_is_modelled():
     torch = pytest.importorskip("torch")
-    from curvescope.profiling.networks import Network
-    from curvescope.profiling.networks.operations import operations
+    from curvescope.profiling.workload.networks import Network
+    from curvescope.profiling.workload.networks.operations import operations
 
     def build():
         nn = torch.nn

@@ -1,0 +1,1 @@
+"""Splits step times exactly: exclusive time, functionals, statistics and terms."""

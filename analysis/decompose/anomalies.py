@@ -1,0 +1,287 @@
+"""Which functionals of a cost curve are more than noise, which of those are anomalies, and the terms that make them.
+
+What is tested: for every adjacent pair of batch sizes the excess over proportional cost, for every inner one the bend
+away from fixed plus proportional cost. All tests of a curve form one family (Holm), and an effect under 2 % of the step
+time it is seen in is left alone however sure it is.
+
+What is an anomaly: a positive excess (the larger batch costs more than its share), or a bend in either direction. A
+negative excess on a straight line is the fixed cost of a step being shared: real, said, but no anomaly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from ...profiling.errors import CurvescopeError
+from ..causes import Attribution, attribute
+from ..causes.context import Recorded, cases
+from .curve import Curve, cost_curve
+from .functionals import Functional, bend, curvature, excess, neighbours
+from .statistics import Estimate, holm
+from .terms import IDLE, OBSERVER, Part, Terms, estimate_terms, main_kernels, step_parts
+
+LEVEL = 0.05
+MATERIAL = 0.02
+
+
+class Verdict:
+    """What a functional was found to be."""
+
+    ANOMALY = "anomaly"
+    FIXED_COST = "fixed cost"  # real, and what a fixed cost shared by larger batches gives
+    SMALL = "real but under 2 %"
+    UNSURE = "unsure"  # its own interval excludes 0, but among so many tests chance may do that
+    NOISE = "noise"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One functional of the curve, tested.
+
+    Attributes:
+        shown: the functional the user reads: excess, or curvature on the chosen axis.
+        value: its value and interval.
+        tested: the functional the verdict rests on: the excess itself, or the bend for a curvature.
+        tested_value: its value and interval, in ms.
+        p_adjusted: of `tested`, over the family.
+        verdict: see `Verdict`.
+    """
+
+    shown: Functional
+    value: Estimate
+    tested: Functional
+    tested_value: Estimate
+    p_adjusted: float
+    verdict: str
+
+    @property
+    def shape(self) -> str:
+        """In words: super-linear or sub-linear; concave-up or concave-down."""
+        if self.shown.kind == "excess":
+            return "super-linear" if self.value.value > 0 else "sub-linear"
+        return "concave-up" if self.value.value > 0 else "concave-down"
+
+
+@dataclass(frozen=True)
+class ExplainedPart:
+    """A term's share of an anomaly, and which kernels it stands for.
+
+    Attributes:
+        part: the share.
+        kernel_before: the term's largest kernel at the batch size the functional is taken at.
+        kernel_after: the same at the next larger one.
+        real: whether the share is more than noise, over all shares of the anomaly.
+    """
+
+    part: Part
+    kernel_before: str | None
+    kernel_after: str | None
+    real: bool
+
+    @property
+    def label(self) -> str:
+        """Layer and phase, or idle, or observer effect."""
+        if self.part.kind != "kernels":
+            return self.part.kind
+        return " ".join(filter(None, (self.part.layer or "no layer", self.part.phase)))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A functional split into its parts, the largest first; their values add up to its value.
+
+    Attributes:
+        functional: what was split.
+        value: its value and interval.
+        parts: every term; idle and the observer effect last.
+        attribution: the causes of the parts; their amounts add up to the value too.
+        also: labels of other findings that come from the same term at the same place.
+    """
+
+    functional: Functional
+    value: Estimate
+    parts: tuple[ExplainedPart, ...]
+    attribution: Attribution
+    also: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        from ..render.notebook import explanation_html
+
+        return explanation_html(self)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything `diagnose` and `explain` show.
+
+    Attributes:
+        curve: the cost curve.
+        findings: every excess, then every curvature.
+        explanations: one per anomaly, the largest first; empty where nothing was profiled.
+        terms: the terms by batch size; null where nothing was profiled.
+        parts: the kernels of the profiled steps that they come from.
+    """
+
+    curve: Curve
+    findings: tuple[Finding, ...]
+    explanations: tuple[Explanation, ...]
+    terms: Terms | None
+    parts: pd.DataFrame
+
+    @property
+    def anomalies(self) -> tuple[Finding, ...]:
+        """The findings that are anomalies."""
+        return tuple(f for f in self.findings if f.verdict == Verdict.ANOMALY)
+
+    def _repr_html_(self) -> str:
+        from ..render.notebook import diagnosis_html
+
+        return diagnosis_html(self)
+
+
+def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
+    """Test every pair and every inner point of the curve; curvatures are shown on `axis`."""
+    pairs, inner = neighbours(curve.batches)
+    shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
+    tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
+    values = [curve.evaluate(functional) for functional in tested]
+    adjusted = holm([value.p for value in values])
+    return tuple(
+        Finding(show, curve.evaluate(show), test, value, p, _verdict(curve, show, test, value, p))
+        for show, test, value, p in zip(shown, tested, values, adjusted, strict=True)
+    )
+
+
+def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> str:
+    last = max(batch for batch, _ in tested.coefficients)
+    size_ms = next(p.time_ms.value for p in curve.points if p.batch == last)
+    if p_adjusted < LEVEL:
+        if tested.kind == "excess" and value.value < 0:
+            return Verdict.FIXED_COST
+        return Verdict.ANOMALY if abs(value.value) >= MATERIAL * size_ms else Verdict.SMALL
+    if tested.kind == "bend":
+        visible = curve.evaluate(shown)
+        if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
+            return Verdict.FIXED_COST
+    return Verdict.UNSURE if value.p < LEVEL else Verdict.NOISE
+
+
+def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
+    """The finding with its verdict at another adjusted p, as in a larger family."""
+    verdict = _verdict(curve, finding.shown, finding.tested, finding.tested_value, p_adjusted)
+    return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
+
+
+def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFrame, recorded: Recorded) -> Explanation:
+    """Split one functional into its terms, and those into causes.
+
+    Args:
+        functional: over batch sizes of the curve.
+        curve: the cost curve.
+        terms: of the same recording.
+        parts: of `terms.step_parts`.
+        recorded: what causes look at beside the kernels.
+
+    Raises:
+        CurvescopeError: a batch size of the functional has no profiled step.
+    """
+    missing = {batch for batch, _ in functional.coefficients} - set(terms.batches)
+    if missing:
+        raise CurvescopeError(
+            f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has no profiled step."
+        )
+    shares = terms.decompose(functional, curve)
+    adjusted = holm([share.value.p for share in shares])
+    after = functional.to or max(batch for batch, _ in functional.coefficients)
+    kernels = main_kernels(parts, (functional.at, after))
+    explained = [
+        ExplainedPart(share, *_kernels_of(share, kernels), p < LEVEL) for share, p in zip(shares, adjusted, strict=True)
+    ]
+    explained.sort(key=lambda e: (e.part.kind == OBSERVER, e.part.kind == IDLE, -abs(e.part.value.value)))
+    value = curve.evaluate(functional)
+    weighed = cases(functional, [e.part for e in explained], parts, recorded)
+    labelled = ((e.label, case) for e, case in zip(explained, weighed, strict=True))
+    return Explanation(functional, value, tuple(explained), attribute(functional, value, labelled))
+
+
+def _kernels_of(
+    part: Part, kernels: dict[tuple[str | None, str | None], list[str | None]]
+) -> tuple[str | None, str | None]:
+    if part.kind != "kernels":
+        return None, None
+    before, after = kernels.get((part.layer, part.phase), [None, None])
+    return before, after
+
+
+def diagnose(
+    steps: pd.DataFrame,
+    kernels: pd.DataFrame,
+    axis: str = "log2",
+    statistic: str = "median",
+    recorded: Recorded | None = None,
+) -> Diagnosis:
+    """Find and explain the anomalies of a recording.
+
+    Args:
+        steps: its `steps` table.
+        kernels: its `kernels` table; without profiled steps anomalies are found, not split.
+        axis: of the curvatures shown: log2 or linear.
+        statistic: of T(b): median or mean.
+        recorded: what causes look at beside the kernels; without it they have the steps only.
+    """
+    parts = step_parts(kernels, steps)
+    recorded = recorded or Recorded(steps)
+    terms = None if parts.empty else estimate_terms(parts)
+    # Where every step was watched, as in imported profiles, the curve is theirs, and no observer effect is to be seen.
+    watched = terms is not None and steps["profiled"].astype(bool).all() and len(terms.batches) > 1
+    curve = terms.curve(steps) if terms is not None and watched else cost_curve(steps, statistic)
+    return diagnose_curve(curve, terms, parts, recorded, axis)
+
+
+def diagnose_curve(
+    curve: Curve, terms: Terms | None, parts: pd.DataFrame, recorded: Recorded, axis: str = "log2"
+) -> Diagnosis:
+    """Find and explain the anomalies of a curve with its terms.
+
+    Args:
+        curve: the cost curve.
+        terms: its terms; null where nothing was profiled: anomalies are found, not split.
+        parts: of `step_parts`.
+        recorded: what causes look at beside the kernels.
+        axis: of the curvatures shown: log2 or linear.
+    """
+    findings = find(curve, axis)
+    if terms is None:
+        return Diagnosis(curve, findings, (), None, parts)
+    anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
+    explanations = [
+        explain(f.tested, curve, terms, parts, recorded)
+        for f in anomalies
+        if {batch for batch, _ in f.tested.coefficients} <= set(terms.batches)
+    ]
+    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, parts)
+
+
+def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """Name bends that one excess causes under it: a jump from b to 2b is also a bend at b and, back again, at 2b."""
+    kept: list[Explanation] = []
+    for explanation in sorted(explanations, key=lambda e: (e.functional.kind != "excess", -abs(e.value.value))):
+        cause = next((k for k in kept if _same_event(k, explanation)), None)
+        if cause is None:
+            kept.append(explanation)
+        else:
+            place = kept.index(cause)
+            kept[place] = replace(cause, also=(*cause.also, explanation.functional.label))
+    return kept
+
+
+def _same_event(jump: Explanation, other: Explanation) -> bool:
+    return (
+        jump.functional.kind == "excess"
+        and other.functional.kind == "bend"
+        and other.functional.at in (jump.functional.at, jump.functional.to)
+        and jump.parts[0].label == other.parts[0].label
+    )

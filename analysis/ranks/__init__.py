@@ -1,0 +1,1 @@
+"""Recordings of many ranks: their differences, stragglers and time spent waiting."""

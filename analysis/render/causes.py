@@ -1,0 +1,82 @@
+"""Causes of an anomaly as text for a terminal: what each takes of it, on which evidence, and what would refute it."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ..causes import UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
+from .text import number, share, shortened, signed, table
+
+_SHOWN_TERMS = 3
+_SHOWN_CLAIMS = 2
+
+
+def render_causes(attribution: Attribution, everything: bool = False) -> RenderableType:
+    """The causes with their amounts, which add up, then the evidence of the largest."""
+    unit = attribution.functional.unit
+    rows = table("cause", unit, "share", "terms")
+    rows.columns[-1].justify = "left"
+    for total in attribution.causes:
+        terms = total.terms if everything else total.terms[:_SHOWN_TERMS]
+        labels = ", ".join(term.label for term in terms)
+        if len(total.terms) > len(terms):
+            labels += f" and {len(total.terms) - len(terms)} more"
+        rows.add_row(total.cause, signed(total.amount), share(total.amount, attribution.value), Text(labels))
+    blocks: list[RenderableType] = [Text(verdict_sentence(attribution)), rows]
+    named = [total for total in attribution.causes if total.cause != UNEXPLAINED]
+    for total in named if everything else named[:_SHOWN_CLAIMS]:
+        blocks.append(_claims(total, everything))
+    return Padding(Group(*blocks), (0, 0, 0, 2))
+
+
+def verdict_sentence(attribution: Attribution) -> str:
+    """Which cause accounts for most of the anomaly, in one sentence; the share is of its terms in its direction."""
+    verdict = attribution.verdict
+    if verdict is None:
+        return "There is nothing to explain."
+    if attribution.noise:
+        return "It is less than its own noise: more rounds on a quiet machine would tell."
+    agreeing = sum(c.amount for c in attribution.causes if c.amount * attribution.value > 0)
+    portion = verdict.amount / agreeing if agreeing else 1.0
+    part = f"{portion:.0%}" if agreeing else "all"
+    where = verdict.terms[0].label
+    if verdict.cause == UNEXPLAINED:
+        most = "Most of it" if portion > 0.5 else "The largest part"
+        return f"{most} ({part}) has no cause in the recording, first in {where}."
+    most = "Mostly" if portion > 0.5 else "Several causes, the largest"
+    return f"{most} {verdict.cause} ({part}), first in {where}."
+
+
+def _claims(total: CauseTotal, everything: bool) -> RenderableType:
+    lines: list[RenderableType] = []
+    for term in total.terms if everything else total.terms[:1]:
+        if term.claim is not None:
+            lines.append(Text.assemble((f"{total.cause}", "bold"), f" in {term.label} ({signed(term.amount)})"))
+            lines += [Padding(Text("- " + evidence_text(e)), (0, 0, 0, 2)) for e in term.claim.evidence]
+            lines.append(Padding(Text(refutation_text(term.claim), "dim"), (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+def refutation_text(claim: Claim) -> str:
+    """What would show that the claim is wrong."""
+    return f"Refuted if: {claim.refuted_by[0].lower()}{claim.refuted_by[1:]}"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """One piece of evidence in a line, with the table it is from."""
+    before, after = (_value(v, evidence.unit) for v in (evidence.before, evidence.after))
+    both = before if before == after else f"{before} → {after}"
+    unit = "" if evidence.unit in ("", "1", "B") else f" {evidence.unit}"
+    return f"{evidence.what}: {both}{unit} [{evidence.table}]"
+
+
+def _value(value: float | str | None, unit: str) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, str):
+        return shortened(value)
+    if unit == "B":
+        return f"{value / 2**20:.3g} MiB" if value >= 2**20 else f"{value:.0f} B"
+    return number(value, 3)

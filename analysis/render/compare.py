@@ -1,0 +1,112 @@
+"""A comparison as text for a terminal."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..compare import Change, Comparison, Line
+from ..decompose.terms import RECORD_DEVICE
+from .text import number, shortened, table
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def render_comparison(comparison: Comparison, limit: int | None = 25) -> RenderableType:
+    """The recordings, step times by batch size, then rows at one of them."""
+    letters = _LETTERS[: len(comparison.sides)]
+    sides = table("", "recording", "device", "compute peak", "DRAM peak")
+    for column in sides.columns[1:3]:
+        column.justify = "left"
+    for letter, side in zip(letters, comparison.sides, strict=True):
+        roofs = [side.hardware.roof(level) for level in ("compute", "DRAM")]
+        shown = [
+            "unknown" if roof is None else f"{number(roof.per_s / scale, 3)} {unit}"
+            for roof, scale, unit in zip(roofs, (1e12, 1e9), ("TFLOP/s", "GB/s"), strict=True)
+        ]
+        sides.add_row(letter, Text(side.name), Text(side.hardware.name or "unknown"), *shown)
+    blocks: list[RenderableType] = [sides, Text()]
+    blocks += [_lines("batch", comparison.steps, letters, None, remarks=False), Text()]
+    if comparison.rows:
+        head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
+        of = "modelled and profiled steps" if comparison.modelled else "profiled steps"
+        blocks.append(Text(f"By {comparison.by} at {head}, {of}", "bold"))
+        blocks.append(_lines(comparison.by, comparison.rows, letters, limit, remarks=True))
+        hidden = 0 if limit is None else len(comparison.rows) - limit
+        if hidden > 0:
+            blocks.append(Text(f"{hidden} smaller rows are not shown; --all shows them.", "dim"))
+    elif not comparison.unseen:
+        blocks.append(Text("No common batch size was profiled in all of them: there are no rows to compare."))
+    return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
+
+
+def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None, *, remarks: bool) -> RenderableType:
+    columns = [first, *(f"{letter} ms" for letter in letters)]
+    columns += [f"A/{letter}" for letter in letters[1:]]
+    wide = len(letters) == 2
+    rows = table(*columns, *(["95 % interval"] if wide else []), *(["remark"] if remarks else []))
+    if remarks:
+        rows.columns[-1].justify = "left"
+    for line in lines if limit is None else lines[:limit]:
+        label = shortened(line.label, 40) if first == "kernel" else line.label
+        cells: list[RenderableType] = [Text(label)]
+        cells += ["" if time is None else number(time) for time in line.times_ms]
+        cells += [_speedup(change) for change in line.changes]
+        if wide:
+            cells.append(_interval(line.changes[0]))
+        if remarks:
+            told = [
+                f"{letter}: {r}" if len(letters) > 2 else r
+                for letter, r in zip(letters[1:], line.remarks, strict=True)
+                if r
+            ]
+            cells.append(Text("; ".join(told)))
+        rows.add_row(*cells)
+    return rows
+
+
+def _speedup(change: Change | None) -> Text:
+    if change is None:
+        return Text("")
+    style = "" if not change.real else ("green" if change.speedup > 1 else "red")
+    return Text(f"{number(change.speedup, 3)}x" + ("*" if change.real else ""), style)
+
+
+def _interval(change: Change | None) -> str:
+    if change is None:
+        return ""
+    if not math.isfinite(change.high):
+        return "unknown"
+    return f"{number(change.low, 3)} … {number(change.high, 3)}"
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What the numbers are."""
+    found = ["A/B above 1 is faster than A; * is more than noise (95 %, Holm over all changes of its table)."]
+    if comparison.differences:
+        differing = "; ".join(f"{name}: {', '.join(values)}" for name, values in comparison.differences.items())
+        found.append(f"Recorded under different settings: {differing}.")
+    if comparison.modelled:
+        found.append(f"Modelled, nothing was measured: {', '.join(comparison.modelled)}.")
+    if comparison.unseen:
+        found.append(
+            f"No kernel, copy or set of the device was recorded in {', '.join(comparison.unseen)}: there are no rows, "
+            f"and a profiled step there is as long as its mark on the host. {RECORD_DEVICE}"
+        )
+    if comparison.watched:
+        found.append(f"Every step was profiled in {', '.join(comparison.watched)}: times hold what profiling cost.")
+    one_device = len({side.hardware.name for side in comparison.sides}) == 1
+    if one_device and not comparison.modelled and any(c and c.real for line in comparison.steps for c in line.changes):
+        found.append(
+            "A machine that changed its pace between the recordings shows it as a change here: record A again, and "
+            "compare it with A, to see how much."
+        )
+    for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):
+        if ratios:
+            shares = ", ".join(f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items())
+            found.append(
+                f"Roofs of {letter} over A: {shares}; a row between them, give or take a tenth, follows the hardware."
+            )
+    return found

@@ -1,0 +1,81 @@
+"""Diagnoses and explanations as HTML for a notebook: tables and bars, no script, every name escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from ...profiling.escaping import visible
+from ..decompose.anomalies import Diagnosis, Explanation
+from .causes import verdict_sentence
+from .text import interval, number, share, shortened, signed
+
+_MOST_ROWS = 12
+_CELL = "padding:.15em .7em;text-align:"
+
+
+def diagnosis_html(diagnosis: Diagnosis) -> str:
+    """The curve and every anomaly."""
+    points = diagnosis.curve.points
+    rows = [
+        [str(p.batch), number(p.time_ms.value), interval(p.time_ms, 4), number(p.time_ms.value / p.batch), str(p.n)]
+        for p in points
+    ]
+    blocks = [_table(["batch", "step ms", "95 % interval", "ms/sample", "n"], rows)]
+    if not diagnosis.anomalies:
+        blocks.append("<p>No anomaly.</p>")
+    blocks += [explanation_html(explanation) for explanation in diagnosis.explanations]
+    return "".join(blocks)
+
+
+def explanation_html(explanation: Explanation) -> str:
+    """The terms of one anomaly, with bars, and its causes."""
+    value, unit = explanation.value, explanation.functional.unit
+    title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
+    parts = sorted(explanation.parts, key=lambda p: -abs(p.part.value.value))
+    listed, rest = parts[:_MOST_ROWS], parts[_MOST_ROWS:]
+    largest = max((abs(p.part.value.value) for p in parts), default=0.0)
+    rows = []
+    for part in listed:
+        amount = part.part.value.value
+        kernel = shortened(part.kernel_after or "")
+        label = part.label + (" *" if part.real else "")
+        rows.append([label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel])
+    if rest:
+        amount = sum(p.part.value.value for p in rest)
+        rows.append(
+            [f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), _bar(amount, largest), ""]
+        )
+    causes = [
+        [cause.cause, signed(cause.amount), share(cause.amount, value.value), _bar(cause.amount, largest)]
+        for cause in explanation.attribution.causes
+    ]
+    return (
+        f"<p><b>{escape(title)}</b><br>{escape(visible(verdict_sentence(explanation.attribution)))}</p>"
+        + _table(["term", unit, "share", "", "kernel"], rows)
+        + _table(["cause", unit, "share", ""], causes)
+        + "<p><small>* more than noise. Terms, and causes, add up to the anomaly.</small></p>"
+    )
+
+
+class _Bar(str):
+    """HTML made here, which is not escaped again."""
+
+    __slots__ = ()
+
+
+def _bar(amount: float, largest: float) -> _Bar:
+    width = 8 * abs(amount) / largest if largest else 0.0
+    colour = "#c0392b" if amount > 0 else "#2f855a"
+    return _Bar(f'<div style="width:{width:.2f}em;height:.8em;background:{colour}"></div>')
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def cell(tag: str, text: str, place: int) -> str:
+        content = text if isinstance(text, _Bar) else escape(visible(text))
+        side = "left" if place == 0 or (place > 2 and not text[:1].isdigit()) else "right"
+        return f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
+
+    lines = ["".join(cell("th", text, place) for place, text in enumerate(head))]
+    lines += ["".join(cell("td", text, place) for place, text in enumerate(row)) for row in rows]
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

@@ -1,0 +1,146 @@
+"""Ranks of a job as text for a terminal: stragglers, balance, waiting, and differences."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ...profiling.attribution.kernel_names import short_name
+from ..decompose.statistics import Estimate
+from ..ranks.difference import Difference
+from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
+from ..ranks.tables import KERNELS
+from .text import interval, number, shortened, signed, table
+
+_ROWS = 8
+_UNREADABLE = 5
+_TELLING = 0.2  # share of an excess under which a term is not named
+_NOTHING_MS = 1e-6  # a picosecond: what subtraction leaves of equal times
+_SENTENCES = {
+    "point_to_point": "sends and receives, whose waiting is not told",
+    "collectives_that_differ": "collectives left out: ranks of their channel called different ones in the step",
+}
+
+
+def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
+    """All of it; without `everything`, the first rows of each table."""
+    nodes = f" on {found.nodes} nodes" if found.nodes else ""
+    waiting = "" if found.waiting_ms is None else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
+    head = (
+        f"{found.ranks} ranks{nodes}, {found.steps} steps, {found.kernels:,} kernels: median step "
+        f"{number(found.step_ms)} ms, {number(found.own_ms)} ms of it without communication{waiting}."
+    )
+    blocks: list[RenderableType] = [Text(head, "bold"), Text()]
+    limit = None if everything else _ROWS
+    blocks += _stragglers(found, limit)
+    blocks += [Text(), Text("Balance by layer, mean over steps", "bold"), _imbalances(found, limit)]
+    if found.waits:
+        blocks += [Text(), Text("Waiting in collectives, per step and rank", "bold"), _waits(found, limit)]
+        blocks.append(Text("Waiting is a collective's duration less its shortest on any rank, who came last.", "dim"))
+    for name, count in found.unmatched.items():
+        if count:
+            blocks.append(Text(f"{count} {_SENTENCES[name]}.", "yellow"))
+    if found.unreadable:
+        blocks.append(
+            Text(f"{len(found.unreadable)} recordings could not be read, and the rest is without them:", "yellow")
+        )
+        for place, reason in found.unreadable if everything else found.unreadable[:_UNREADABLE]:
+            blocks.append(Text(f"  {place}: {reason}", "yellow"))
+        if not everything and len(found.unreadable) > _UNREADABLE:
+            blocks.append(Text(f"  {len(found.unreadable) - _UNREADABLE} more; --all shows them.", "yellow"))
+    return Group(*blocks)
+
+
+def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
+    if not found.stragglers:
+        return [Text("No straggler: no rank's own time is more than the others' by more than noise and 2 %.", "bold")]
+    rows = table("rank", "node", "more ms", "of step", "slow steps", "others wait ms", "where")
+    rows.columns[-1].justify = "left"
+    for one in found.stragglers[:limit]:
+        rows.add_row(
+            str(one.rank),
+            "?" if one.node is None else str(one.node),
+            signed(one.excess_ms.value),
+            f"{one.share:+.1%}",
+            Text(_when(one), "" if one.verdict == SLOW else "yellow"),
+            number(one.waited_for_ms, 3),
+            Text(", ".join(_told_terms(one))),
+        )
+    blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
+    if limit is not None and len(found.stragglers) > limit:
+        blocks.append(Text(f"{len(found.stragglers) - limit} more; --all shows them.", "dim"))
+    blocks.append(Text("Own time, all but communication, over the median of the other ranks, mean over steps.", "dim"))
+    return blocks
+
+
+def _when(one: Straggler) -> str:
+    """How many steps, and from which to which."""
+    if len(one.slow_steps) == one.steps:
+        return f"all {one.steps}"
+    if not one.slow_steps:
+        return f"none of {one.steps} alone"
+    return f"{len(one.slow_steps)} of {one.steps}, {one.slow_steps[0]} to {one.slow_steps[-1]}"
+
+
+def _told_terms(one: Straggler) -> list[str]:
+    """The terms that make up most of it."""
+    telling = [term for term in one.terms if term.excess_ms >= _TELLING * one.excess_ms.value]
+    return [f"{_term(term)} {signed(term.excess_ms)}" for term in telling[:2]]
+
+
+def _term(term: TermExcess) -> str:
+    return " ".join(filter(None, (term.layer or "no layer", term.phase))) if term.kind == KERNELS else term.kind
+
+
+def _imbalances(found: Ranks, limit: int | None) -> RenderableType:
+    rows = table("layer", "phase", "mean ms", "slowest ms", "rank", "over the mean")
+    for one in found.imbalances[:limit]:
+        times = (number(one.mean_ms), number(one.slowest_ms))
+        rows.add_row(Text(one.layer or "-"), one.phase or "-", *times, str(one.slowest_rank), f"{one.imbalance:+.1%}")
+    return rows
+
+
+def _waits(found: Ranks, limit: int | None) -> RenderableType:
+    rows = table("collective", "channel", "ranks", "calls", "ms", "waiting ms", "for rank: ms")
+    for one in found.waits[:limit]:
+        last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in one.last[:3])
+        times = (number(one.duration_ms), number(one.waiting_ms))
+        rows.add_row(
+            one.operation, Text(shortened(one.channel, 24)), str(one.ranks), number(one.calls, 3), *times, last
+        )
+    return rows
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank" + "s" * (count != 1)
+
+
+def _signed(value_ms: float) -> str:
+    return signed(value_ms) if abs(value_ms) >= _NOTHING_MS else "0"
+
+
+def _interval(value: Estimate) -> str:
+    return interval(value) if max(abs(value.low), abs(value.high)) >= _NOTHING_MS else "0"
+
+
+def render_difference(difference: Difference, *, everything: bool = False) -> RenderableType:
+    """The split of the difference of two ranks or groups."""
+    count, other = difference.ranks
+    steps, used = difference.steps
+    sides = f"{difference.name} ({_ranks(count)}) less {difference.against} ({_ranks(other)})"
+    own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
+    head = f"{sides}: {_signed(difference.value.value)} ms a step, {own}"
+    rows = table("term", "ms", "95 % interval", "kernel")
+    rows.columns[-1].justify = "left"
+    for one in difference.parts if everything else difference.parts[:_ROWS]:
+        part = one.part
+        label = " ".join(filter(None, (part.layer or ("no layer" if part.kind == KERNELS else None), part.phase)))
+        label = f"{label} {part.kind}".strip() if part.kind != KERNELS else label
+        names = dict.fromkeys(shortened(short_name(n), 40) for n in (one.kernel_before, one.kernel_after) if n)
+        style = "bold" if one.real else "dim"
+        rows.add_row(Text(label, style), _signed(part.value.value), _interval(part.value), Text(" → ".join(names)))
+    rest = difference.parts[_ROWS:]
+    if rest and not everything:
+        rows.add_row(f"{len(rest)} smaller terms", signed(sum(one.part.value.value for one in rest)), "", "")
+    note = f"Mean of the central half of {steps} steps ({used}), pair by pair; bold is more than noise (Holm)."
+    return Group(Text(head, "bold"), rows, Text(note, "dim"))

@@ -1,0 +1,386 @@
+"""What the report shows of a recording, as one JSON document: aggregated first, so that a page stays small.
+
+A million kernels become a few thousand rows: kernels by name, layer and phase over batch sizes; spans of one step
+merged where they are finer than a screen; everything that was merged or left out is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...profiling.attribution.kernel_names import read_name, short_name
+from ...profiling.errors import CurvescopeError
+from ...profiling.hardware.limits import Hardware
+from .. import roofline
+from ..causes.context import Recorded
+from ..compare import compare, comparison_line, side
+from ..cost_model.recording import KIND as MODELLED
+from ..cost_model.uncertainty import diagnose_modelled
+from ..decompose import anomalies
+from ..decompose.anomalies import Diagnosis, Explanation, Verdict
+from ..decompose.functionals import excess, neighbours
+from ..decompose.terms import IDLE, central_steps, estimate_terms, step_parts
+from .causes import evidence_text, verdict_sentence
+from .report_timeline import timeline
+from .text import signed
+
+MOST_KERNEL_ROWS = 2000
+_FACTS = ("device", "precision", "compiled", "protocol", "host", "versions", "imported_from", "created_utc")
+MOST_HEAT_ROWS = 60
+MOST_POINTS = 400
+MOST_PARTS = 12
+MOST_CAUSE_TERMS = 5
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """One recording, read.
+
+    Attributes:
+        name: of its folder.
+        meta: its `recording.json`.
+        kernels: device work, of `terms.device_work`.
+        recorded: steps, launches, clocks and limits.
+        statistic: of T(b).
+    """
+
+    name: str
+    meta: Mapping[str, Any]
+    kernels: pd.DataFrame
+    recorded: Recorded
+    statistic: str = "median"
+
+
+def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, Any]:
+    """Everything the page draws, JSON-serialisable; what is not known is null.
+
+    Args:
+        inputs: recordings, the main one first.
+        version: of Curvescope.
+    """
+    return {"version": version, "runs": [_run(one) for one in inputs], "comparison": _comparison(inputs)}
+
+
+def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
+    """Every recording against the first; null where there is one only, or no batch size is common."""
+    if len(inputs) < 2:
+        return None
+    sides = [side(one.name, one.meta, one.recorded.steps, one.kernels, one.statistic) for one in inputs]
+    try:
+        found = compare(sides)
+    except CurvescopeError:
+        return None
+    rows = found.rows[:MOST_HEAT_ROWS]
+    return {
+        "names": [one.name for one in sides],
+        "differences": found.differences,
+        "by": found.by,
+        "batch": found.batch,
+        "steps": [comparison_line(line) for line in found.steps],
+        "rows": [comparison_line(line) for line in rows],
+    }
+
+
+def _run(one: ReportInput) -> dict[str, Any]:
+    # Batch size 0 stands for an unknown one.
+    steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
+    recorded = replace(one.recorded, steps=steps)
+    found = _diagnose(one, recorded)
+    watched = found.curve.watched
+    explanations = list(found.explanations) or _last_pair(found, recorded)
+    batches = sorted(int(b) for b in found.parts["batch"].dropna().unique())
+    of_batch = found.parts["batch"]
+    used = {batch: central_steps(found.parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
+    focus = _focus(explanations, batches)
+    return {
+        **_facts(one, watched),
+        "headline": headline(one.meta, found, watched),
+        "lead": verdict_sentence(found.explanations[0].attribution) if found.explanations else "",
+        "curve": _curve(found),
+        "findings": [_finding(f) for f in found.findings],
+        "anomalies": [_anomaly(e, e in found.explanations) for e in explanations],
+        "heat": _heat(found),
+        "timelines": [timeline(one.kernels, steps, used[batch], batch) for batch in focus],
+        "roofline": _roofline(one.kernels, steps, recorded.hardware, focus, found.parts),
+        "kernels": _kernels(found.parts, used),
+    }
+
+
+def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
+    """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
+    if one.meta.get("kind") == MODELLED:
+        return diagnose_modelled(one.kernels, recorded, one.meta)
+    steps = recorded.steps
+    if steps["profiled"].all() and steps["batch"].nunique() == 1:
+        parts = step_parts(one.kernels, steps)
+        terms = estimate_terms(parts)
+        return Diagnosis(terms.curve(steps), (), (), terms, parts)
+    return anomalies.diagnose(steps, one.kernels, statistic=one.statistic, recorded=recorded)
+
+
+def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
+    """With no anomaly, the excess of the last two batch sizes: how cost grows is worth seeing too."""
+    pairs, _ = neighbours(found.curve.batches)
+    if not pairs or found.terms is None or not set(pairs[-1]) <= set(found.terms.batches):
+        return []
+    return [anomalies.explain(excess(*pairs[-1]), found.curve, found.terms, found.parts, recorded)]
+
+
+def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[int]:
+    """Batch sizes that steps are drawn of: those of the first anomaly, else the largest."""
+    if explanations:
+        functional = explanations[0].functional
+        return [functional.at, functional.to or max(b for b, _ in functional.coefficients)]
+    return list(batches[-1:])
+
+
+def headline(meta: Mapping[str, Any], found: Diagnosis, watched: bool) -> str:
+    """The verdict in a sentence."""
+    sentence = _verdict(found, watched)
+    modelled = " (modelled)" if meta.get("kind") == MODELLED else ""
+    name = f"{meta['network']}{modelled}" if meta.get("network") else None
+    return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
+
+
+def _verdict(found: Diagnosis, watched: bool) -> str:
+    batches = found.curve.batches
+    if not found.findings:
+        time = found.curve.points[-1].time_ms.value
+        batch = f"batch {batches[-1]}" if batches[-1] else "unknown batch"
+        profiled = ", all of them profiled" if watched else ""
+        return f"a step of {batch} takes {time:.4g} ms (n = {found.curve.points[-1].n}{profiled})."
+    if found.explanations:
+        first = found.explanations[0]
+        size = next(p.time_ms.value for p in found.curve.points if p.batch == _last(first))
+        amount = f"{signed(first.value.value)} ms ({first.value.value / size:+.0%} of the step)"
+        at, to = first.functional.at, first.functional.to
+        if to is not None:
+            what = f"batch {to} costs {amount.replace('+', '')} more than {to / at:g} times batch {at}"
+        else:
+            what = f"after batch {at} the step time leaves its straight line by {amount}"
+        return f"{what}."
+    if found.anomalies:
+        labels = ", ".join(f.shown.label for f in found.anomalies)
+        return f"{labels} is more than noise and fixed cost; nothing was profiled there to say where from."
+    span = f"from batch {batches[0]} to {batches[-1]}"
+    if all(f.verdict in (Verdict.NOISE, Verdict.UNSURE) for f in found.findings):
+        return f"nothing {span} is more than noise."
+    return f"no anomaly {span}; fixed plus proportional cost accounts for what is more than noise."
+
+
+def _last(explanation: Explanation) -> int:
+    return explanation.functional.to or max(batch for batch, _ in explanation.functional.coefficients)
+
+
+def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
+    meta, hardware = one.meta, one.recorded.hardware
+    caveats = []
+    if meta.get("kind") == MODELLED:
+        caveats.append("Modelled: every time is the cost model's, nothing was measured; intervals are of its error.")
+    if watched:
+        caveats.append("Every step was profiled: times hold what profiling cost, and the observer effect is unknown.")
+    if meta.get("status") != "complete":
+        caveats.append(f"The recording is not complete (status: {meta.get('status')}).")
+    if not hardware.roofs:
+        caveats.append("No peak of this device is known and no ceiling was measured: the roofline has no roof.")
+    caveats.append("FLOPs are those of the direct algorithm and bytes compulsory ones, unless a point says measured.")
+    return {
+        "name": one.name,
+        "network": meta.get("network"),
+        "step": meta.get("step"),
+        "device": hardware.name,
+        "facts": _flat({key: meta.get(key) for key in _FACTS}),
+        "lost": [{"name": name, **entry} for name, entry in (meta.get("lost") or {}).items()],
+        "caveats": caveats,
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
+    """Nested facts as label and text; null ones are left out."""
+    rows: list[list[str]] = []
+    for key, value in values.items():
+        label = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{label}.")
+        elif value is not None:
+            rows.append([label, _fact(key, value)])
+    return rows
+
+
+def _fact(name: str, value: Any) -> str:
+    """A fact as text; of large numbers the unit is in the name."""
+    for ending, scale, unit in (("_bytes", 2**20, "MiB"), ("_hz", 1e6, "MHz"), ("_bytes_per_s", 1e9, "GB/s")):
+        if name.endswith(ending) and isinstance(value, (int, float)):
+            return f"{value / scale:,.4g} {unit}" if value < 1e4 * scale else f"{value / scale:,.0f} {unit}"
+    return str(value)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _curve(found: Diagnosis) -> dict[str, Any]:
+    return {
+        "statistic": found.curve.statistic,
+        "rounds": found.curve.rounds,
+        "points": [
+            {
+                "batch": p.batch or None,
+                "ms": p.time_ms.value,
+                "low": _finite(p.time_ms.low),
+                "high": _finite(p.time_ms.high),
+                "spread": _finite(p.spread) if p.n > 1 else None,
+                "stable": p.stable,
+                "n": p.n,
+            }
+            for p in found.curve.points
+        ],
+    }
+
+
+def _finding(finding: anomalies.Finding) -> dict[str, Any]:
+    return {
+        "label": finding.shown.label,
+        "kind": finding.shown.kind,
+        "at": finding.shown.at,
+        "to": finding.shown.to,
+        "value": finding.value.value,
+        "low": _finite(finding.value.low),
+        "high": _finite(finding.value.high),
+        "unit": finding.shown.unit,
+        "shape": finding.shape,
+        "verdict": finding.verdict,
+    }
+
+
+def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [
+        {
+            "label": p.label,
+            "kind": p.part.kind,
+            "phase": p.part.phase,
+            "value": p.part.value.value,
+            "low": _finite(p.part.value.low),
+            "high": _finite(p.part.value.high),
+            "real": p.real,
+            "before": p.kernel_before,
+            "after": p.kernel_after,
+        }
+        for p in explanation.parts
+    ]
+    kernels = [p for p in parts if p["kind"] == "kernels"]
+    rest = kernels[MOST_PARTS:]
+    small: dict[str, Any] = {
+        "label": f"{len(rest)} smaller terms",
+        "kind": "rest",
+        "value": math.fsum(p["value"] for p in rest),
+    }
+    return {
+        "label": explanation.functional.label,
+        "anomaly": real,
+        "at": explanation.functional.at,
+        "to": _last(explanation),
+        "value": explanation.value.value,
+        "low": _finite(explanation.value.low),
+        "high": _finite(explanation.value.high),
+        "unit": explanation.functional.unit,
+        "also": explanation.also,
+        "sentence": verdict_sentence(explanation.attribution),
+        "parts": [*kernels[:MOST_PARTS], *([small] if rest else []), *(p for p in parts if p["kind"] != "kernels")],
+        "causes": [
+            {
+                "cause": total.cause,
+                "amount": total.amount,
+                "terms": [
+                    {
+                        "label": term.label,
+                        "amount": term.amount,
+                        "score": term.claim.score if term.claim else None,
+                        "evidence": [evidence_text(e) for e in term.claim.evidence] if term.claim else [],
+                        "refuted": term.claim.refuted_by if term.claim else None,
+                    }
+                    for term in total.terms[:MOST_CAUSE_TERMS]
+                ],
+                "more": max(0, len(total.terms) - MOST_CAUSE_TERMS),
+            }
+            for total in explanation.attribution.causes
+        ],
+    }
+
+
+def _heat(found: Diagnosis) -> dict[str, Any]:
+    """Time per sample of every term at every batch size, the largest terms first."""
+    terms = found.terms
+    if terms is None:
+        return {"batches": [], "rows": [], "more": 0}
+    samples = np.array([batch or 1 for batch in terms.batches], dtype=float)
+    per_sample = terms.values_ms / samples[:, None]
+    order = np.argsort(-per_sample.max(axis=0), kind="stable")
+    rows = []
+    for place in order[:MOST_HEAT_ROWS]:
+        layer, phase, kind = terms.keys[place]
+        label = IDLE if kind == IDLE else (layer or "no layer")
+        rows.append({"label": label, "phase": phase, "values": [_finite(v) for v in per_sample[:, place]]})
+    more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
+    return {"batches": [b or None for b in terms.batches], "rows": rows, "more": more}
+
+
+def _roofline(
+    kernels: pd.DataFrame, steps: pd.DataFrame, hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame
+) -> dict[str, Any] | None:
+    """Null where no kernel ran, as in a recording of ranges without a GPU."""
+    if not focus or (parts.loc[parts["batch"] == focus[-1], "name"] == IDLE).all():
+        return None
+    drawn = roofline.roofline(steps, kernels, hardware, "kernel", focus[-1])
+    document = roofline.document(drawn)
+    points = document["points"]
+    for point in points[:MOST_POINTS]:
+        point["label"] = short_name(point["label"])
+    return {**document, "points": points[:MOST_POINTS], "more": max(0, len(points) - MOST_POINTS)}
+
+
+def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]]) -> dict[str, Any]:
+    """Kernels by name, layer and phase, with time, calls and rates per step at every batch size."""
+    batches = list(used)
+    rows = parts[parts["step"].isin([s for steps in used.values() for s in steps]) & (parts["name"] != IDLE)]
+    keys = ["name", "layer", "phase"]
+    grouped = rows.groupby([*keys, "batch"], dropna=False, sort=False)
+    table = grouped["exclusive_ms"].agg(["sum", "count"])
+    table["flops"] = grouped["flops"].sum(min_count=1)
+    table["bytes"] = grouped["bytes_compulsory"].sum(min_count=1)
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for (*key, batch), row in zip(table.index, table.itertuples(index=False), strict=True):
+        name, layer, phase = (None if pd.isna(k) else str(k) for k in key)
+        entry = found.setdefault(
+            (name, layer, phase),
+            {
+                "name": name,
+                "short": short_name(name or ""),
+                "family": read_name(name or "").family,
+                "layer": layer,
+                "phase": phase,
+                **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs")},
+            },
+        )
+        place, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
+        entry["ms"][place] = _finite(time_ms / n)
+        entry["calls"][place] = _finite(float(row[1]) / n)
+        for column, amount in (("gflops", row[2]), ("gbs", row[3])):
+            if not pd.isna(amount) and time_ms > 0:
+                entry[column][place] = _finite(float(amount) / time_ms / 1e6)
+    ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
+    rest = ordered[MOST_KERNEL_ROWS:]
+    left_ms = [math.fsum(e["ms"][place] or 0.0 for e in rest) for place in range(len(batches))]
+    return {
+        "batches": [b or None for b in batches],
+        "rows": ordered[:MOST_KERNEL_ROWS],
+        "more": len(rest),
+        "more_ms": left_ms,
+        "launches": len(rows),
+    }

@@ -1,0 +1,84 @@
+"""One step as spans on lanes, for drawing: spans finer than a screen shows are merged and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...profiling.attribution.kernel_names import short_name
+
+# A screen is some 2000 pixels wide: what is finer than half of one is drawn together with its neighbour.
+_FINEST = 1 / 4000
+MOST_LANES = 8
+
+
+def timeline(kernels: pd.DataFrame, steps: pd.DataFrame, used: Sequence[int], batch: int) -> dict[str, Any]:
+    """Spans of the used profiled step whose time is nearest the median.
+
+    Args:
+        kernels: device work.
+        steps: the `steps` table.
+        used: the profiled steps to choose from.
+        batch: their batch size; 0 for unknown.
+
+    Returns:
+        batch, step_us, lanes (labels), spans (lane, start and duration in µs, place in names, kernels in it), names
+        (name, layer, phase), hidden: kernels on lanes that are not drawn.
+    """
+    rows = steps[steps["step"].isin(used) & steps["profiled"].astype(bool)]
+    durations = rows["duration_ns"].to_numpy(np.float64)
+    chosen = rows.iloc[int(np.argmin(np.abs(durations - np.median(durations))))]
+    start_ns, step_us = int(chosen["start_ns"]), int(chosen["duration_ns"]) / 1e3
+    mine = kernels[(kernels["step"] == chosen["step"]).fillna(False) & kernels["duration_ns"].notna()]
+    begin = (mine["start_ns"].to_numpy(np.int64) - start_ns) / 1e3
+    length = mine["duration_ns"].to_numpy(np.int64) / 1e3
+    streams = _streams(mine)
+    busiest = pd.Series(length).groupby(streams).sum().sort_values(ascending=False)
+    lanes = sorted(busiest.index[:MOST_LANES])
+    labels = [[None if pd.isna(v) else str(v) for v in mine[c]] for c in ("name", "layer", "phase")]
+    names: dict[tuple[str | None, ...], int] = {}
+    spans: list[list[float]] = []
+    for lane, stream in enumerate(lanes):
+        inside = np.flatnonzero(streams == stream)
+        inside = inside[np.argsort(begin[inside], kind="stable")]
+        for first, last, longest, count in _merged(begin[inside], length[inside], step_us * _FINEST):
+            at = inside[longest]
+            key = tuple(column[at] for column in labels)
+            place = names.setdefault(key, len(names))
+            spans.append([lane, round(first, 3), round(last - first, 3), place, count])
+    return {
+        "batch": batch or None,
+        "step_us": step_us,
+        "lanes": [f"stream {place}" for place, _ in enumerate(lanes)],
+        "spans": spans,
+        "names": [[short_name(name or ""), layer, phase] for name, layer, phase in names],
+        "kernels": len(mine),
+        "hidden": int((~np.isin(streams, lanes)).sum()),
+    }
+
+
+def _streams(rows: pd.DataFrame) -> np.ndarray[Any, Any]:
+    """A number per device and stream, in order of appearance."""
+    wanted = [column for column in ("process", "device", "stream") if column in rows]
+    return np.asarray(rows.groupby(wanted, dropna=False, sort=False).ngroup()) if wanted else np.zeros(len(rows))
+
+
+def _merged(
+    begin: np.ndarray[Any, Any], length: np.ndarray[Any, Any], finest: float
+) -> list[tuple[float, float, int, int]]:
+    """Start, end, place of the longest and count of every drawn span of one lane, in order of start."""
+    drawn: list[tuple[float, float, int, int]] = []
+    for place, (start, duration) in enumerate(zip(begin.tolist(), length.tolist(), strict=True)):
+        end = start + duration
+        if drawn:
+            first, last, longest, count = drawn[-1]
+            fine = duration < finest or last - first < finest
+            if fine and start - last < finest and end - first < 8 * finest:
+                longest = place if duration > length[longest] else longest
+                drawn[-1] = (first, max(last, end), longest, count + 1)
+                continue
+        drawn.append((start, end, place, 1))
+    return drawn

@@ -1,0 +1,65 @@
+"""A roofline as text for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..roofline import COMPULSORY, Roofline
+from .text import number, shortened, table
+
+
+def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
+    """Roofs, then points, the longest first."""
+    blocks: list[RenderableType] = []
+    if drawn.roofs:
+        roofs = table("roof", "limit", "", "source")
+        roofs.columns[2].justify = roofs.columns[3].justify = "left"
+        for roof in drawn.roofs:
+            unit, scale = ("GFLOP/s", 1e9) if roof.level == "compute" else ("GB/s", 1e9)
+            named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
+            roofs.add_row(named, f"{number(roof.per_s / scale)} {unit}", roof.kind, Text(roof.source))
+        blocks += [roofs, Text()]
+    else:
+        note = "No peak of this device is known and no ceiling was measured: points have no roof, bounds are unknown."
+        blocks += [Text(note, "yellow"), Text()]
+    rows = table(drawn.by, "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound")
+    for point in drawn.points if limit is None else drawn.points[:limit]:
+        for place, level in enumerate(point.levels or (None,)):
+            rows.add_row(
+                Text("" if place else shortened(point.label, 36) if drawn.by == "kernel" else point.label),
+                "" if place else number(point.time_s * 1e3),
+                "" if place else number(point.flops_per_s / 1e9, 3),
+                "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),
+                "" if level is None else number(level.flops_per_byte, 3),
+                "" if level is None else number(level.bytes_per_s / 1e9, 3),
+                "" if place or point.utilisation is None else f"{point.utilisation:.0%}",
+                "" if place else point.bound,
+            )
+    blocks.append(rows)
+    hidden = 0 if limit is None else len(drawn.points) - limit
+    if hidden > 0:
+        blocks.append(Text(f"{hidden} shorter ones are not shown; --all shows them.", "dim"))
+    blocks += [Text(note, "dim") for note in notes(drawn)]
+    return Group(*blocks)
+
+
+def notes(drawn: Roofline) -> list[str]:
+    """What the numbers are: sources of FLOPs and bytes, and what is left out."""
+    flops = Counter(point.flops_source for point in drawn.points)
+    found = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
+    if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):
+        found.append("* compulsory bytes, each operand moved once: a lower bound set against the DRAM roof.")
+    if any(point.bound != "unknown" for point in drawn.points):
+        found.append("Bound: by the roof it reaches half of at least; neither, where it stays below.")
+    if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):
+        found.append("No compute roof in this recording's precision is known: `curvescope bench ceilings` measures it.")
+    whole = sum(point.time_s for point in drawn.points) + drawn.time_without_work_s
+    if drawn.time_without_work_s > 0 and whole > 0:
+        share = drawn.time_without_work_s / whole
+        found.append(f"{share:.0%} of the time is of kernels whose work is not known; they have no point.")
+    if drawn.n_steps is None:
+        found.append("This profile has no steps: times are totals of all its kernels.")
+    return found

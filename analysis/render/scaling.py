@@ -1,0 +1,228 @@
+"""Scaling as text for a terminal, right at 80 columns, and as what JSON holds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ..decompose.statistics import Estimate
+from ..decompose.terms import IDLE, OBSERVER
+from ..ranks.parts import COMMUNICATION, INPUT, KERNELS, WAITING
+from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, LossPart, ScaledPoint, Series
+from .text import interval, number, share, signed, table
+
+_LABELS = {
+    COMMUNICATION: "communication",
+    WAITING: "load imbalance",
+    KERNELS: "slower kernels",
+    INPUT: "input",
+    IDLE: IDLE,
+    SMALLER_BATCH: SMALLER_BATCH,
+    OBSERVER: OBSERVER,
+}
+_COLUMNS = 6  # numbers of devices that fit beside each other
+_SHOWN_LAYERS = 3
+
+
+def render_series(series: Series, everything: bool = False) -> RenderableType:
+    """The table of devices, what eats the rest, and whom the ranks wait for.
+
+    Args:
+        series: weak or strong scaling.
+        everything: split the loss of every number of devices, not of the largest alone, and show every layer.
+    """
+    first = series.points[0].point
+    batch = f"batch {first.batch} on each device" if series.kind == "weak" else f"batch {first.batch} in all"
+    blocks: list[RenderableType] = [Text(f"{series.kind.capitalize()} scaling, {batch}", "bold"), _devices(series)]
+    split = [point for point in series.points if point.loss is not None]
+    if split:
+        blocks += [Text(), _losses(split)]
+    for point in split if everything else split[-1:]:
+        assert point.loss is not None
+        blocks += [Text(), _loss(point, point.loss, everything)]
+    if not split and len(series.points) > 1:
+        blocks.append(Text("No step was profiled: what eats the rest is not known.", "yellow"))
+    return Group(*blocks)
+
+
+def _devices(series: Series) -> RenderableType:
+    rows = table("devices", "batch", "samples/s", "±", "speed-up", "efficiency", "95 % interval", "n", first="right")
+    for point in series.points:
+        alone = point.point.devices == 1
+        rows.add_row(
+            _device_count(point),
+            str(point.point.batch),
+            number(point.throughput_per_s.value),
+            _half_width(point.throughput_per_s),
+            "1" if alone else number(point.speedup.value, 3),
+            "1" if alone else number(point.efficiency.value, 3),
+            "" if alone else interval(point.efficiency, 2),
+            str(point.n),
+        )
+    return Group(rows, *(Text(note, "dim") for note in _notes(series)))
+
+
+def _device_count(point: ScaledPoint) -> str:
+    devices, nodes = point.point.devices, point.nodes
+    return str(devices) if nodes in (None, 1) else f"{nodes} nodes: {devices}"
+
+
+def _half_width(estimate: Estimate) -> str:
+    half = (estimate.high - estimate.low) / 2 / estimate.value
+    return f"{half:.0%}" if math.isfinite(half) and half < 1 else "wide"
+
+
+def _notes(series: Series) -> list[str]:
+    points = series.points
+    rounds = {point.rounds for point in points}
+    notes = [f"n timed steps in {'/'.join(map(str, sorted(rounds)))} rounds; batch is each device's."]
+    devices, discarded = (
+        ", ".join(str(number) for number in column)
+        for column in zip(*((point.point.devices, point.discarded) for point in points), strict=True)
+    )
+    notes.append(f"Run and not kept, of all batch sizes on {devices} devices: {discarded} steps.")
+    if any(point.incomplete for point in points):
+        left = ", ".join(str(point.incomplete) for point in points)
+        notes.append(f"Left out, as some rank did not finish its visit: {left} steps.")
+    if error_ns := max(point.clock_error_ns for point in points):
+        notes.append(f"The nodes' clocks are known to ±{number(error_ns / 1e3, 2)} µs.")
+    if unmatched := sum(point.unmatched for point in points):
+        notes.append(f"{unmatched} profiled steps have collectives that not all ranks have: waiting is not told there.")
+    return notes
+
+
+def _losses(points: list[ScaledPoint]) -> RenderableType:
+    """Lost efficiency by kind, a column per number of devices; with the efficiency each column adds up to 100 %."""
+    shown = points[-_COLUMNS:]
+    rows = table("efficiency lost to", *(str(point.point.devices) for point in shown))
+    shares: list[list[float]] = []
+    for kind in LOSS_KINDS:
+        parts = [_part_of(point, kind) for point in shown]
+        if any(part is not None for part in parts):
+            shares.append(
+                [0.0 if p is None else p.value.value / q.time_ms.value for p, q in zip(parts, shown, strict=True)]
+            )
+            cells = [
+                Text(f"{value:+.1%}", "" if part is not None and part.real else "dim")
+                for part, value in zip(parts, shares[-1], strict=True)
+            ]
+            rows.add_row(_LABELS[kind], *cells)
+    rows.add_section()
+    rows.add_row("efficiency", *(f"{1 - math.fsum(column):.1%}" for column in zip(*shares, strict=True)))
+    return Group(rows, Text("Share of the step's time; dim where it is not more than noise.", "dim"))
+
+
+def _part_of(point: ScaledPoint, kind: str) -> LossPart | None:
+    return None if point.loss is None else next((part for part in point.loss.parts if part.kind == kind), None)
+
+
+def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
+    title = f"{point.point.devices} devices lose {signed(loss.value.value)} ms per step ({interval(loss.value)})"
+    rows = table("part", "ms", "of the step", "95 % interval")
+    for part in loss.parts:
+        rows.add_row(*_part(_LABELS[part.kind], part, point.time_ms.value))
+        if part.kind == KERNELS:
+            layers = [one for one in loss.kernels if one.real] if not everything else list(loss.kernels)
+            for one in layers if everything else layers[:_SHOWN_LAYERS]:
+                rows.add_row(*_part("  " + _where(one), one, point.time_ms.value))
+    total = math.fsum(part.value.value for part in loss.parts)
+    rows.add_section()
+    rows.add_row("lost", signed(total), share(total, point.time_ms.value), "")
+    marks = Text("* more than noise, among the parts it is listed with.", "dim")
+    return Group(Text(title, "bold"), Padding(Group(rows, marks, *_late(loss)), (0, 0, 0, 2)))
+
+
+def _part(label: str, part: LossPart, step_ms: float) -> tuple[RenderableType, ...]:
+    style = "" if part.real else "dim"
+    cells = (signed(part.value.value), share(part.value.value, step_ms), interval(part.value))
+    return Text(label + (" *" if part.real else ""), style), *(Text(cell, style) for cell in cells)
+
+
+def _where(part: LossPart) -> str:
+    if part.kind != KERNELS:
+        return _LABELS[part.kind]
+    return " ".join(filter(None, (part.layer or "no layer", part.phase)))
+
+
+def _late(loss: Loss) -> list[RenderableType]:
+    late = loss.late
+    longer = [part for part in late.parts if part.real and part.value.value > 0][:_SHOWN_LAYERS]
+    if not loss_of(loss, WAITING).real and not longer:
+        return []
+    node = "" if late.node is None else f" on node {late.node}"
+    text = (
+        f"The ranks wait for rank {late.rank}{node}, which waits {number(late.waited_ms.value, 3)} ms less than the "
+        f"others and is the last in {late.latest_in} of {late.steps} profiled steps."
+    )
+    if longer:
+        told = "; ".join(f"{_where(part)} {signed(part.value.value)} ms ({interval(part.value)})" for part in longer)
+        text += f" Longer there than on the others: {told}."
+    else:
+        text += " Nothing in particular is longer there for certain."
+    return [Text(text)]
+
+
+def loss_of(loss: Loss, kind: str) -> LossPart:
+    """The part of that kind; of nothing where no rank has any."""
+    absent = LossPart(kind, None, None, Estimate(0.0, 0.0, 0.0, 1.0), real=False)
+    return next((part for part in loss.parts if part.kind == kind), absent)
+
+
+def series_document(series: Series) -> dict[str, Any]:
+    """A series as JSON holds it; unknown ends of an interval are null."""
+    return {"kind": series.kind, "points": [_point_document(point) for point in series.points]}
+
+
+def _point_document(point: ScaledPoint) -> dict[str, Any]:
+    return {
+        "devices": point.point.devices,
+        "nodes": point.nodes,
+        "batch_per_device": point.point.batch,
+        "step_ms": estimate_document(point.time_ms),
+        "samples_per_s": estimate_document(point.throughput_per_s),
+        "speedup": estimate_document(point.speedup),
+        "efficiency": estimate_document(point.efficiency),
+        "n": point.n,
+        "rounds": point.rounds,
+        "spread": point.spread,
+        "discarded_steps": point.discarded,
+        "incomplete_steps": point.incomplete,
+        "unmatched_steps": point.unmatched,
+        "clock_error_ns": point.clock_error_ns,
+        "loss": None if point.loss is None else _loss_document(point.loss),
+    }
+
+
+def _loss_document(loss: Loss) -> dict[str, Any]:
+    return {
+        "ms": estimate_document(loss.value),
+        "parts": [_part_document(part) for part in loss.parts],
+        "kernels": [_part_document(part) for part in loss.kernels],
+        "late": _late_document(loss.late),
+    }
+
+
+def _part_document(part: LossPart) -> dict[str, Any]:
+    ms = estimate_document(part.value)
+    return {"kind": _LABELS[part.kind], "layer": part.layer, "phase": part.phase, "ms": ms, "real": part.real}
+
+
+def _late_document(late: Lateness) -> dict[str, Any]:
+    return {
+        "rank": late.rank,
+        "node": late.node,
+        "waits_less_ms": estimate_document(late.waited_ms),
+        "latest_in": late.latest_in,
+        "profiled_steps": late.steps,
+        "parts": [_part_document(part) for part in late.parts],
+    }
+
+
+def estimate_document(estimate: Estimate) -> dict[str, Any]:
+    """An estimate; unknown ends of its interval are null."""
+    low, high = (float(end) if math.isfinite(end) else None for end in (estimate.low, estimate.high))
+    return {"value": float(estimate.value), "low": low, "high": high}

@@ -1,0 +1,247 @@
+"""A diagnosis and a breakdown as text for a terminal: rich renderables, right at 80 columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...profiling.attribution.kernel_names import short_name
+from ..decompose.anomalies import ExplainedPart, Explanation, Finding, Verdict
+from ..decompose.breakdown import Breakdown
+from ..decompose.curve import MODELLED, Curve
+from ..decompose.statistics import Estimate
+from ..decompose.terms import OBSERVER
+
+_SHOWN_PARTS = 8
+SHOWN_EXPLANATIONS = 3
+_NOTED_ALIKE = 0.1  # correlation of rounds from which on it is said
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number with that many significant digits, never in scientific notation, digits before the point kept."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    shown = f"{value:.{min(decimals, 6)}f}"
+    return shown if float(shown) else "0"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """The same with its sign."""
+    return ("+" if value > 0 else "") + number(value, digits)
+
+
+def interval(estimate: Estimate, digits: int = 3) -> str:
+    """Both ends of an interval."""
+    if not math.isfinite(estimate.low):
+        return "unknown"
+    return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
+
+
+def table(*columns: str, first: str = "left") -> Table:
+    """A plain table; every column but the first is right-aligned."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    for place, column in enumerate(columns):
+        made.add_column(column, justify="right" if place or first == "right" else "left", overflow="fold")
+    return made
+
+
+def render_curve(curve: Curve) -> RenderableType:
+    """The curve, a line per batch size."""
+    rows = table("batch", "step ms", "95 % interval", "ms/sample", "samples/s", "spread", "n", first="right")
+    for point in curve.points:
+        time = point.time_ms.value
+        spread = Text(f"{point.spread:.1%}" + ("" if point.stable else " !"), "" if point.stable else "yellow")
+        if point.n == 1:
+            spread = Text("unknown", "dim")
+        rows.add_row(
+            str(point.batch),
+            number(time),
+            interval(point.time_ms, 4),
+            number(time / point.batch),
+            number(point.batch / time * 1e3),
+            spread,
+            str(point.n),
+        )
+    what = f"{curve.statistic.capitalize()} of n steps in {curve.rounds} rounds"
+    notes = [f"{what}; spread is their interquartile range over it."]
+    if curve.watched:
+        notes = [
+            "Mean of the central half of n steps, all watched by a profiler;",
+            "what watching cost is not known. Spread is their interquartile range over it.",
+        ]
+    if curve.alike >= _NOTED_ALIKE:
+        notes.append(
+            f"Visits resemble those just before them: errors of two rounds correlate by up to {curve.alike:.2f}; "
+            "the intervals are wider for it."
+        )
+    if curve.errors_ms is not None:
+        notes = ["Without repeats: the intervals come from a stated or published error."]
+    if curve.statistic == MODELLED:
+        notes = ["The intervals hold what the model is wrong by; instability below means less than that."]
+    if unstable := [str(p.batch) for p in curve.points if not p.stable]:
+        notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
+    return Group(rows, *(Text(note, "dim") for note in notes))
+
+
+def render_findings(findings: Sequence[Finding]) -> RenderableType:
+    """Every excess and every curvature with its verdict."""
+    blocks: list[RenderableType] = []
+    excesses = [f for f in findings if f.shown.kind == "excess"]
+    curvatures = [f for f in findings if f.shown.kind == "curvature"]
+    if excesses:
+        rows = table("pair", "excess ms", "95 % interval", "verdict")
+        for finding in excesses:
+            rows.add_row(
+                f"{finding.shown.at} → {finding.shown.to}",
+                signed(finding.value.value),
+                interval(finding.value),
+                _verdict(finding),
+            )
+        blocks.append(rows)
+    if curvatures:
+        unit = curvatures[0].shown.unit
+        rows = table("at", f"curvature {unit}", "95 % interval", "verdict")
+        for finding in curvatures:
+            rows.add_row(str(finding.shown.at), signed(finding.value.value), interval(finding.value), _verdict(finding))
+        axis = "log2 axis of time per sample" if unit == "ms/sample" else "linear axis of step time"
+        blocks += [Text(), rows, Text(f"Curvature on a {axis}; excess of b → kb is T(kb) − k·T(b).", "dim")]
+    if not findings:
+        blocks.append(Text("One batch size has no neighbour to be held against: measure at least two."))
+    elif all(f.verdict in (Verdict.NOISE, Verdict.UNSURE) for f in findings):
+        blocks.append(Text("Nothing here is more than noise.", "bold"))
+    elif not any(f.verdict == Verdict.ANOMALY for f in findings):
+        blocks.append(Text("No anomaly: fixed plus proportional cost accounts for what is more than noise.", "bold"))
+    return Group(*blocks)
+
+
+def _verdict(finding: Finding) -> Text:
+    if finding.verdict == Verdict.ANOMALY:
+        text = f"{finding.shape}: anomaly"
+        if finding.tested != finding.shown:
+            text += f" (bend {signed(finding.tested_value.value)} ms)"
+        return Text(text, "bold red")
+    if finding.verdict == Verdict.FIXED_COST:
+        return Text(f"{finding.shape}, as fixed cost shared")
+    if finding.verdict == Verdict.SMALL:
+        return Text(f"{finding.shape}, under 2 %", "dim")
+    if finding.verdict == Verdict.UNSURE:
+        return Text("unsure among so many tests", "dim")
+    return Text("noise", "dim")
+
+
+def render_explanations(explanations: Iterable[Explanation], everything: bool = False) -> RenderableType:
+    """The terms that make each anomaly, the largest first; smaller ones in one line so that they add up."""
+    listed = list(explanations)
+    shown = listed if everything else listed[:SHOWN_EXPLANATIONS]
+    blocks: list[RenderableType] = []
+    for explanation in shown:
+        blocks += [_explanation(explanation, everything), Text()]
+    if shown:
+        blocks.append(Text("* more than noise, over all terms together.", "dim"))
+    if any(e.functional.kind == "bend" for e in shown):
+        note = "Bend at b: how far the next larger batch lies from the straight line through b and the one before."
+        blocks.append(Text(note, "dim"))
+    if len(listed) > len(shown):
+        blocks.append(Text(f"{len(listed) - len(shown)} smaller anomalies are not shown; --all shows them.", "dim"))
+    return Group(*blocks)
+
+
+def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
+    value, unit = explanation.value, explanation.functional.unit
+    title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
+    if explanation.also:
+        title += f"; also seen as {', '.join(explanation.also)}"
+    rows = table("term", unit, "share", "95 % interval", "kernel")
+    rows.columns[-1].justify = "left"
+    kernels = [p for p in explanation.parts if p.part.kind == "kernels"]
+    others = [p for p in explanation.parts if p.part.kind != "kernels"]
+    listed = kernels if everything else kernels[:_SHOWN_PARTS]
+    for part in listed:
+        rows.add_row(*_part(part, value.value))
+    if rest := kernels[len(listed) :]:
+        amount = sum(p.part.value.value for p in rest)
+        rows.add_row(f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), "", "")
+    for part in others:
+        rows.add_row(*_part(part, value.value))
+    total = math.fsum(p.part.value.value for p in explanation.parts)
+    rows.add_section()
+    rows.add_row("total", signed(total), share(total, value.value), "", "")
+    return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
+
+
+def _part(part: ExplainedPart, whole: float) -> tuple[RenderableType, ...]:
+    value = part.part.value
+    style = "" if part.real else "dim"
+    return (
+        Text(part.label + (" *" if part.real else ""), style),
+        Text(signed(value.value), style),
+        Text(share(value.value, whole), style),
+        Text(interval(value), style),
+        Text(_kernel_change(part), style),
+    )
+
+
+def share(value: float, whole: float) -> str:
+    """A part of a whole in percent; empty where the whole is 0."""
+    return f"{value / whole:.0%}" if whole else ""
+
+
+def _kernel_change(part: ExplainedPart) -> str:
+    before, after = part.kernel_before, part.kernel_after
+    if before == after:
+        return shortened(before or "")
+    return f"{shortened(before or 'none')} → {shortened(after or 'none')}"
+
+
+def shortened(name: str, length: int = 60) -> str:
+    """A kernel's name without what only its compiler needs, cut to a length."""
+    name = short_name(name)
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> RenderableType:
+    """The groups of a step, the largest first, adding up to the measured step time."""
+    rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s")
+    last = 1 if breakdown.observer_ms is None else 2  # idle, and the observer effect where it is known
+    groups, ends = breakdown.rows[:-last], breakdown.rows[-last:]
+    listed = groups if limit is None else groups[:limit]
+    for row in [*listed, None, *ends]:
+        if row is None:
+            if rest := groups[len(listed) :]:
+                amount = math.fsum(r.time_ms for r in rest)
+                rows.add_row(f"{len(rest)} smaller", number(amount), "", share(amount, breakdown.time_ms), "", "", "")
+            continue
+        rows.add_row(
+            shortened(row.label) if by == "kernel" else row.label,
+            number(row.time_ms),
+            number(row.spread_ms, 2),
+            share(row.time_ms, breakdown.time_ms),
+            "" if row.calls is None else f"{row.calls:g}",
+            "" if row.gflop_per_s is None else number(row.gflop_per_s, 3),
+            "" if row.gb_per_s is None else number(row.gb_per_s, 3),
+        )
+    if breakdown.observer_ms is None:
+        rows.add_row(OBSERVER, "unknown", "", "", "", "", "")
+    total = math.fsum(row.time_ms for row in breakdown.rows)
+    rows.add_section()
+    rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "")
+    timed = (
+        "every step was profiled, so the step is the profiled one's own time and what profiling cost it is unknown"
+        if breakdown.observer_ms is None
+        else f"{breakdown.n_timed} timed steps"
+    )
+    note = (
+        f"Batch {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
+        f"{breakdown.n_profiled} profiled steps (those nearest their median). FLOPs by the direct algorithm, bytes "
+        "compulsory, both from shapes. ± is half the interquartile range."
+    )
+    return Group(rows, Text(note, "dim"))

@@ -1,0 +1,240 @@
+"""Recordings side by side: step times by network, framework and device, and by batch size, as benchmarks publish."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import pandas as pd
+
+from ..profiling.recording.store import Recording
+from .decompose.curve import cost_curve
+
+_PUBLISHED = Path(__file__).parent / "published" / "network_steps.csv"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One step time, or why there is none.
+
+    Attributes:
+        origin: `measured` by Curvescope, `modelled` by its cost model, or `published` by others.
+        network: name.
+        phase: what the step runs.
+        precision: fp32, tf32, fp16 or bf16; null where a publication does not say.
+        compiled: whether torch.compile made the kernels; null where that is no question.
+        framework: with its version.
+        device: name.
+        protocol: of the measurement; null for published ones.
+        batch: samples in a step.
+        time_ms: T(b); null where the cell is empty.
+        low_ms: lower end of its 95 % interval; null where unknown.
+        high_ms: upper end.
+        spread: interquartile range over T(b).
+        n: timed steps; null where a publication does not say.
+        samples_per_s: batch over T(b).
+        peak_memory_bytes: largest of the visits'.
+        empty: why there is no time; null where there is one.
+        source: the recording, or the publication.
+    """
+
+    origin: str
+    network: str
+    phase: str
+    precision: str | None
+    compiled: bool | None
+    framework: str
+    device: str
+    protocol: str | None
+    batch: int
+    time_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    spread: float | None
+    n: int | None
+    samples_per_s: float | None
+    peak_memory_bytes: int | None
+    empty: str | None
+    source: str
+
+    @property
+    def setting(self) -> str:
+        """Phase and precision, in words."""
+        return " ".join(
+            [self.phase, *([self.precision] if self.precision else []), *(["compiled"] if self.compiled else [])]
+        )
+
+    @property
+    def device_and_origin(self) -> str:
+        """The device, marked where the time was not measured by Curvescope."""
+        return self.device if self.origin == "measured" else f"{self.device} ({self.origin})"
+
+
+def cells_of(recording: Recording) -> list[Cell]:
+    """Every batch size of a sweep, the empty ones too, in increasing order."""
+    meta, steps = recording.meta, recording.frame("steps")
+    precision, compiled = meta.get("precision", "fp32"), bool(meta.get("compiled", False))
+    torch_version = (meta.get("versions") or {}).get("torch")
+    modelled = [str(meta[key]) for key in ("framework", "library") if meta.get(key)]
+    framework = ", ".join(modelled) or f"torch {torch_version or '?'}"
+    device = str((meta.get("device") or {}).get("name"))
+    network, phase = str(meta.get("network")), str(meta.get("step"))
+    origin = "modelled" if meta.get("recorder") == "model" else "measured"
+
+    def cell(batch: int, empty: str | None = None, **found: float | int | None) -> Cell:
+        measured = dict.fromkeys(("time_ms", "low_ms", "high_ms", "spread", "n", "samples_per_s", "peak_memory_bytes"))
+        return Cell(
+            origin,
+            network,
+            phase,
+            precision,
+            compiled,
+            framework,
+            device,
+            (meta.get("protocol") or {}).get("name"),
+            batch,
+            **{**measured, **found},  # type: ignore[arg-type]
+            empty=empty,
+            source=str(recording.path),
+        )
+
+    cells = []
+    measured = steps[~steps["profiled"].astype(bool)]
+    for point in cost_curve(steps, recording.statistic).points if len(measured) else ():
+        peak = measured[measured["batch"] == point.batch]["peak_memory_bytes"].max()
+        time = point.time_ms
+        known = time.low > float("-inf")
+        cells.append(
+            cell(
+                point.batch,
+                time_ms=time.value,
+                low_ms=time.low if known else None,
+                high_ms=time.high if known else None,
+                spread=point.spread,
+                n=point.n,
+                samples_per_s=point.batch / time.value * 1e3,
+                peak_memory_bytes=None if pd.isna(peak) else int(peak),
+            )
+        )
+    done = {c.batch for c in cells}
+    cells += [cell(e["batch"], e["why"]) for e in meta.get("empty", ()) if e["batch"] not in done]
+    missing = set(meta.get("batches", ())) - {c.batch for c in cells}
+    cells += [cell(batch, "not measured yet") for batch in missing]
+    return sorted(cells, key=lambda c: c.batch)
+
+
+def published_cells(networks: Sequence[str]) -> list[Cell]:
+    """Published step times of those networks, as they stand in `analysis/published`."""
+    with _PUBLISHED.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["network"] in networks]
+    return [
+        Cell(
+            "published",
+            row["network"],
+            row["phase"],
+            row["precision"] or None,
+            None,
+            row["framework"],
+            row["device"],
+            None,
+            int(row["batch"]),
+            time_ms=float(row["time_ms"]),
+            low_ms=None,
+            high_ms=None,
+            spread=None,
+            n=None,
+            samples_per_s=int(row["batch"]) / float(row["time_ms"]) * 1e3,
+            peak_memory_bytes=None,
+            empty=None,
+            source=row["source"],
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells in rows and columns.
+
+    Attributes:
+        keys: names of what a row is known by.
+        columns: heads of the columns.
+        rows: values of the keys, then one cell per column; null where there is none.
+    """
+
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Cell | None, ...]], ...]
+
+
+def by_batch(cells: Sequence[Cell]) -> Grid:
+    """A row per network, step, device and framework; a column per batch size."""
+    return _grid(
+        cells,
+        ("network", "step", "device", "framework"),
+        lambda c: (c.network, c.setting, c.device_and_origin, c.framework),
+        lambda c: str(c.batch),
+    )
+
+
+def by_device(cells: Sequence[Cell], batch: int) -> Grid:
+    """At one batch size: a row per network, step and framework; a column per device."""
+    return _grid(
+        [c for c in cells if c.batch == batch],
+        ("network", "step", "framework"),
+        lambda c: (c.network, c.setting, c.framework),
+        lambda c: c.device_and_origin,
+    )
+
+
+def common_batch(cells: Sequence[Cell]) -> int | None:
+    """The batch size that the most rows have a time at, the largest of several; null where there is no time.
+
+    Where some times are Curvescope's own, only batch sizes that it measured are considered.
+    """
+    timed = [c for c in cells if c.time_ms is not None]
+    own = {c.batch for c in timed if c.origin == "measured"}
+    rows: dict[int, set[tuple[str, ...]]] = {}
+    for cell in timed:
+        if not own or cell.batch in own:
+            rows.setdefault(cell.batch, set()).add((cell.network, cell.setting, cell.framework, cell.device))
+    return max(rows, key=lambda batch: (len(rows[batch]), batch), default=None)
+
+
+def _grid(
+    cells: Sequence[Cell],
+    keys: tuple[str, ...],
+    row_of: Callable[[Cell], tuple[str, ...]],
+    column_of: Callable[[Cell], str],
+) -> Grid:
+    columns = tuple(dict.fromkeys(column_of(c) for c in cells))
+    if all(column.isdigit() for column in columns):
+        columns = tuple(sorted(columns, key=int))
+    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for cell in cells:
+        rows.setdefault(row_of(cell), {})[column_of(cell)] = cell  # of several, the later recording's
+    return Grid(keys, columns, tuple((row, tuple(found.get(c) for c in columns)) for row, found in rows.items()))
+
+
+def to_csv(cells: Sequence[Cell]) -> str:
+    """A line per cell with every attribute; what is not known is empty."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [f.name for f in fields(Cell)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(cell) for cell in cells)
+    return out.getvalue()
+
+
+def to_markdown(grid: Grid, text_of: Callable[[Cell | None], str]) -> str:
+    """The grid as a Markdown table."""
+
+    def line(texts: Sequence[str]) -> str:
+        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+    head = [*grid.keys, *grid.columns]
+    rule = ["---"] * len(grid.keys) + ["---:"] * len(grid.columns)
+    body = [[*keys, *map(text_of, cells)] for keys, cells in grid.rows]
+    return "\n".join(line(texts) for texts in [head, rule, *body])

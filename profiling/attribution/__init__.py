@@ -1,0 +1,1 @@
+"""Which step, layer, phase and operator a kernel belongs to, and the work it does."""

@@ -1,0 +1,1 @@
+"""Recorders: each runs something and returns a recording."""

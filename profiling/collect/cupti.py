@@ -1,0 +1,288 @@
+"""CUPTI's activity records of one process as the columns that `attribution.assemble` joins, and as rows of `clocks`.
+
+Times are CUPTI's, moved to the host's monotonic clock by readings of both clocks taken while the process ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
+from ..attribution.range_names import scrub
+from ..hardware.clocks import throttle_names
+from .chunks import Integers, ProcessChunks, TablePart
+
+_PART_ROWS = 1 << 20  # of one batch, and so of one Parquet part
+_WAITS = {1: "event", 2: "stream_event", 3: "stream", 4: "context"}
+_OVERHEADS = {
+    0: "unknown",
+    1: "driver_compiler",
+    1 << 16: "cupti_buffer_flush",
+    2 << 16: "cupti_instrumentation",
+    3 << 16: "cupti_resource",
+    4 << 16: "runtime_triggered_module_loading",
+    5 << 16: "lazy_function_loading",
+    6 << 16: "command_buffer_full",
+    7 << 16: "activity_buffer_request",
+    8 << 16: "uvm_activity_init",
+}
+_THROTTLE_UNSUPPORTED = 0x4000_0000
+_SPEED, _TEMPERATURE, _POWER = 1, 2, 3
+_ALLOCATION = 1
+_NO_STREAM = 0xFFFF_FFFF
+
+
+@dataclass
+class Clock:
+    """From CUPTI's clock to the host's monotonic one.
+
+    Attributes:
+        error_ns: half the widest pair of host readings around one of CUPTI's, plus the largest step of the offset
+            between neighbouring samples; null without a sample, when times stay CUPTI's own.
+    """
+
+    samples: int
+    error_ns: int | None
+    _cupti_ns: Integers
+    _offset_ns: Integers
+
+    @classmethod
+    def of(cls, process: ProcessChunks) -> Clock:
+        """The clock that a process's samples tell."""
+        table = process.table("clock")
+        if not table.rows:
+            return cls(0, None, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        cupti = table["cupti_ns"]
+        order = np.argsort(cupti, kind="stable")
+        offset = (table["host_ns"] - cupti)[order]
+        steps = np.abs(np.diff(offset))
+        error = int(table["error_ns"].max()) + int(steps.max(initial=0))
+        return cls(table.rows, error, cupti[order], offset)
+
+    def to_host(self, times_ns: Integers) -> Integers:
+        """The times on the host's clock; 0, which stands for a time that is not known, stays."""
+        if not self.samples:
+            return times_ns
+        first, base = self._cupti_ns[0], self._offset_ns[0]
+        # Differences alone go through floating point, which holds no nanoseconds since 1970.
+        moved = np.interp(times_ns - first, self._cupti_ns - first, self._offset_ns - base)
+        return np.where(times_ns == 0, 0, times_ns + base + np.rint(moved).astype(np.int64))
+
+
+class Texts:
+    """The texts of several processes as one dictionary, so that columns of all of them have one."""
+
+    def __init__(self, processes: Sequence[ProcessChunks], more: Iterable[str] = ()) -> None:
+        code: dict[str, int] = {}
+        self._codes = {
+            id(process): np.array([code.setdefault(name, len(code)) for name in process.names], np.int32)
+            for process in processes
+        }
+        for text in more:
+            code.setdefault(text, len(code))
+        self._texts = pa.array([scrub(text) for text in code] or [""], pa.string())
+
+    def column(self, process: ProcessChunks, ids: Integers) -> pa.DictionaryArray:
+        """The texts of a process's ids."""
+        return pa.DictionaryArray.from_arrays(pa.array(self._codes[id(process)][ids]), self._texts)
+
+    def encode(self, texts: pa.ChunkedArray) -> pa.DictionaryArray:
+        """Texts, all of them among those that were given."""
+        codes = pc.index_in(texts, value_set=self._texts)
+        return pa.DictionaryArray.from_arrays(pa.array(codes.to_numpy(), pa.int32()), self._texts)
+
+
+class ProcessColumns:
+    """The columns of one process, batch by batch."""
+
+    def __init__(self, process: ProcessChunks, texts: Texts) -> None:
+        self._process = process
+        self._texts = texts
+        self._clock = Clock.of(process)
+
+    @property
+    def count(self) -> int:
+        """Rows of calls, kernels, copies and sets."""
+        return sum(self._process.table(name).rows for name in ("calls", "kernels", "copies", "sets"))
+
+    def launches(self) -> Iterator[pa.Table]:
+        """Calls on the host.
+
+        A driver call inside a runtime call has the same correlation id: of two with one id the first counts, so the
+        runtime's come first.
+        """
+        waits = self._waits()
+        for is_driver in (0, 1):
+            for part in self._process.parts("calls", _PART_ROWS):
+                chosen = np.flatnonzero(part["is_driver"] == is_driver)
+                if len(chosen):
+                    yield self._calls(part, chosen, waits)
+
+    def kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        """Kernels."""
+        for part in self._process.parts("kernels", _PART_ROWS):
+            columns = {"name": self._texts.column(self._process, part["name"]), **self._placed(part)}
+            if needed is None:
+                graph = part["graph_id"]
+                columns |= {name: part[name] for name in (*LAUNCH_SHAPE, "shared_memory_bytes")}
+                columns["graph_id"] = pa.array(graph, mask=graph == 0)
+            yield pa.table(columns)
+
+    def memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        """Copies and sets."""
+        for table, kind in (("copies", "copy"), ("sets", "set")):
+            for part in self._process.parts(table, _PART_ROWS):
+                columns = self._placed(part)
+                if needed is None:
+                    columns |= {"kind": pa.repeat(kind, part.rows), "bytes": part["bytes"]}
+                    columns["copy_kind"] = (
+                        _words(part["copy_kind"], COPY_KINDS) if kind == "copy" else pa.nulls(part.rows, pa.string())
+                    )
+                yield pa.table(columns)
+
+    def allocations(self) -> Iterator[pa.Table]:
+        """Rows of `memory` that have a moment and no duration: allocations, and what frees them."""
+        for part in self._process.parts("allocations", _PART_ROWS):
+            is_allocation = part["operation"] == _ALLOCATION
+            time, stream = self._clock.to_host(part["time_ns"]), part["stream"]
+            yield pa.table(
+                {
+                    "kind": pa.array(["free", "allocate"]).take(pa.array(is_allocation.astype(np.int8))),
+                    "start_ns": pa.array(time, mask=time == 0),
+                    "bytes": part["bytes"],
+                    "process": np.full(part.rows, self._process.process),
+                    "device": part["device"],
+                    "stream": pa.array(stream, mask=stream == _NO_STREAM),
+                    "correlation_id": part["correlation_id"],
+                    "address": part["address"],
+                    "source": pa.repeat("cupti", part.rows),
+                }
+            )
+
+    def clocks(self) -> Iterator[pa.Table]:
+        """Rows of `clocks`."""
+        for part in self._process.parts("environment", _PART_ROWS):
+            yield self._environment(part)
+
+    def facts(self) -> dict[str, Any]:
+        """What `recording.json` says of the collector in this process."""
+        p = self._process
+        found: dict[str, Any] = {"process": p.process}
+        for key, value in p.rows("facts"):
+            name, text = p.names[key].replace(".", "_"), p.names[value]
+            if name == "cupti_refused":
+                found.setdefault(name, []).append(text)
+            else:
+                found[name] = int(text) if text.isdigit() else text
+        if self._clock.samples:
+            found["clock_samples"] = self._clock.samples
+            found["clock_error_ns"] = self._clock.error_ns
+        overheads = p.table("overheads")
+        if overheads.rows:
+            kinds, durations = overheads["kind"], overheads["duration_ns"]
+            found["overhead_ns"] = {
+                _OVERHEADS.get(kind, str(kind)): int(durations[kinds == kind].sum())
+                for kind in np.unique(kinds).tolist()
+            }
+        return found
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Facts of the devices, as the driver gives them."""
+        table = self._process.table("devices")
+        if not table.rows:
+            return []
+        _, first = np.unique(table["device"], return_index=True)
+        columns = {name: table[name][first].tolist() for name in table.chunks[0]}
+        major, minor = columns["compute_capability_major"], columns["compute_capability_minor"]
+        return [
+            {
+                "kind": "cuda",
+                "device": device,
+                "name": self._process.names[columns["name"][i]],
+                "compute_capability": f"{major[i]}.{minor[i]}",
+                "sm_count": columns["sm_count"][i],
+                "memory_bytes": columns["memory_bytes"][i],
+                "memory_bandwidth_bytes_per_s": columns["memory_bandwidth_kbyte_per_s"][i] * 1000,
+                "l2_bytes": columns["l2_bytes"][i],
+                "sm_clock_hz": columns["sm_clock_khz"][i] * 1000,
+                "shared_memory_per_sm_bytes": columns["shared_memory_per_sm_bytes"][i],
+                "registers_per_sm": columns["registers_per_sm"][i],
+                "warps_per_sm": columns["warps_per_sm"][i],
+            }
+            for i, device in enumerate(columns["device"])
+        ]
+
+    def _times(self, part: TablePart) -> dict[str, pa.Array]:
+        start = self._clock.to_host(part["start_ns"])
+        return {
+            "start_ns": pa.array(start, mask=start == 0),
+            "end_ns": pa.array(start + part["duration_ns"], mask=part["timed"] == 0),
+        }
+
+    def _placed(self, part: TablePart) -> dict[str, Any]:
+        """Columns that all device work shares."""
+        return {
+            **self._times(part),
+            "process": np.full(part.rows, self._process.process),
+            **{name: part[name] for name in ("device", "context", "stream", "correlation_id")},
+        }
+
+    def _waits(self) -> tuple[Integers, pa.Array, Integers]:
+        """Correlation ids in order, with what the call of each waits for."""
+        table = self._process.table("waits")
+        if not table.rows:
+            return np.zeros(0, np.int64), pa.array([], pa.string()), np.zeros(0, np.int64)
+        correlation, first = np.unique(table["correlation_id"], return_index=True)
+        return correlation, _words(table["type"][first], _WAITS), table["stream"][first]
+
+    def _calls(self, part: TablePart, chosen: Integers, waits: tuple[Integers, pa.Array, Integers]) -> pa.Table:
+        correlation, thread = part["correlation_id"], part["thread"]
+        columns: dict[str, Any] = {
+            **self._times(part),
+            "process": np.full(part.rows, self._process.process),
+            "thread": thread,
+            "thread_key": self._process.thread_key(thread),
+            "correlation_id": correlation,
+            "name": self._texts.column(self._process, part["name"]),
+            "return_value": part["return_value"],
+        }
+        waiting, words, streams = waits
+        if len(waiting):
+            place = np.minimum(np.searchsorted(waiting, correlation), len(waiting) - 1)
+            no_wait = waiting[place] != correlation
+            columns["waits_for"] = words.take(pa.array(place, mask=no_wait))
+            columns["stream"] = pa.array(streams[place], mask=no_wait | (streams[place] == _NO_STREAM))
+        return pa.table(columns).take(pa.array(chosen))
+
+    def _environment(self, part: TablePart) -> pa.Table:
+        kind, first, second = part["kind"], part["first"], part["second"]
+        reasons = part["throttle_reasons"]
+        names = {bits: throttle_names(bits) for bits in np.unique(reasons).tolist() if not bits & _THROTTLE_UNSUPPORTED}
+        speed = kind == _SPEED
+        return pa.table(
+            {
+                "start_ns": self._clock.to_host(part["time_ns"]),
+                "device": part["device"],
+                "sm_clock_hz": pa.array(first * 1_000_000, mask=~speed),
+                "memory_clock_hz": pa.array(second * 1_000_000, mask=~speed),
+                "power_w": pa.array(first / 1000, mask=kind != _POWER),
+                "temperature_c": pa.array(first.astype(float), mask=kind != _TEMPERATURE),
+                "throttle_reasons": pa.array(
+                    [names.get(bits) if s else None for bits, s in zip(reasons.tolist(), speed.tolist(), strict=True)],
+                    pa.string(),
+                ),
+            }
+        ).filter(pa.array((kind >= _SPEED) & (kind <= _POWER)))
+
+
+def _words(numbers: Integers, words: dict[int, str]) -> pa.Array:
+    """The word of each number; null where there is none."""
+    return pa.array(list(words.values())).take(
+        pa.array(np.searchsorted(list(words), numbers), mask=~np.isin(numbers, list(words)))
+    )

@@ -1,0 +1,130 @@
+"""Records a command and all its processes, or a part of this one, through the collector in `native/`.
+
+NVTX and the CUDA driver load the collector into each process by the environment; each process leaves one chunk file,
+and the files become one recording.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import CurvescopeError
+from ..hardware.host import describe_host, describe_versions
+from ..masking import without_secrets
+from ..native import library_path, record_start, record_stop
+from ..readers import Options
+from ..recording.rank_info import describe_place
+from ..recording.remote_store import AnyPath, RemotePath, as_path
+from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
+from .merge import PROBE, merge_chunks
+
+FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
+CUDA_VARIABLE = "CUDA_INJECTION64_PATH"
+STARTUP = Path(__file__).parent / "startup"  # what every Python of the command runs at its start
+
+
+def record_command(command: Sequence[str], path: AnyPath, options: Options | None = None) -> int:
+    """Run the command with the collector in it and record it; what is whole is kept on Ctrl-C.
+
+    Args:
+        command: program and arguments.
+        path: folder of the recording to create.
+        options: batch size and meaning of range names, where the user gave them.
+
+    Returns:
+        The command's exit code; 128 + the signal where one ended it, as shells report it.
+
+    Raises:
+        CurvescopeError: the program cannot be run, or the recording not be made.
+    """
+    if shutil.which(command[0]) is None:
+        raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
+    library = str(library_path())
+    meta = {**_meta(), "argv": without_secrets(command)}
+    with RecordingWriter(path, meta) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
+        python_path = filter(None, (str(STARTUP), os.environ.get("PYTHONPATH")))
+        environment["PYTHONPATH"] = os.pathsep.join(python_path)
+        try:
+            process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own command
+        except OSError as error:
+            raise CurvescopeError(f"{command[0]} cannot be run ({error.strerror}).") from error
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            # The terminal interrupts the command too; it is given time to end by itself.
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            merge_chunks(Path(folder), writer, options)
+            raise
+        merge_chunks(Path(folder), writer, options)
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def record(
+    path: str | os.PathLike[str] | RemotePath | None = None,
+    *,
+    batch: int | None = None,
+    range_pattern: str | None = None,
+) -> Iterator[Recording]:
+    """Record this process while the block runs: NVTX ranges of all its threads, and all GPU work.
+
+    The recording can be read when the block has ended; `recording.meta["collectors"]` says what was recorded and what
+    could not be. Without a GPU it holds the ranges. A library that used NVTX before the first recording of this process
+    has turned its ranges off for good: then run the program under `curvescope record` instead.
+
+    Args:
+        path: folder or URL of the recording to create; dated, in `runs/`, by default.
+        batch: samples per step; read from names of ranges if not given.
+        range_pattern: a regular expression with groups named layer, phase, step, op or batch, for the names of ranges;
+            known habits if not given.
+
+    Raises:
+        CurvescopeError: this process is being recorded already, or the recording cannot be made.
+    """
+    import nvtx
+
+    options = Options(batch, range_pattern)
+    options.names  # noqa: B018 - a wrong pattern is refused before anything is made
+    if path is None:
+        path = new_recording_path("record")
+    folder = path if isinstance(path, RemotePath) else as_path(path)
+    with RecordingWriter(folder, _meta()) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as chunks:
+        recording = Recording(folder, {})
+        before = os.environ.get(NVTX_VARIABLE)
+        os.environ[NVTX_VARIABLE] = str(library_path())
+        try:
+            if not record_start(Path(chunks)):
+                raise CurvescopeError(
+                    "This process is being recorded already: end that recording first, or leave out "
+                    "`curvescope record`."
+                )
+            nvtx.get_domain(PROBE)
+            try:
+                yield recording
+            finally:
+                record_stop()
+                merge_chunks(Path(chunks), writer, options, os.getpid())
+        finally:
+            if before is None:
+                del os.environ[NVTX_VARIABLE]
+            else:
+                os.environ[NVTX_VARIABLE] = before
+    recording.meta.update(open_recording(folder).meta)
+
+
+def _meta() -> dict[str, Any]:
+    about = {"kind": "profile", "network": None, "device": None, "batches": None, "protocol": None}
+    return {**about, **describe_place(), "recorder": "cupti", "host": describe_host(), "versions": describe_versions()}

@@ -1,0 +1,165 @@
+"""What the processes of a command left, as one recording: joined by the readers' own join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..attribution.assemble import Profile, assemble
+from ..attribution.range_names import RangeNames
+from ..attribution.timeline import Timeline
+from ..hardware.ceilings import entry_for
+from ..hardware.host import cpu_name
+from ..readers import Options
+from ..recording.store import RecordingWriter
+from .chunks import ProcessChunks, read_chunks
+from .cupti import ProcessColumns, Texts
+from .nvtx import RangeCounts, empty_ranges, to_ranges
+from .torch_events import TorchProcess, read_processes
+
+PROBE = "curvescope.probe"  # a domain: where its name arrives, NVTX is attached
+_LOST_SENTENCES = {
+    "nvtx_dropped": "Ranges and marks came faster than they could be written; each was dropped whole.",
+    "nvtx_unnamed": "Events whose name had no room (a million names or 64 MiB).",
+    "nvtx_unwritten": "Events that the disk did not take, or that no memory was left for.",
+    "nvtx_unclosed": "Ranges whose end was not recorded: the process was killed, or left them open.",
+    "nvtx_unopened": "Ends of ranges whose begin was not recorded, as of those open when the process was forked.",
+    "torn_bytes": "Bytes of chunks cut off in the middle, as a kill inside a write leaves them.",
+    "cupti_dropped": "GPU records that CUPTI dropped: they came faster than they could be written.",
+}
+
+
+def merge_chunks(
+    folder: Path, writer: RecordingWriter, options: Options | None = None, probed_process: int | None = None
+) -> None:
+    """Join the work of every process that left something in `folder` to its ranges, write it, and count what was lost.
+
+    Args:
+        folder: where the chunk files and windows are.
+        writer: of the recording.
+        options: batch size and meaning of range names, where the user gave them.
+        probed_process: the process, if any, that named a domain to find out whether its NVTX reaches the collector.
+    """
+    options = options or Options()
+    processes = [read_chunks(path) for path in sorted(folder.glob("*.chunks"))]
+    on_gpu = {process.process for process in processes if process.table("kernels").rows}
+    # Where kernels run on a GPU, what the host runs only launches them.
+    torch = [one for one in read_processes(folder) if one.process not in on_gpu]
+    texts = Texts(processes, chain.from_iterable(one.names for one in torch))
+    columns = [ProcessColumns(process, texts) for process in processes]
+    counts = RangeCounts()
+    ranges = _all_ranges([table for one in processes for table in to_ranges(one, counts)], torch, options.names)
+    built = assemble(_profile(ranges, columns, torch, texts), writer, options)
+    for one in columns:
+        for table in one.allocations():
+            writer.write("memory", table)
+        for table in one.clocks():
+            writer.write("clocks", table)
+    for process in processes:
+        _count_lost(process, writer)
+    writer.count_lost("nvtx_unclosed", counts.unclosed, _LOST_SENTENCES["nvtx_unclosed"])
+    writer.count_lost("nvtx_unopened", counts.unopened, _LOST_SENTENCES["nvtx_unopened"])
+    writer.update(
+        collectors=_collectors(processes, columns, torch, probed_process), **_devices(columns, torch), **_found(built)
+    )
+    if on_gpu and not any(process.table("calls").rows for process in processes):
+        writer.update(missing={"launches": "no CUDA call was recorded: kernels cannot be joined to ranges"})
+
+
+def _profile(
+    ranges: pa.Table, columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], texts: Texts
+) -> Profile:
+    def kernels(needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        for one in columns:
+            yield from one.kernels(needed)
+        for process in torch:
+            for table in process.kernels:
+                yield table.set_column(0, "name", texts.encode(table["name"]))
+
+    return Profile(
+        "cupti",
+        ranges,
+        lambda: chain.from_iterable(one.launches() for one in columns),
+        kernels,
+        lambda needed: chain.from_iterable(one.memory(needed) for one in columns),
+        sum(one.count for one in columns) + sum(table.num_rows for one in torch for table in one.kernels),
+    )
+
+
+def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: RangeNames) -> pa.Table:
+    """The ranges of all processes; torch's steps where the program marks none itself."""
+    tables = [empty_ranges(), *nvtx, *(table for one in torch for table in one.ranges)]
+    marked = {process for table in tables for process in _marked_processes(table, names)}
+    tables += [one.steps_table() for one in torch if one.process not in marked]
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _marked_processes(table: pa.Table, names: RangeNames) -> set[int]:
+    """The processes whose ranges say where steps are."""
+    distinct = table.group_by(["name", "domain", "process"]).aggregate([]).to_pylist()
+    return {row["process"] for row in distinct if names.read(row["name"], row["domain"]).step}
+
+
+def _collectors(
+    processes: Sequence[ProcessChunks],
+    columns: Sequence[ProcessColumns],
+    torch: Sequence[TorchProcess],
+    probed_process: int | None,
+) -> list[dict[str, Any]]:
+    """What was met in each process."""
+    watched = {one.process: one.facts() for one in torch}
+    found = []
+    for process, one in zip(processes, columns, strict=True):
+        collector = {**one.facts(), **_thread_names(process), **watched.pop(process.process, {})}
+        if process.process == probed_process and PROBE not in process.names:
+            collector["nvtx_status"] = (
+                "NVTX was used before the first recording of this process, and takes no tool after that: its ranges "
+                "were not recorded. Record earlier, or run the program under `curvescope record`."
+            )
+        found.append(collector)
+    return [*found, *({"process": process, **facts} for process, facts in watched.items())]
+
+
+def _devices(columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess]) -> dict[str, Any]:
+    devices: list[dict[str, Any]] = []
+    for one in columns:
+        devices += [device for device in one.devices() if device not in devices]
+    if devices:
+        return {"device": devices[0], "devices": devices}
+    threads = [one.cpu_threads for one in torch if one.kernels]
+    if not threads:
+        return {}
+    device = {"kind": "cpu", "name": cpu_name(), "threads": threads[0]}
+    return {"device": device, "ceilings": entry_for(device)}
+
+
+def _found(built: Timeline) -> dict[str, Any]:
+    count, most_ns = built.before_launch
+    # No kernel can begin before the call that launches it: what CUPTI's own conversion is off at least.
+    return {"kernels_before_launch": count, "kernel_before_launch_ns": most_ns} if count else {}
+
+
+def _count_lost(process: ProcessChunks, writer: RecordingWriter) -> None:
+    lost = dict(zip(("nvtx_dropped", "nvtx_unnamed", "nvtx_unwritten"), process.lost, strict=True))
+    for name, count in (lost | {"torn_bytes": process.torn_bytes}).items():
+        writer.count_lost(name, count, _LOST_SENTENCES[name])
+    for name, count in _lost_records(process):
+        sentence = _LOST_SENTENCES.get(
+            name, "Records that could not be read, or that the disk did not take; where it is full, at least so many."
+        )
+        writer.count_lost(name, count, sentence)
+
+
+def _lost_records(process: ProcessChunks) -> Iterator[tuple[str, int]]:
+    for what, count in process.rows("lost"):
+        yield process.names[what], count
+
+
+def _thread_names(process: ProcessChunks) -> dict[str, Any]:
+    rows = process.rows("numbers")
+    threads = {str(number): process.names[name] for what, _, number, name in rows if process.names[what] == "thread"}
+    return {"threads": threads} if threads else {}

@@ -1,0 +1,164 @@
+"""Any command under Nsight Systems, Nsight Compute or nvprof, with the options a recording needs, then imported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BackendMissingError, CurvescopeError
+from ..hardware.host import describe_host, describe_versions
+from ..masking import without_secrets
+from ..readers import Imported, Options, import_profile, metrics
+from ..readers.nsight_reports import printed_by
+from ..recording.remote_store import AnyPath
+
+# What the tools print where reading counters is left to the administrator.
+_NO_PERMISSION = ("ERR_NVGPUCTRPERM", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "does not have permission")
+_PERMISSION = (
+    "the driver lets only administrators read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load the "
+    "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
+)
+_TOO_NEW = "not supported on devices with compute capability"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One of NVIDIA's command-line profilers.
+
+    Attributes:
+        name: its program.
+        where: how to get it.
+        outputs: files it may write, the first that is there is imported.
+        arguments: its command line up to the user's command, given the folder to write to and whether metrics are asked
+            for.
+    """
+
+    name: str
+    where: str
+    outputs: tuple[str, ...]
+    arguments: Callable[[Path, bool], list[str]]
+
+
+def _nsys(folder: Path, _metrics: bool) -> list[str]:
+    arguments = ["profile", "--trace=cuda,nvtx", "--sample=none", "--export=sqlite", "--force-overwrite=true"]
+    # Versions before 2021 do not know these; without them a graph is one row, and the CPU is sampled in vain.
+    known = _help_of("nsys", "profile")
+    arguments += [o for o in ("--cuda-graph-trace=node", "--cpuctxsw=none") if o.partition("=")[0] in known]
+    return [*arguments, f"--output={folder / 'profile'}"]
+
+
+def _ncu(folder: Path, _metrics: bool) -> list[str]:
+    listed = ",".join(metrics.wanted("ncu"))
+    return [
+        "--csv",
+        "--page=raw",
+        "--target-processes=all",
+        # By default it locks the clocks to the base: not those that steps run at, and others may share the GPU.
+        "--clock-control=none",
+        f"--metrics={listed}",
+        f"--log-file={folder / 'profile.csv'}",
+    ]
+
+
+def _nvprof(folder: Path, with_metrics: bool) -> list[str]:
+    if with_metrics:
+        return ["--csv", f"--metrics={','.join(metrics.wanted('nvprof'))}", f"--log-file={folder / 'profile.csv'}"]
+    return [f"--export-profile={folder / 'profile.nvprof'}", f"--log-file={folder / 'log'}"]
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool("nsys", "install Nsight Systems (in the CUDA toolkit)", ("profile.sqlite",), _nsys),
+        Tool("ncu", "install Nsight Compute (in the CUDA toolkit)", ("profile.csv",), _ncu),
+        Tool("nvprof", "install CUDA 12 or older, the last with it", ("profile.nvprof", "profile.csv"), _nvprof),
+    )
+}
+
+
+def record_with(
+    name: str, command: Sequence[str], path: AnyPath, options: Options | None = None, *, with_metrics: bool = False
+) -> tuple[int, Imported]:
+    """Run the command under the tool and import what the tool wrote; on Ctrl-C, what it could still write.
+
+    Args:
+        name: nsys, ncu or nvprof.
+        command: program and arguments.
+        path: folder of the recording to create.
+        options: of the import.
+        with_metrics: with nvprof: replay kernels for metrics instead of recording a timeline; ncu always does.
+
+    Returns:
+        The exit code (128 + the signal where one ended it), and the import.
+
+    Raises:
+        BackendMissingError: the tool is not on PATH.
+        CurvescopeError: the program cannot be run, the tool wrote nothing, or the recording cannot be made.
+    """
+    tool = TOOLS[name]
+    program = shutil.which(tool.name)
+    if program is None:
+        raise BackendMissingError(f"{tool.name} is not on PATH: {tool.where}, or add its folder to PATH.")
+    if shutil.which(command[0]) is None:
+        raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
+    if path.exists() and any(path.iterdir()):
+        raise CurvescopeError(f"{path} already holds something; nothing is overwritten. Choose another -o DIR.")
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        whole = [program, *tool.arguments(Path(folder), with_metrics), *command]
+        code, interrupted = _run(whole)
+        log = "".join(_read(file) for file in sorted(Path(folder).iterdir()) if file.name in ("log", "profile.csv"))
+        found = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
+        _refuse_failure(tool, log, code, found)
+        assert found is not None
+        meta = {
+            "recorder": tool.name,
+            "argv": without_secrets(command),
+            "host": describe_host(),
+            "versions": describe_versions(),
+        }
+        done = import_profile(found, path, options, meta)
+    if interrupted:
+        raise KeyboardInterrupt
+    return (code if code >= 0 else 128 - code), done
+
+
+def _run(command: Sequence[str]) -> tuple[int, bool]:
+    """Exit code, and whether Ctrl-C ended it; the terminal interrupts the tool too, which then writes its file."""
+    try:
+        process = subprocess.Popen(list(command), env={**os.environ})  # noqa: S603 - the user's own command
+    except OSError as error:
+        raise CurvescopeError(f"{command[0]} cannot be run ({error.strerror}).") from error
+    try:
+        return process.wait(), False
+    except KeyboardInterrupt:
+        try:
+            return process.wait(timeout=60), True
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait(), True
+
+
+def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None:
+    if any(words in log for words in _NO_PERMISSION):
+        raise CurvescopeError(f"{tool.name}: {_PERMISSION}")
+    if tool.name == "nvprof" and _TOO_NEW in log:
+        raise CurvescopeError("nvprof does not know this GPU (it ends with capability 7.5): record with `--with nsys`.")
+    if found is None or not found.stat().st_size:
+        raise CurvescopeError(
+            f"{tool.name} wrote no profile (exit code {code}); what it printed above says why. Nothing was recorded."
+        )
+
+
+def _help_of(*command: str) -> str:
+    printed = printed_by([*command, "--help"])
+    return "" if printed is None else printed.decode(errors="replace")
+
+
+def _read(file: Path) -> str:
+    with file.open("rb") as stream:
+        return stream.read(1 << 20).decode(errors="replace")

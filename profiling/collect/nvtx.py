@@ -1,0 +1,133 @@
+"""NVTX events of one process as ranges: each push with its pop, each start with its end, marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .chunks import END, EVENT, MARK, POP, POP_UNMATCHED, PUSH, START, Integers, ProcessChunks
+
+# NVTX's numbers of payload types, and the type whose bits the payload holds.
+_PAYLOADS = {1: np.uint64, 2: np.int64, 3: np.float64, 4: np.uint32, 5: np.int32, 6: np.float32}
+
+
+@dataclass
+class RangeCounts:
+    """What the tables do not hold: ranges left open, and ends of ranges whose begin was not recorded."""
+
+    unclosed: int = 0
+    unopened: int = 0
+
+
+def to_ranges(process: ProcessChunks, counts: RangeCounts) -> Iterator[pa.Table]:
+    """Ranges as `attribution.assemble` takes them, a table for each thread and one for start/end ranges.
+
+    Args:
+        process: its chunks.
+        counts: what is not in the rows is added here.
+    """
+    for thread, events in process.threads.items():
+        begins, ends = match_push_pop(events)
+        marks = np.flatnonzero(events["kind"] == MARK)
+        rows, stops = np.concatenate([begins, marks]), np.concatenate([ends, marks])
+        order = np.argsort(rows)
+        first, last = events[rows[order]], events[stops[order]]
+        yield _table(process, first, last["time_ns"], np.full(len(first), thread))
+        counts.unclosed += int(np.count_nonzero(events["kind"] == PUSH)) - len(begins)
+        counts.unopened += int(np.count_nonzero(events["kind"] == POP_UNMATCHED))
+    starts, ends_ns, threads = _match_start_end(process, counts)
+    if len(starts):
+        yield _table(process, starts, ends_ns, threads)
+
+
+def empty_ranges() -> pa.Table:
+    """The columns, without a row."""
+    none = np.zeros(0, np.int64)
+    return _table(ProcessChunks(), np.zeros(0, EVENT), none, none)
+
+
+def _table(
+    process: ProcessChunks, first: npt.NDArray[np.void], ends_ns: npt.NDArray[np.int64], threads: Integers
+) -> pa.Table:
+    kinds = np.select([first["kind"] == MARK, first["kind"] == START], [1, 2], 0)
+    return pa.table(
+        {
+            "name": process.text(first["name"]),
+            "start_ns": first["time_ns"],
+            "end_ns": ends_ns,
+            "process": np.full(len(first), process.process),
+            "thread": threads,
+            "thread_key": process.thread_key(threads),
+            "domain": process.text(first["domain"], first["domain"] == 0),
+            "category": _categories(process, first),
+            "kind": pa.array(["push_pop", "mark", "start_end"]).take(pa.array(kinds)),
+            "color_argb": pa.array(first["color_argb"].astype(np.int64), mask=first["has_color"] == 0),
+            "payload": _payloads(first),
+            "source": pa.repeat("nvtx", len(first)),
+        }
+    )
+
+
+def _categories(process: ProcessChunks, events: npt.NDArray[np.void]) -> pa.Array:
+    """The name of each category, or its number where the program gave no name."""
+    if not events["category"].any():
+        return pa.nulls(len(events), pa.string())
+    names = {
+        (domain, number): process.names[name]
+        for what, domain, number, name in process.rows("numbers")
+        if process.names[what] == "category"
+    }
+    pairs = zip(events["domain"].tolist(), events["category"].tolist(), strict=True)
+    return pa.array([names.get(pair, str(pair[1])) if pair[1] else None for pair in pairs], pa.string())
+
+
+def _payloads(events: npt.NDArray[np.void]) -> pa.Array:
+    if not events["payload_type"].any():
+        return pa.nulls(len(events), pa.string())
+    texts = np.full(len(events), None, object)
+    for number, dtype in _PAYLOADS.items():
+        chosen = events["payload_type"] == number
+        bits = np.ascontiguousarray(events["payload"][chosen])
+        # A narrow payload lies in the first bytes of the union.
+        texts[chosen] = [str(value) for value in bits.view(dtype)[:: 8 // np.dtype(dtype).itemsize].tolist()]
+    return pa.array(texts, pa.string())
+
+
+def _match_start_end(
+    process: ProcessChunks, counts: RangeCounts
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], Integers]:
+    """Starts that have an end, the times of those ends, and the threads of the starts; an end may be on another."""
+    of_starts = {thread: events[events["kind"] == START] for thread, events in process.threads.items()}
+    starts = np.concatenate([np.zeros(0, EVENT), *of_starts.values()])
+    threads = np.repeat(np.array(list(of_starts), np.int64), [len(events) for events in of_starts.values()])
+    ends = np.concatenate([np.zeros(0, EVENT), *(events[events["kind"] == END] for events in process.threads.values())])
+    _, of_start, of_end = np.intersect1d(starts["range"], ends["range"], return_indices=True)
+    counts.unclosed += len(starts) - len(of_start)
+    counts.unopened += len(ends) - len(of_end)
+    order = np.argsort(starts["time_ns"][of_start], kind="stable")
+    chosen = of_start[order]
+    return starts[chosen], ends["time_ns"][of_end[order]], threads[chosen]
+
+
+def match_push_pop(events: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Indices of each push and of its pop, in a thread's events (dtype `EVENT`); NVTX keeps one stack per domain.
+
+    At one depth of one stack pushes and pops alternate, so that after a stable sort by both each pop follows its push.
+    """
+    assert events.dtype == EVENT
+    at = np.flatnonzero((events["kind"] == PUSH) | (events["kind"] == POP))
+    at = at[np.argsort(events["domain"][at], kind="stable")]
+    domain = events["domain"][at].astype(np.int64)
+    is_push = events["kind"][at] == PUSH
+    depth = np.cumsum(np.where(is_push, 1, -1))
+    # The running sum goes on from the domain before it, whose open ranges lift this one by a constant: harmless.
+    depth = np.where(is_push, depth, depth + 1)
+    order = np.lexsort((np.arange(len(at)), depth, domain))
+    at, domain, depth, is_push = at[order], domain[order], depth[order], is_push[order]
+    pair = is_push[:-1] & ~is_push[1:] & (domain[:-1] == domain[1:]) & (depth[:-1] == depth[1:])
+    where = np.flatnonzero(pair)
+    return at[where], at[where + 1]

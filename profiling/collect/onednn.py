@@ -1,0 +1,138 @@
+"""oneDNN primitives and MKL calls of this process, from the libraries' own verbose mode.
+
+Both libraries print one line per call to C's standard output. oneDNN's line carries its start (with
+ONEDNN_VERBOSE_TIMESTAMP, milliseconds of the system clock, a quarter of a microsecond fine) and its duration; MKL's
+carries a duration only and is placed later by the shapes of the operator around it (`collect.torch_step`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+_TIMESTAMP_VARIABLE = "ONEDNN_VERBOSE_TIMESTAMP"
+_NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+# MKL_VERBOSE SGEMM(T,N,10,4,4096,0x7ff…,…) 157.55us CNR:OFF …
+_MKL_CALL = re.compile(r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<time>[0-9.]+)(?P<unit>ns|us|ms|s)\b")
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One executed oneDNN primitive. `name` is primitive, propagation kind and implementation."""
+
+    name: str
+    start_ns: int
+    duration_ns: int
+
+
+@dataclass(frozen=True)
+class MklCall:
+    """One MKL call; `sizes` are its leading integer arguments: m, n, k of a GEMM."""
+
+    name: str
+    sizes: tuple[int, ...]
+    duration_ns: int
+
+
+@dataclass
+class VerboseLog:
+    """What the libraries said between start and end of a capture."""
+
+    primitives: list[Primitive] = field(default_factory=list)
+    mkl_calls: list[MklCall] = field(default_factory=list)
+    untimed: int = 0  # primitives whose line carried no timestamp
+    other: list[str] = field(default_factory=list)  # lines of the program itself
+
+
+def prepare_libraries() -> None:
+    """Ask oneDNN for timestamps and Kineto for silence on the terminal; call this before torch does any work.
+
+    Each library reads its variable once.
+    """
+    os.environ.setdefault(_TIMESTAMP_VARIABLE, "1")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+def parse(text: str) -> VerboseLog:
+    """Read verbose output. Lines that are neither library's are kept in `other`."""
+    log = VerboseLog()
+    for line in text.splitlines():
+        if line.startswith(("onednn_verbose", "dnnl_verbose")):
+            _parse_primitive(line, log)
+        elif match := _MKL_CALL.match(line):
+            log.mkl_calls.append(_mkl_call(match))
+        elif line and not line.startswith("MKL_VERBOSE"):
+            log.other.append(line)
+    return log
+
+
+def _parse_primitive(line: str, log: VerboseLog) -> None:
+    # …[,version],[timestamp][,"primitive"],exec,ENGINE,PRIMITIVE,IMPLEMENTATION,PROP_KIND,…,MILLISECONDS
+    fields = line.split(",")
+    if "exec" not in fields:
+        return  # banner, or a primitive's creation
+    place = fields.index("exec")
+    before, (primitive, implementation, prop_kind) = fields[1:place], fields[place + 2 : place + 5]
+    start_ms = next((f for f in before if "." in f), None)
+    if start_ms is None:
+        log.untimed += 1
+        return
+    kind = "" if prop_kind == "undef" else f".{prop_kind}"
+    duration_ns = round(float(fields[-1]) * 1e6)
+    # The text has more digits than a float: whole and fractional milliseconds are read apart.
+    whole, fraction = start_ms.split(".")
+    start_ns = int(whole) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    log.primitives.append(Primitive(f"{primitive}{kind} {implementation}", start_ns, duration_ns))
+
+
+def _mkl_call(match: re.Match[str]) -> MklCall:
+    arguments = match["arguments"].split(",")
+    letters = [a for a in arguments[:2] if a.isalpha()]
+    sizes = []
+    for argument in arguments[len(letters) :]:
+        if not argument.isdigit():
+            break
+        sizes.append(int(argument))
+    name = f"mkl {match['name']}" + (f"({','.join(letters)})" if letters else "")
+    return MklCall(name, tuple(sizes), round(float(match["time"]) * _NS_PER_UNIT[match["unit"]]))
+
+
+@contextmanager
+def capture() -> Iterator[VerboseLog]:
+    """Collect the verbose output of oneDNN and MKL of this process; the log is filled when the block ends.
+
+    File descriptor 1 points at a temporary file meanwhile; what the program itself prints goes to standard error
+    afterwards. Where torch was built without one of the libraries, its part stays empty.
+    """
+    import torch
+
+    log = VerboseLog()
+    libc = ctypes.CDLL(None)
+    sys.stdout.flush()
+    libc.fflush(None)
+    with tempfile.TemporaryFile() as file:
+        saved = os.dup(1)
+        try:
+            os.dup2(file.fileno(), 1)
+            with ExitStack() as stack:
+                if torch.backends.mkldnn.is_available():
+                    stack.enter_context(torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON))
+                if torch.backends.mkl.is_available():
+                    stack.enter_context(torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_ON))
+                yield log
+        finally:
+            sys.stdout.flush()
+            libc.fflush(None)
+            os.dup2(saved, 1)
+            os.close(saved)
+        file.seek(0)
+        parsed = parse(file.read().decode(errors="replace"))
+    log.__dict__.update(parsed.__dict__)
+    for line in log.other:
+        print(line, file=sys.stderr)

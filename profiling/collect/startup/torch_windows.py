@@ -1,0 +1,406 @@
+"""Records what torch runs on the CPU of a process, in windows, each written whole: part of `curvescope record`.
+
+A window is a stretch under torch's own profiler. It begins with a call of a module and is cut where a step ends, once
+it is half a second long: after the optimizer, or before the next call of the model where nothing trains. It watches one
+thread, the leading one, which is the first that calls a module. What is written is for `collect/torch_events.py` to
+read. Nothing here throws into the program; what goes wrong ends the recording of this process and is said in a status
+file. Loaded by path into the program's own Python: standard library and torch.
+
+Torch keeps the end of an operator or range where its window was, and writes it there even when that window is gone,
+if another is under way. Hence one thread (`profile_all_threads` leaves operators of others open across a cut: programs
+crashed), and no window begins while a range is open that began under an earlier one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import json
+import os
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import Any
+
+VERSION = 1
+LAYER_RANGE = "curvescope.layer:"
+_LEAST_WINDOW_NS = 500_000_000
+# Of a process. A training step of ResNet-50 is some 3,000; what is beyond is left unwatched, at no further cost.
+_MOST_EVENTS = 200_000
+_KINETO_VARIABLE = "KINETO_LOG_LEVEL"
+_OFF_VARIABLE = "CURVESCOPE_TORCH"
+_GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's driver, that of WSL 2, AMD's
+
+
+def start(torch: Any, folder: Any) -> None:
+    """Watch torch from now on, unless its work goes to a GPU."""
+    if os.environ.get(_OFF_VARIABLE) == "off":
+        return
+    recorder = _Recorder(torch, folder)
+    built_for_gpus = torch.version.cuda is not None or getattr(torch.version, "hip", None) is not None
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if built_for_gpus and not hidden and any(map(os.path.exists, _GPUS)):
+        return
+    try:
+        recorder.attach()
+    except Exception as error:
+        recorder.give_up(f"torch could not be watched: {error!r}")
+
+
+class _Calls(threading.local):
+    """The modules that are being called in a thread, outermost first, and the paths of the outermost's modules."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Any, Any]] = []
+        self.paths: dict[int, str] = {}
+
+
+class _Recorder:
+    def __init__(self, torch: Any, folder: Any) -> None:
+        self._torch = torch
+        self._folder = folder
+        self._handles: list[Any] = []
+        self._modules: Any = weakref.WeakKeyDictionary()
+        self._has_profiled = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._calls = _Calls()
+        self._profile: Any = None
+        self._lock = threading.RLock()  # over beginning and ending a window
+        self._leader: threading.Thread | None = None
+        self._leader_id = 0  # the system's number of it
+        self._has_followers = False  # other threads call modules too
+        self._ranges: Any = weakref.WeakSet()  # of the leader, begun under a window and still open
+        self._model: Any = None  # the module that the leader calls first
+        self._optimizer: Any = None  # the one that steps first: of several, one tells where a step ends
+        self._is_training = False  # the model was called since that one's last step, to be trained
+        self._boundaries: list[tuple[int, str, int | None]] = []
+        self._begin_ns = 0
+        self._windows = self._events = 0
+        self._own_call = False
+
+    def attach(self) -> None:
+        from multiprocessing import util
+
+        from torch.autograd import profiler
+        from torch.nn.modules import module as modules
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._profiler = profiler
+        self._mark = self._torch._C._profiler._RecordFunctionFast
+        self._let_the_program_profile(profiler)
+        self._watch_ranges(profiler.record_function)
+        self._keep_compiled_modules_quiet(modules)
+        self._handles = [
+            modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
+            modules.register_module_forward_hook(self._hook(self._leave, "a module's call"), always_call=True),
+            register_optimizer_step_post_hook(self._hook(self._stepped, "an optimizer's step")),
+        ]
+        atexit.register(self.end)
+        # A worker of multiprocessing ends without Python's own exit functions, by these instead.
+        util.register_after_fork(self, _Recorder._end_with_worker)
+        self._end_with_worker()
+        os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
+
+    def _end_with_worker(self) -> None:
+        from multiprocessing import util
+
+        util.Finalize(None, self.end, exitpriority=0)
+
+    def _hook(self, watch: Any, what: str) -> Any:
+        # It begins with the question that torch.compile answers for good: it compiles none of the rest.
+        is_compiling = self._torch.compiler.is_compiling
+
+        def hook(*arguments: Any) -> None:
+            if is_compiling():
+                return
+            try:
+                watch(*arguments)
+            except Exception as error:
+                self.give_up(f"{what} could not be recorded: {error!r}")
+
+        return hook
+
+    def _enter(self, module: Any, arguments: Any) -> None:
+        calls = self._calls
+        if not calls.open:
+            self._called(module, arguments)
+            calls.paths = self._paths(module)
+        mark = None
+        if self._profile is not None:
+            path = calls.paths.get(id(module))
+            if path:
+                mark = self._mark(LAYER_RANGE + path)
+                mark.__enter__()
+        calls.open.append((module, mark))
+
+    def _leave(self, module: Any, arguments: Any, output: Any) -> None:  # noqa: ARG002
+        calls = self._calls.open
+        # A hook of the program that threw may have left calls open.
+        while calls:
+            called, mark = calls.pop()
+            if mark is not None:
+                mark.__exit__(None, None, None)
+            if called is module:
+                break
+
+    def _called(self, module: Any, arguments: Any) -> None:
+        if not self._leads(module):
+            return
+        trains = self._torch.is_grad_enabled()
+        is_model = self._model() is module
+        ends_step = self._optimizer is None or not (trains or self._is_training)
+        if is_model and ends_step and self._is_long():
+            self._cut()
+        if self._profile is None:
+            self._begin()
+        if is_model:
+            self._is_training |= trains
+            self._boundaries.append((time.monotonic_ns(), "training" if trains else "call", self._batch(arguments)))
+
+    def _leads(self, module: Any) -> bool:
+        """Whether this thread leads: the first that calls a module; when it is gone with no window open, the next."""
+        me = threading.current_thread()
+        with self._lock:
+            if self._leader is not me:
+                if self._leader is not None and (self._profile is not None or self._leader.is_alive()):
+                    if not self._has_followers:
+                        self._has_followers = True
+                        self._say("recorded, of one thread: others called modules too")
+                    return False
+                self._leader, self._leader_id = me, threading.get_native_id()
+                self._model, self._optimizer, self._is_training = weakref.ref(module), None, False
+        return True
+
+    def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
+        if self._profile is None or self._leader is not threading.current_thread():
+            return
+        if self._optimizer is None:
+            self._optimizer = weakref.ref(optimizer)
+        if self._optimizer() is optimizer:
+            self._boundaries.append((time.monotonic_ns(), "optimizer", None))
+            self._is_training = False
+            if self._is_long():
+                self._cut()
+
+    def _is_long(self) -> bool:
+        return self._profile is not None and time.monotonic_ns() - self._begin_ns >= _LEAST_WINDOW_NS
+
+    def _batch(self, arguments: Any) -> int | None:
+        """Samples in a call of the model: the first extent of its first tensor, where it has two or more."""
+        for argument in arguments:
+            if isinstance(argument, self._torch.Tensor) and argument.dim() > 1:
+                return int(argument.shape[0])
+        return None
+
+    def _paths(self, module: Any) -> dict[int, str]:
+        """Paths of a module's modules by identity; what is no part of the model has the name of its type before it."""
+        known: dict[int, str] | None = self._modules.get(module)
+        if known is None:
+            is_model = self._model is None or self._model() is module
+            own = "" if is_model else type(module).__name__
+            known = {id(part): ".".join(filter(None, (own, path))) for path, part in module.named_modules()}
+            self._modules[module] = known
+        return known
+
+    # Windows.
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._handles and self._profile is None and not self._ranges:
+                self._open_window()
+
+    def _open_window(self) -> None:
+        profile = self._profiler.profile(use_kineto=True, record_shapes=True)
+        self._boundaries = []
+        # Torch's profiler, which is set up with the first window, writes to standard error below this level.
+        quiet = _KINETO_VARIABLE not in os.environ
+        if quiet:
+            os.environ[_KINETO_VARIABLE] = "99"
+        self._own_call = True
+        try:
+            profile.__enter__()
+        finally:
+            self._own_call = False
+            if quiet:
+                os.environ.pop(_KINETO_VARIABLE, None)
+        self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
+
+    def _cut(self) -> None:
+        """End the window and write it."""
+        with self._lock:
+            profile, self._profile = self._profile, None
+            if profile is not None:
+                self._write_window(profile)
+
+    def _write_window(self, profile: Any) -> None:
+        end_ns = time.monotonic_ns()
+        self._own_call = True
+        try:
+            profile.__exit__(None, None, None)
+        finally:
+            self._own_call = False
+        events = [_columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
+        window = {
+            "version": VERSION,
+            "process": os.getpid(),
+            "thread": self._leader_id,
+            "window_ns": (self._begin_ns, end_ns),
+            "cpu_threads": self._torch.get_num_threads(),
+            "clock_offset_ns": _clock_offset_ns(),
+            "boundaries": self._boundaries,
+            "events": events,
+        }
+        self._write(f"{self._windows:06d}.window", window)
+        self._windows += 1
+        self._events += len(events)
+        if self._events >= _MOST_EVENTS:
+            self.give_up(f"recorded until {self._events} operators were there; what came later was not watched")
+
+    def _write(self, name: Any, document: Any) -> None:
+        path = os.path.join(self._folder, f"{os.getpid()}-{name}.json")
+        with open(path + ".part", "w") as file:
+            json.dump(document, file, default=str)
+        os.replace(path + ".part", path)
+
+    def end(self) -> None:
+        """Write the last window; the process ends."""
+        try:
+            if self._profile is not None and not self._may_end():
+                self.give_up("the last window is lost: another thread than the one that ended the process had it")
+            self._cut()
+        except Exception as error:
+            self.give_up(f"the last window is lost: {error!r}")
+
+    def give_up(self, why: Any) -> None:
+        """Stop recording this process for good, and say why."""
+        handles, self._handles = self._handles, []
+        with suppress(Exception):
+            for handle in handles:
+                handle.remove()
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            with suppress(Exception):
+                self._own_call = True
+                profile.__exit__(None, None, None)
+            self._own_call = False
+        with suppress(Exception):
+            self._say(why)
+
+    def _say(self, status: Any) -> None:
+        self._write("torch.status", {"version": VERSION, "process": os.getpid(), "status": status})
+
+    # The program's own affairs.
+
+    def _let_the_program_profile(self, profiler: Any) -> None:
+        """Torch has one profiler: when the program starts it, ours ends."""
+        for name in ("_prepare_profiler", "_enable_profiler"):
+            call = getattr(profiler, name)
+
+            def yielding(*arguments: Any, _call: Any = call, **named: Any) -> Any:
+                if not self._own_call and self._handles:
+                    self.end()
+                    self.give_up("the program used torch's profiler itself; from there on nothing was recorded")
+                return _call(*arguments, **named)
+
+            setattr(profiler, name, yielding)
+
+    def _watch_ranges(self, record_function: Any) -> None:
+        """Know which ranges, the program's and an optimizer's step, began under a window and are still open."""
+        enter, leave = record_function.__enter__, record_function.__exit__
+
+        # Wrapped by name, so that TorchScript compiles the sources of torch's own.
+        @functools.wraps(enter)
+        def entering(self_: Any) -> Any:
+            if self._profile is not None and self._leader is threading.current_thread():
+                self._ranges.add(self_)
+            return enter(self_)
+
+        @functools.wraps(leave)
+        def leaving(self_: Any, *raised: Any) -> Any:
+            try:
+                return leave(self_, *raised)
+            finally:
+                self._ranges.discard(self_)
+
+        record_function.__enter__, record_function.__exit__ = entering, leaving
+
+    def _keep_compiled_modules_quiet(self, modules: Any) -> None:
+        """torch.compile warns of global hooks on modules; of ours, which do nothing inside it, it need not."""
+        if not hasattr(modules, "_has_any_global_hook"):
+            return
+
+        def has_any_global_hook() -> bool:
+            forward = len(modules._global_forward_pre_hooks) + len(modules._global_forward_hooks)
+            return forward > len(self._handles[:2]) or bool(
+                modules._global_backward_pre_hooks or modules._global_backward_hooks
+            )
+
+        modules._has_any_global_hook = has_any_global_hook
+
+    def _may_end(self) -> bool:
+        """Whether torch lets this thread end the window: only that which began it."""
+        return self._leader is threading.current_thread()
+
+    def _before_fork(self) -> None:
+        if self._profile is not None and self._may_end():
+            try:
+                self._cut()
+            except Exception as error:
+                self.give_up(f"a window before a fork is lost: {error!r}")
+
+    def _after_fork(self) -> None:
+        if self._profile is not None:
+            # Another thread had a window open, and is not here to end it.
+            with suppress(Exception):
+                self._torch.autograd._enable_record_function(False)
+            self._profile = None
+            self.give_up("forked while another thread had a window open")
+        if self._has_profiled:
+            with suppress(Exception):
+                _end_without_destructors()
+        self._begin_anew()
+
+
+def _end_without_destructors() -> None:
+    """Let a forked child end as a worker of multiprocessing does: what C++ left to destroy at exit stays.
+
+    Kineto has a thread from its first use on and joins it when it is destroyed; in a child that thread does not exist,
+    and the child would hang or abort at its end. The C library runs these in the opposite order: the collector writes
+    its ranges, buffers are flushed, and the process is gone, with the exit code it was to have.
+    """
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc._exit, None)
+    libc.__cxa_atexit(libc.fflush, None, None)
+    with suppress(OSError, KeyError):  # not loaded where nothing used NVTX
+        collector = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"], os.RTLD_NOW | os.RTLD_NOLOAD)
+        libc.__cxa_atexit(collector.curvescope_record_stop, None, None)
+
+
+def _clock_offset_ns() -> int:
+    """By how much the system's clock, which torch stamps, is ahead of the monotonic one.
+
+    Of a few readings that which the monotonic clock encloses most closely: between two of them the system may run
+    something else for many milliseconds.
+    """
+    readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(9)]
+    before, system, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return system - (before + after) // 2
+
+
+def _columns(event: Any) -> tuple[Any, ...]:
+    return (
+        event.name(),
+        event.start_ns(),
+        event.duration_ns(),
+        event.device_resource_id(),  # the system's number of the thread
+        event.scope(),
+        event.fwd_thread_id(),
+        event.sequence_nr(),
+        event.shapes(),
+        event.concrete_inputs(),
+        event.dtypes(),
+    )

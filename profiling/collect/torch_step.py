@@ -1,0 +1,135 @@
+"""Records steps of this process under torch.profiler: on a CPU with oneDNN and MKL calls, on CUDA with its kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from ..attribution import events
+from . import onednn
+
+# torch.profiler's number for user annotations and for autograd nodes (c10's RecordScope).
+_BACKWARD_SCOPE = 1
+_USER_SCOPE = 7
+
+
+@contextlib.contextmanager
+def layer_ranges(layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
+    """Mark the forward pass of modules, given by path, with profiler ranges; the marks are gone when the block ends."""
+    from torch.autograd.profiler import record_function
+
+    open_ranges: list[Any] = []
+    handles = []
+
+    def enter(path: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            mark = record_function(events.LAYER_RANGE + path)
+            mark.__enter__()
+            open_ranges.append(mark)
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    for path, module in layers:
+        if path:  # the root is the step itself
+            handles.append(module.register_forward_pre_hook(enter(path), prepend=True))
+            handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def record_step(
+    step: Callable[[Callable[[str], contextlib.AbstractContextManager[Any]]], None],
+    layers: Iterable[tuple[str, Any]],
+    *,
+    cuda: bool = False,
+    count_work: events.CountWork | None = None,
+    before: Callable[[], object] = lambda: None,
+) -> events.StepRows:
+    """Run one step under the profiler and return its rows.
+
+    Args:
+        step: runs the step; it is given `ranges(name)`, to mark its phases with.
+        layers: the modules to mark, by path; the root, whose path is empty, is not.
+        cuda: record the device's kernels instead of host operators; the step must end synchronised.
+        count_work: see `events.kernel_rows`.
+        before: runs right before the step, watched but not recorded: ranks that step together meet here, as the
+            profiler starts at another moment on each. What is lost of it is counted with the step's.
+    """
+    import torch
+    from torch.autograd.profiler import record_function
+
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if cuda:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    verbose = contextlib.nullcontext(onednn.VerboseLog()) if cuda else onednn.capture()
+    with (
+        layer_ranges(layers),
+        verbose as log,
+        torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True) as profiler,
+    ):
+        before()
+        with record_function(events.STEP_RANGE):
+            step(record_function)
+    # Kineto and oneDNN stamp the system clock; a recording's times are on the monotonic one.
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    host, device = _split(profiler.profiler.kineto_results.events())
+    rows = events.kernel_rows(host, device, log, count_work, host_rows=not cuda)
+    (start_ns, duration_ns), *_ = rows.windows
+    rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
+    for row in rows.kernels:
+        row["start_ns"] -= offset_ns
+    rows.windows = [(start - offset_ns, duration) for start, duration in rows.windows]
+    rows.inputs = [(start - offset_ns, duration) for start, duration in rows.inputs if start >= start_ns]
+    return rows
+
+
+def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
+    return bool(row["start_ns"] < end_ns and row["start_ns"] + row["duration_ns"] > start_ns)
+
+
+def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.DeviceEvent]]:
+    """Kineto's in-process events as ours. Host ranges that Kineto mirrors onto the device's timeline are left out."""
+    host, device = [], []
+    for event in raw:
+        if event.device_type().name == "CPU":
+            if event.linked_correlation_id() and not event.shapes() and event.name().startswith("cuda"):
+                continue  # a runtime call: the operator around it has the time
+            scope = event.scope()
+            host.append(
+                events.HostEvent(
+                    event.name(),
+                    event.start_ns(),
+                    event.duration_ns(),
+                    event.start_thread_id(),
+                    # Collectives announce themselves like user annotations, and are work.
+                    scope == _USER_SCOPE and not event.name().startswith(events.COLLECTIVES),
+                    scope == _BACKWARD_SCOPE or event.fwd_thread_id() > 0,
+                    event.sequence_nr(),
+                    event.fwd_thread_id(),
+                    event.correlation_id(),
+                    event.shapes(),
+                    event.concrete_inputs(),
+                    event.dtypes(),
+                )
+            )
+        elif not event.is_user_annotation():
+            device.append(
+                events.DeviceEvent(
+                    event.name(),
+                    event.start_ns(),
+                    event.duration_ns(),
+                    event.device_index(),
+                    event.device_resource_id(),
+                    event.correlation_id(),
+                    event.linked_correlation_id(),
+                )
+            )
+    return host, device

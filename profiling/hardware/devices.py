@@ -1,0 +1,201 @@
+"""GPUs by name, from `devices.toml`: every number with its source, every peak with the clock it assumes."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .. import plugins
+from ..errors import CurvescopeError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FACTS = Path(__file__).with_name("devices.toml")
+CLOCKS = ("base", "boost")
+_FLOPS_PER_FMA = 2
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A published number: its value, the sentence that says where it stands, and whether somebody looked it up."""
+
+    value: float
+    source: str
+    verified: bool = True
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU.
+
+    Attributes:
+        key: what the command line calls it, as in `gtx1080`.
+        name: as its vendor calls it.
+        aliases: other keys that mean it.
+        chip: as in GP104.
+        board: geforce or tesla; the first raises its clock above the boost clock as power and heat permit.
+        compute_capability: as in 6.1.
+        architecture: kepler, maxwell, pascal, volta or hopper.
+        running_clock: base or boost: at which a default installation runs long kernels.
+        facts: sm_count, fp32_lanes_per_sm, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s,
+            l2_bytes, memory_bytes; with tensor cores fp16_tensor_fmas_per_sm, tf32_tensor_fmas_per_sm, and
+            tensor_clock_hz where they run slower; what nobody published is missing.
+    """
+
+    key: str
+    name: str
+    aliases: tuple[str, ...]
+    chip: str
+    board: str
+    compute_capability: str
+    architecture: str
+    running_clock: str
+    facts: Mapping[str, Fact]
+
+    @property
+    def sm_count(self) -> int:
+        """Streaming multiprocessors."""
+        return int(self.facts["sm_count"].value)
+
+    @property
+    def fp32_lanes_per_sm(self) -> int:
+        """Single-precision FMAs that one SM starts per clock."""
+        return int(self.facts["fp32_lanes_per_sm"].value)
+
+    @property
+    def registers_per_sm(self) -> int:
+        """32-bit registers of one SM."""
+        return int(self.facts["registers_per_sm"].value)
+
+    @property
+    def clock_hz(self) -> float:
+        """The running clock."""
+        return self.facts[f"{self.running_clock}_clock_hz"].value
+
+    @property
+    def memory_bytes_per_s(self) -> float:
+        """DRAM bandwidth of the datasheet."""
+        return self.facts["memory_bytes_per_s"].value
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return int(self.facts["l2_bytes"].value)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the DRAM, as its driver shows it where a printout was seen."""
+        return int(self.facts["memory_bytes"].value)
+
+    def with_facts(self, changed: Mapping[str, float]) -> Device:
+        """The same GPU with other facts, for what-if questions.
+
+        Args:
+            changed: values by the names of `facts`.
+
+        Raises:
+            CurvescopeError: it has no such fact.
+        """
+        facts = dict(self.facts)
+        for name, value in changed.items():
+            if name not in facts:
+                raise CurvescopeError(f"{self.name} has no fact {name!r}: known are {', '.join(facts)}.")
+            facts[name] = Fact(value, "what if", verified=False)
+        return replace(self, facts=facts)
+
+    def peak_flops_per_s(self, clock: str | None = None) -> float | None:
+        """fp32 peak at the base or the boost clock; null where that clock is not known.
+
+        Args:
+            clock: base or boost; the running clock if not given.
+        """
+        fact = self.facts.get(f"{clock or self.running_clock}_clock_hz")
+        return None if fact is None else _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
+
+    def peak_products_per_s(self, precision: str) -> float | None:
+        """Peak FLOP/s of dense products whose operands have that precision and whose sums are fp32; null if not known.
+
+        Where no tensor core takes the precision (fp16 before 7.0, TF32 and bf16 before 8.0) they are computed in fp32.
+
+        Args:
+            precision: fp32, tf32, fp16 or bf16.
+        """
+        first = {"fp16": 7, "bf16": 8, "tf32": 8}.get(precision)
+        if first is None or int(self.compute_capability.split(".")[0]) < first:
+            return self.peak_flops_per_s() if first is not None or precision == "fp32" else None
+        fmas = self.facts.get(f"{'tf32' if precision == 'tf32' else 'fp16'}_tensor_fmas_per_sm")
+        clock = self.facts.get("tensor_clock_hz", self.facts.get(f"{self.running_clock}_clock_hz"))
+        return None if fmas is None or clock is None else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
+
+
+def devices() -> tuple[Device, ...]:
+    """Every GPU of the table, oldest architecture first."""
+    return tuple(_load().values())
+
+
+def get_device(name: str) -> Device:
+    """The GPU of that key or alias, in any case, with `-` or spaces for `_`.
+
+    Raises:
+        CurvescopeError: there is none; the message names those that come close, and all.
+    """
+    known = _load()
+    keys = {alias: device for device in known.values() for alias in (device.key, *device.aliases)}
+    wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
+    if wanted not in keys:
+        close = difflib.get_close_matches(wanted, keys, n=2)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise CurvescopeError(f"Unknown GPU {name!r}: {hint}Known are {', '.join(known)}.")
+    return keys[wanted]
+
+
+@cache
+def _load() -> dict[str, Device]:
+    ours = tomllib.loads(FACTS.read_text())
+    loaded = _parse(ours, ours)
+    for plugin in plugins.plugins(plugins.DEVICES):
+        try:
+            more = _parse(tomllib.loads(Path(plugin.module.DEVICES).read_text()), ours)
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            plugins.report_broken(plugin.name, plugin.package, f"its DEVICES cannot be read ({error!r})")
+            continue
+        for key, device in more.items():
+            loaded.setdefault(key, device)  # what is listed here, with its source, is not replaced
+    return loaded
+
+
+def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Device]:
+    """Devices of a file; sources and compute capabilities that it does not have are ours."""
+    sources = {**ours["sources"], **tables.get("sources", {})}
+    capabilities = {**ours["capabilities"], **tables.get("capabilities", {})}
+    loaded = {}
+    for key, row in tables["devices"].items():
+        capability = capabilities[row["compute_capability"]]
+        facts = {
+            name: Fact(float(entry["value"]), sources[entry["source"]], entry.get("verified", True))
+            for name, entry in (_numbers(capability) | _numbers(row)).items()
+        }
+        loaded[key] = Device(
+            key,
+            row["name"],
+            tuple(row["aliases"]),
+            row["chip"],
+            row["board"],
+            row["compute_capability"],
+            capability["architecture"],
+            row["running_clock"],
+            facts,
+        )
+    return loaded
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: entry for name, entry in row.items() if isinstance(entry, dict)}

@@ -1,0 +1,228 @@
+"""What a recording's device can do: limits for causes and the roofline, each with where it is from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .devices import Device, devices
+
+PEAK = "peak"  # of a datasheet
+CEILING = "ceiling"  # measured on the device itself
+
+# Threads, blocks and shared memory of one SM by compute capability.
+# Source: NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+_THREADS_PER_SM = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
+_BLOCKS_PER_SM = {"3": 16, "7.5": 16, "8.6": 16, "8.9": 24, "12": 24}
+_SHARED_BYTES_PER_SM = {
+    "3.5": 49_152,
+    "3.7": 114_688,
+    "5.0": 65_536,
+    "5.2": 98_304,
+    "6.0": 65_536,
+    "6.1": 98_304,
+    "7.0": 98_304,
+    "7.5": 65_536,
+    "8.0": 167_936,
+    "8.6": 102_400,
+    "8.9": 102_400,
+    "9.0": 233_472,
+}
+_WARP = 32
+# Registers are given to a warp in pieces of 256, from 3.0 on; same source.
+_REGISTER_GRAIN = 256
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One limit of the roofline: bytes per second of a memory level, or FLOP per second.
+
+    Attributes:
+        level: L1, L2, DRAM, or compute.
+        per_s: in B/s or FLOP/s.
+        kind: ceiling (measured) or peak (datasheet).
+        source: where the number is from.
+        precision: of products under it; null for memory.
+    """
+
+    level: str
+    per_s: float
+    kind: str
+    source: str
+    precision: str | None = None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Limits of a device; null where neither the recording nor the table of GPUs tells.
+
+    Attributes:
+        name: as the recording gives it.
+        kind: cpu or cuda; null where the recording does not tell.
+        compute_capability: as in 6.1.
+        sm_count: streaming multiprocessors.
+        registers_per_sm: 32-bit registers of one SM.
+        cache_bytes: L2 of a GPU, last level cache of a CPU.
+        memory_bytes: DRAM of the device.
+        roofs: ceilings where they were measured, else peaks; the compute roof is that of the recording's precision.
+    """
+
+    name: str | None
+    kind: str | None
+    compute_capability: str | None = None
+    sm_count: int | None = None
+    registers_per_sm: int | None = None
+    cache_bytes: int | None = None
+    memory_bytes: int | None = None
+    roofs: tuple[Roof, ...] = field(default=())
+
+    def roof(self, level: str) -> Roof | None:
+        """The limit of one level: the measured one if there is one."""
+        found = [roof for roof in self.roofs if roof.level == level]
+        return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
+
+    def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
+        """Blocks of a kernel that fit one SM at once; null where a limit of the device is not known."""
+        capability = self.compute_capability
+        if capability is None or self.registers_per_sm is None or threads < 1:
+            return None
+        shared_per_sm = _SHARED_BYTES_PER_SM.get(capability)
+        if shared_per_sm is None:
+            return None
+        warps = -(-threads // _WARP)
+        most_threads = _THREADS_PER_SM.get(capability, 2048)
+        most_blocks = _BLOCKS_PER_SM.get(capability, _BLOCKS_PER_SM.get(capability.split(".")[0], 32))
+        registers_per_warp = -(-registers_per_thread * _WARP // _REGISTER_GRAIN) * _REGISTER_GRAIN
+        limits = [most_blocks, most_threads // (warps * _WARP)]
+        if registers_per_warp:
+            limits.append(self.registers_per_sm // registers_per_warp // warps)
+        if shared_memory_bytes:
+            limits.append(shared_per_sm // shared_memory_bytes)
+        return min(limits) or None
+
+
+def hardware_of(meta: Mapping[str, Any]) -> Hardware:
+    """The limits of a recording's device.
+
+    Args:
+        meta: its `recording.json`. `device` names it, and says which facts of a modelled one are to be others;
+            `ceilings`, where the microbenchmarks measured them, holds `flops_per_s` of fp32, `compute` by precision,
+            `dram_bytes_per_s`, `l2_bytes_per_s`, `l1_bytes_per_s`. `precision` is fp32 where it does not say.
+    """
+    facts, host = meta.get("device") or {}, meta.get("host") or {}
+    name, kind = facts.get("name"), facts.get("kind")
+    precision = meta.get("precision") or "fp32"
+    roofs = _measured(meta.get("ceilings") or {}, precision)
+    if kind == "cpu":
+        return Hardware(name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs)
+    known = match_device(name, facts.get("compute_capability"))
+    if known is not None and facts.get("what_if"):
+        known = known.with_facts(facts["what_if"])
+    roofs += _of_driver(facts, precision)
+    if known is None:
+        return Hardware(
+            name,
+            kind,
+            facts.get("compute_capability"),
+            sm_count=facts.get("sm_count"),
+            memory_bytes=facts.get("memory_bytes"),
+            roofs=roofs,
+        )
+    peak = known.peak_products_per_s(precision)
+    dram = known.facts.get("memory_bytes_per_s")
+    levels = {roof.level for roof in roofs if roof.kind == PEAK}
+    if peak is not None and "compute" not in levels:
+        roofs += (Roof("compute", peak, PEAK, _peak_source(known, precision, peak), precision),)
+    if dram is not None and "DRAM" not in levels:
+        roofs += (Roof("DRAM", dram.value, PEAK, dram.source),)
+    return Hardware(
+        name,
+        kind or "cuda",
+        known.compute_capability,
+        sm_count=facts.get("sm_count") or known.sm_count,
+        registers_per_sm=_whole(known, "registers_per_sm"),
+        cache_bytes=_whole(known, "l2_bytes"),
+        memory_bytes=facts.get("memory_bytes") or _whole(known, "memory_bytes"),
+        roofs=roofs,
+    )
+
+
+def _peak_source(device: Device, precision: str, peak: float) -> str:
+    if peak == device.peak_flops_per_s():
+        clock = f"{device.running_clock} clock {device.clock_hz / 1e6:.0f} MHz"
+        instead = "" if precision == "fp32" else f": it has no {precision} tensor cores"
+        return f"fp32, lanes and SMs of {device.name} at its {clock}{instead}"
+    hertz = device.facts["tensor_clock_hz"].value if "tensor_clock_hz" in device.facts else device.clock_hz
+    return f"{precision}, dense, tensor cores of {device.name} at {hertz / 1e6:.0f} MHz"
+
+
+def _of_driver(facts: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
+    """Peaks that follow from what the driver told the profiler: clock, SMs, memory rate."""
+    roofs = []
+    capability, clock_hz = facts.get("compute_capability"), facts.get("clock_hz")
+    alike = next((d for d in devices() if d.compute_capability == capability), None)
+    if alike is not None and clock_hz and facts.get("sm_count") and precision == "fp32":
+        lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
+        source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
+        roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, precision))
+    if facts.get("memory_bytes_per_s"):
+        roofs.append(Roof("DRAM", float(facts["memory_bytes_per_s"]), PEAK, "memory clock and bus of the profile"))
+    return tuple(roofs)
+
+
+def _whole(device: Device, fact: str) -> int | None:
+    return int(device.facts[fact].value) if fact in device.facts else None
+
+
+# What a driver calls a card where its words alone fit two.
+_DRIVER_NAMES = {"geforce gtx titan x": "titanx_maxwell"}
+# Words of names that do not tell one GPU from another. Form factors do: they have clocks of their own.
+_ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "hbm2", "hbm3"}
+
+
+def match_device(name: str | None, compute_capability: str | None = None) -> Device | None:
+    """The GPU of the table that a driver's name means, as in `Tesla V100-SXM2-16GB`; null where none or several do."""
+    if not name:
+        return None
+    words, exact = _words(name), _DRIVER_NAMES.get(name.lower())
+    ranked = []
+    for device in devices():
+        if compute_capability is None or device.compute_capability == compute_capability:
+            names = [_words(n) for n in (device.name, device.key, *device.aliases)]
+            fits = max((len(n) for n in names if n and n <= words), default=0)
+            ranked.append((100 if device.key == exact else fits, device))
+    ranked.sort(key=lambda pair: -pair[0])
+    if not ranked or not ranked[0][0] or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
+        return None
+    return ranked[0][1]
+
+
+def _words(name: str) -> set[str]:
+    plain = re.sub(r"\(one of.*?\)", " ", name.lower())
+    return {w for w in re.split(r"[^a-z0-9]+", plain) if w not in _ORDINARY and not re.fullmatch(r"(\d+gb)?", w)}
+
+
+def _measured(ceilings: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
+    """Ceilings of memory, and of products in that precision: another precision's is no limit to them."""
+    levels = {
+        "DRAM": "dram_bytes_per_s",
+        "L2": "l2_bytes_per_s",
+        "L1": "l1_bytes_per_s",
+        "L3": "l3_bytes_per_s",
+    }
+    named = (ceilings.get("compute") or {}).get(precision) or {}
+    products = named.get("per_s") or (ceilings.get("flops_per_s") if precision == "fp32" else None)
+    compute = (Roof("compute", float(products), CEILING, _how(named, ceilings), precision),) if products else ()
+    return compute + tuple(
+        Roof(level, float(ceilings[key]), CEILING, _how((ceilings.get("bandwidth") or {}).get(level), ceilings))
+        for level, key in levels.items()
+        if ceilings.get(key)
+    )
+
+
+def _how(measured: Mapping[str, Any] | None, ceilings: Mapping[str, Any]) -> str:
+    """The problem that reached it, and when, where the microbenchmarks left that beside."""
+    told = [(measured or {}).get("how"), ceilings.get("measured_utc")]
+    return "microbenchmark on this device" + "".join(f", {fact}" for fact in told if fact)

@@ -1,0 +1,163 @@
+"""Theoretical occupancy: how many warps of a kernel an SM can hold, what limits them, and what would lift the limit.
+
+Occupancy is resident warps over the most an SM can hold. It is a ceiling from resources alone, not a speed: a kernel
+with enough independent instructions per thread, as our SGEMM, is fast at 25 %. Shared memory is taken at its largest
+share of the SM's memory, which is what the driver gives a kernel that would be limited by less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import CurvescopeError
+
+WARP_THREADS = 32
+MOST_THREADS_PER_BLOCK = 1024
+MOST_REGISTERS_PER_THREAD = 255
+# Registers are given to warps in units of 256 (NVIDIA's occupancy calculator, "register allocation unit size").
+_REGISTER_UNIT = 256
+_REGISTERS_PER_BLOCK = 65536
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class SmLimits:
+    """What an SM of one compute capability holds.
+
+    Attributes:
+        warps: resident at a time.
+        blocks: resident at a time.
+        registers: of 32 bits.
+        shared_bytes: shared memory, all resident blocks together.
+        shared_block_bytes: the most that one block may have, where it asks the driver for it.
+        shared_unit_bytes: in which it is given to blocks.
+        shared_reserved_bytes: which the system keeps of every block's.
+        partitions: schedulers, each with its share of the registers and of the warps.
+    """
+
+    warps: int
+    blocks: int
+    registers: int
+    shared_bytes: int
+    shared_block_bytes: int
+    shared_unit_bytes: int = 256
+    shared_reserved_bytes: int = 0
+    partitions: int = 4
+
+
+# CUDA C++ Programming Guide 11.8, "Features and Technical Specifications", table "Technical Specifications per Compute
+# Capability": warps, blocks, registers, shared memory per SM and per block. NVIDIA's occupancy calculator
+# (cuda_occupancy.h, CUDA 12.9): units, reserved bytes and partitions; the tests hold every figure against it.
+LIMITS = {
+    35: SmLimits(64, 16, 65536, 48 * _KIB, 48 * _KIB),
+    37: SmLimits(64, 16, 131072, 112 * _KIB, 48 * _KIB),
+    50: SmLimits(64, 32, 65536, 64 * _KIB, 48 * _KIB),
+    52: SmLimits(64, 32, 65536, 96 * _KIB, 48 * _KIB),
+    60: SmLimits(64, 32, 65536, 64 * _KIB, 48 * _KIB, partitions=2),
+    61: SmLimits(64, 32, 65536, 96 * _KIB, 48 * _KIB),
+    70: SmLimits(64, 32, 65536, 96 * _KIB, 96 * _KIB),
+    75: SmLimits(32, 16, 65536, 64 * _KIB, 64 * _KIB),
+    80: SmLimits(64, 32, 65536, 164 * _KIB, 163 * _KIB, 128, _KIB),
+    86: SmLimits(48, 16, 65536, 100 * _KIB, 99 * _KIB, 128, _KIB),
+    89: SmLimits(48, 24, 65536, 100 * _KIB, 99 * _KIB, 128, _KIB),
+    90: SmLimits(64, 32, 65536, 228 * _KIB, 227 * _KIB, 128, _KIB),
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What an SM holds of a kernel.
+
+    Attributes:
+        blocks: resident; 0: the kernel cannot be launched like this.
+        warps: resident.
+        fraction: of the warps that the SM could hold.
+        limiters: every resource that allows no further block: warps, blocks, registers, shared memory.
+    """
+
+    blocks: int
+    warps: int
+    fraction: float
+    limiters: tuple[str, ...]
+
+
+def occupancy(architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0) -> Occupancy:
+    """Theoretical occupancy of a kernel.
+
+    Args:
+        architecture: as in sm_80, 80.
+        block_threads: per block, 1 to 1024.
+        registers_per_thread: as allocated by the compiler.
+        shared_bytes: per block, static and dynamic together, without what the system keeps.
+
+    Raises:
+        CurvescopeError: there is no table for the architecture, or no such block.
+    """
+    if architecture not in LIMITS:
+        known = ", ".join(f"sm_{key}" for key in LIMITS)
+        raise CurvescopeError(f"The occupancy of sm_{architecture} is not known; tables are here for {known}.")
+    if not 1 <= block_threads <= MOST_THREADS_PER_BLOCK:
+        raise CurvescopeError(f"A block has 1 to {MOST_THREADS_PER_BLOCK} threads, not {block_threads}.")
+    limits = LIMITS[architecture]
+    block_warps = -(-block_threads // WARP_THREADS)
+    room = {
+        "warps": limits.warps // block_warps,
+        "blocks": limits.blocks,
+        "registers": _blocks_by_registers(limits, block_warps, registers_per_thread),
+        "shared memory": _blocks_by_shared(limits, shared_bytes),
+    }
+    blocks = min(room.values())
+    limiters = tuple(resource for resource, allowed in room.items() if allowed == blocks)
+    return Occupancy(blocks, blocks * block_warps, blocks * block_warps / limits.warps, limiters)
+
+
+def block_sizes_with_more(
+    architecture: int,
+    block_threads: int,
+    registers_per_thread: int,
+    shared_bytes: int = 0,
+    most_threads: int = MOST_THREADS_PER_BLOCK,
+) -> dict[int, float]:
+    """Block size to occupancy, of all whole warps up to `most_threads` with more occupancy than `block_threads` has.
+
+    Registers per thread and shared memory per block are taken to stay as they are.
+    """
+    now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
+    sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
+    fractions = {size: occupancy(architecture, size, registers_per_thread, shared_bytes).fraction for size in sizes}
+    return {size: fraction for size, fraction in fractions.items() if fraction > now}
+
+
+def registers_for_more(
+    architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
+) -> int | None:
+    """The most registers per thread with which the same block has more occupancy; None: fewer would not help."""
+    now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
+    for fewer in range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1):
+        if occupancy(architecture, block_threads, fewer, shared_bytes).fraction > now:
+            return fewer
+    return None
+
+
+def _blocks_by_registers(limits: SmLimits, block_warps: int, registers_per_thread: int) -> int:
+    if registers_per_thread > MOST_REGISTERS_PER_THREAD:
+        return 0
+    warp_registers = _round_up(max(registers_per_thread, 1) * WARP_THREADS, _REGISTER_UNIT)
+    # Whether a block may be launched at all is decided as if its warps filled all partitions evenly: four, on 6.0 too,
+    # which has two: what the rest of its family cannot run it is not let run.
+    if warp_registers * _round_up(block_warps, 4) > _REGISTERS_PER_BLOCK:
+        return 0
+    warps_per_partition = limits.registers // limits.partitions // warp_registers
+    return warps_per_partition * limits.partitions // block_warps
+
+
+def _blocks_by_shared(limits: SmLimits, shared_bytes: int) -> int:
+    if shared_bytes > limits.shared_block_bytes:
+        return 0
+    block_bytes = _round_up(shared_bytes + limits.shared_reserved_bytes, limits.shared_unit_bytes)
+    # Without any shared memory, it allows as many blocks as there can be.
+    return limits.shared_bytes // block_bytes if block_bytes else limits.blocks + 1
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

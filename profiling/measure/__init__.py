@@ -1,0 +1,1 @@
+"""The experiment loop: conditions, interleaved rounds, protocol, progress, resuming, processes and ranks."""

@@ -1,0 +1,111 @@
+"""A table of measured times, as papers and benchmark suites publish them, as a recording without kernels.
+
+CSV with a header. Columns: `problem`, `batch`, one of `time_ns`, `time_us`, `time_ms`, `time_s`; and where they are
+known `device`, `n` (steps that the time is the mean or median of) and `spread` (standard deviation of one step over its
+time). Rows of the same problem, device and batch are repeats. Other columns are refused by name: what is not read must
+not look read.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..errors import CurvescopeError
+from ..recording.remote_store import AnyPath
+from ..recording.schema import TABLES
+from ..recording.store import RecordingWriter, new_recording_path
+from . import Imported
+
+NAME = "table of times"
+_NS_PER = {"time_ns": 1.0, "time_us": 1e3, "time_ms": 1e6, "time_s": 1e9}
+_COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
+
+
+def import_table(source: Path, target: AnyPath | None = None, noise: float = 0.05) -> Imported:
+    """Turn a CSV of times into a recording.
+
+    Args:
+        source: the file, UTF-8.
+        target: folder to create; a dated one under `runs` if not given.
+        noise: standard error of a time as a share of it, where it has neither repeats nor a published spread; it is
+            written into the recording and printed with every verdict.
+
+    Raises:
+        CurvescopeError: the file cannot be read, a column is missing or unknown, or a value is none; with its line.
+    """
+    try:
+        with source.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            unit = _time_column(source, reader.fieldnames)
+            rows = [_step(source, reader.line_num, row, unit) for row in reader]
+    except OSError as error:
+        raise CurvescopeError(f"{source} cannot be read ({error.strerror}); check the path.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CurvescopeError(f"{source} is no CSV in UTF-8 ({error}); export it again.") from error
+    if not rows:
+        raise CurvescopeError(f"{source} holds no row; it needs one line per measured time.")
+    repeats: Counter[tuple[Any, ...]] = Counter()
+    for step, row in enumerate(rows):
+        key = (row["problem"], row["device_name"], row["batch"])
+        row.update(step=step, repeat=repeats[key], index=0, phase="published", profiled=False)
+        repeats[key] += 1
+    names = sorted({row["device_name"] for row in rows} - {None})
+    meta = {
+        "kind": "table",
+        "imported_from": NAME,
+        "network": None,
+        "device": {"name": names[0]} if len(names) == 1 else None,
+        "noise": noise,
+        "batches": sorted({row["batch"] for row in rows}),
+    }
+    with RecordingWriter(target or new_recording_path("table"), meta) as writer:
+        columns = [c.name for c in TABLES["steps"].columns]
+        writer.write("steps", {name: [row.get(name) for row in rows] for name in columns})
+    return Imported(writer.path, NAME, {"steps": len(rows)}, {})
+
+
+def _time_column(source: Path, names: Any) -> str:
+    found: list[str] = list(names or ())
+    times = [name for name in found if name in _NS_PER]
+    missing = {"problem", "batch"} - set(found)
+    if missing or len(times) != 1:
+        lacking = sorted(missing) + ["one of time_ns, time_us, time_ms and time_s"] * (len(times) != 1)
+        raise CurvescopeError(
+            f"{source} needs the columns problem, batch and time_ms in its first line; "
+            f"it lacks {' and '.join(lacking)}."
+        )
+    if unknown := [name for name in found if name not in _COLUMNS]:
+        raise CurvescopeError(
+            f"{source} has columns that are not read: {', '.join(unknown)}. Fold what tells problems apart into "
+            "`problem` and drop the rest."
+        )
+    return times[0]
+
+
+def _step(source: Path, line: int, row: dict[str, Any], unit: str) -> dict[str, Any]:
+    if None in row or None in row.values():
+        raise CurvescopeError(f"{source}, line {line}: as many values as the first line has columns are needed.")
+    return {
+        "problem": row["problem"],
+        "device_name": row.get("device") or None,
+        "batch": round(_positive(source, line, row, "batch", whole=True)),
+        "duration_ns": max(1, round(_positive(source, line, row, unit) * _NS_PER[unit])),
+        "averaged_steps": round(_positive(source, line, row, "n", whole=True)) if row.get("n") else None,
+        "relative_spread": _positive(source, line, row, "spread") if row.get("spread") else None,
+    }
+
+
+def _positive(source: Path, line: int, row: dict[str, Any], column: str, *, whole: bool = False) -> float:
+    try:
+        value = float(row[column])
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0) or (whole and value != round(value)):
+        raise CurvescopeError(
+            f"{source}, line {line}: {column} is {row[column]!r}; it must be a {'whole ' * whole}number above 0."
+        )
+    return value

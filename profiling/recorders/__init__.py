@@ -1,1 +1,0 @@
-"""Recorders run something and give back its rows; each ends in the tables of `profiling.schema`."""

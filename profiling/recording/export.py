@@ -1,0 +1,200 @@
+"""A recording in formats of others: a Chrome trace for Perfetto, CSV, Parquet files.
+
+The trace keeps everything: places in time as events, every column in their arguments, rows without a place in time as
+metadata, which viewers pass over. `curvescope import` reads it back row by row.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ..errors import CurvescopeError
+from .atomic_files import atomic_file, storage_error
+from .schema import TABLES, conform
+from .store import FORMAT, Recording
+
+BASE_KEY = "baseTimeNanoseconds"
+ROW_EVENT = "curvescope row"  # name of the metadata event that holds a row without a place in time
+_BATCH_ROWS = 1 << 15
+_UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
+_KEPT_META = (
+    "kind",
+    "imported_from",
+    "network",
+    "step",
+    "device",
+    "batches",
+    "protocol",
+    "steps_from",
+    "missing",
+    "profiler",
+    "lost",
+)
+
+Report = Callable[[str, int, int], None]
+
+
+def export_trace(recording: Recording, target: Path, report: Report = lambda *_: None) -> int:
+    """Write a Chrome trace, packed where the name ends in `.gz`; returns how many rows have no place in time.
+
+    Times are microseconds with three decimals since the recording's first event: what a float holds to the nanosecond
+    for 52 days.
+
+    Raises:
+        CurvescopeError: there is something at the target, or it cannot be written.
+    """
+    _refuse_existing(target)
+    base = _first_ns(recording)
+    unplaced = 0
+    with atomic_file(target) as file:
+        stream = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if target.suffix == ".gz" else file
+        head = {
+            "otherData": {"format": FORMAT, "meta": {k: recording.meta[k] for k in _KEPT_META if k in recording.meta}},
+            BASE_KEY: base,
+            "displayTimeUnit": "ns",
+        }
+        _put(stream, json.dumps(head, ensure_ascii=False, allow_nan=False)[:-1] + ', "traceEvents": [\n')
+        tracks = _Tracks()
+        first = True
+        done, total = 0, sum(pq.read_metadata(part).num_rows for table in TABLES for part in recording.parts(table))
+        for table in TABLES:
+            for rows in _batches(recording, table):
+                events = [_event(table, row, base, tracks) for row in rows.to_pylist()]
+                unplaced += sum(event.startswith(_UNPLACED) for event in events)
+                if events:
+                    _put(stream, ("" if first else ",\n") + ",\n".join(events))
+                    first = False
+                done += rows.num_rows
+                report(f"exporting {table}", done, total)
+        named = [json.dumps(event, ensure_ascii=False) for event in tracks.names()]
+        _put(stream, ("" if first or not named else ",\n") + ",\n".join(named) + "\n]}\n")
+        if stream is not file:
+            stream.close()
+    return unplaced
+
+
+def export_csv(recording: Recording, target: Path) -> None:
+    """Write a folder with one CSV per table that has rows; null is empty, text is quoted.
+
+    Raises:
+        CurvescopeError: there is something at the target, or it cannot be written.
+    """
+    _export_files(recording, target, "csv", lambda schema, file: pa.csv.CSVWriter(file, schema))
+
+
+def export_parquet(recording: Recording, target: Path) -> None:
+    """Write a folder with one Parquet file per table that has rows.
+
+    Raises:
+        CurvescopeError: there is something at the target, or it cannot be written.
+    """
+    _export_files(recording, target, "parquet", lambda s, file: pq.ParquetWriter(file, s, compression="zstd"))
+
+
+def _export_files(recording: Recording, target: Path, ending: str, open_writer: Callable[..., Any]) -> None:
+    _refuse_existing(target)
+    try:
+        target.mkdir(parents=True)
+    except OSError as error:
+        raise storage_error(target, error) from error
+    for name, table in TABLES.items():
+        if recording.parts(name):
+            with atomic_file(target / f"{name}.{ending}") as file, open_writer(table.arrow, file) as writer:
+                for batch in _batches(recording, name):
+                    writer.write_table(batch)
+
+
+def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:
+    for part in recording.parts(table):
+        try:
+            with pq.ParquetFile(part) as file:
+                for batch in file.iter_batches(_BATCH_ROWS):
+                    yield conform(TABLES[table], pa.Table.from_batches([batch]))
+        except (pa.ArrowException, ValueError, OSError) as error:
+            raise CurvescopeError(f"{part} is damaged or not Curvescope's ({error}).") from error
+
+
+def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> str:
+    """One row as the text of an event."""
+    args = {name: value for name, value in row.items() if value is not None}
+    if "start_ns" not in args:
+        return f'{_UNPLACED}, "cat": "{table}", "args": {_text(args)}}}'
+    start, duration = args.pop("start_ns"), args.pop("duration_ns", None)
+    name = args.pop("name", None)
+    shown = name or (f"step {args['step']}" if table == "steps" else args.get("kind", table))
+    process, thread = tracks.place(table, row)
+    kind = "i" if duration is None else "X"
+    length = "" if duration is None else f', "dur": {_microseconds(duration)}'
+    return (
+        f'{{"ph": "{kind}", "cat": "{table}", "name": {_text(shown)}, "pid": {process}, "tid": {thread}, '
+        f'"ts": {_microseconds(start - base_ns)}{length}, "args": {_text(args)}}}'
+    )
+
+
+def _microseconds(nanoseconds: int) -> str:
+    """Three decimals, exactly; a float would round them."""
+    whole, rest = divmod(abs(nanoseconds), 1000)
+    return f"{'-' if nanoseconds < 0 else ''}{whole}.{rest:03d}"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+class _Tracks:
+    """Numbers of the processes and threads that viewers draw, with their names."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, int] = {}
+        self._threads: dict[tuple[int, int], str] = {}
+
+    def place(self, table: str, row: dict[str, Any]) -> tuple[int, int]:
+        """Process and thread of a row."""
+        of = "" if row.get("process") is None else f" of process {row['process']}"
+        if table in ("launches", "ranges"):
+            thread = row.get("thread") or 0
+            return self._put(f"host{of}", thread, f"thread {thread}")
+        if table == "steps":
+            return self._put(f"steps{of}", 0, "steps")
+        device, stream = row.get("device"), row.get("stream") or 0
+        name = "host kernels" if device is None else f"device {device}"
+        return self._put(f"{name}{of}", stream, f"stream {stream}")
+
+    def names(self) -> Iterator[dict[str, Any]]:
+        """Events that name the tracks."""
+        for name, process in self._processes.items():
+            yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+        for (process, thread), name in self._threads.items():
+            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+
+    def _put(self, process: str, thread: int, name: str) -> tuple[int, int]:
+        number = self._processes.setdefault(process, len(self._processes) + 1)
+        self._threads.setdefault((number, thread), name)
+        return number, thread
+
+
+def _first_ns(recording: Recording) -> int:
+    """The earliest start of any row; 0 where nothing has one."""
+    found = []
+    for table in TABLES:
+        for rows in _batches(recording, table):
+            if (low := pa.compute.min(rows["start_ns"]).as_py()) is not None:
+                found.append(low)
+    return min(found, default=0)
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists():
+        raise CurvescopeError(f"{target} is there already; nothing is overwritten. Choose another -o.")
+
+
+def _put(stream: BinaryIO | gzip.GzipFile, text: str) -> None:
+    stream.write(text.encode("utf-8", errors="replace"))

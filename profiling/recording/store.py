@@ -1,0 +1,405 @@
+"""The recording store: a folder of Parquet tables and a `recording.json`.
+
+Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows cell by cell and whatever is
+written stays readable when the run is cut off. Every file is written under a temporary name, synced, then renamed;
+an object of a remote store is one put. An existing recording is never written into. Nothing is shared between
+recordings, so that any number of writers may fill one store. Any Parquet reader opens the tables unaided.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+
+from ..errors import CurvescopeError
+from ..prefetch import read_ahead
+from .atomic_files import atomic_file, claim_remote, claimed_folder, storage_error
+from .part_files import count_rows, read_part, write_part
+from .remote_store import AnyPath, RemotePath, as_path
+from .schema import SCHEMA_VERSION, TABLES, conform
+
+META_FILE = "recording.json"
+FORMAT = "curvescope recording"
+_LONGEST_LABEL = 100  # characters: file systems take 255 bytes
+_REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
+
+
+class Status:
+    """How a recording ended, as `recording.json` says it."""
+
+    RECORDING = "recording"  # in progress, or its writer was killed
+    COMPLETE = "complete"
+    INTERRUPTED = "interrupted"  # ended early; every part that is there is whole
+
+
+class RecordingWriter:
+    """Writes one recording, part by part. Use as a context manager: leaving it by an exception marks it interrupted."""
+
+    def __init__(self, path: AnyPath, meta: Mapping[str, Any]) -> None:
+        """Create the folder.
+
+        Args:
+            path: the folder to create; it must not exist, or be empty.
+            meta: what ran and where, JSON-serialisable; see `Recording.meta`.
+
+        Raises:
+            CurvescopeError: something is already there, or the folder cannot be made.
+        """
+        self.path = path
+        self._numbered = dict.fromkeys(TABLES, 0)
+        self._meta: dict[str, Any] = {
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
+            "status": Status.RECORDING,
+            "created_utc": _now_utc(),
+            "lost": {},
+            **meta,
+        }
+        if isinstance(path, RemotePath):
+            claim_remote(path, META_FILE, self._document())
+        else:
+            with claimed_folder(path):
+                self._write_meta()
+
+    @classmethod
+    def resume(cls, path: AnyPath, last_table: str) -> RecordingWriter:
+        """Go on writing a recording that was cut off.
+
+        Args:
+            path: its folder.
+            last_table: the table whose part is written last: parts of other tables that have no namesake there were
+                cut off before they were whole, and are removed.
+
+        Raises:
+            CurvescopeError: there is no recording, or it is not to be read.
+        """
+        writer = cls.__new__(cls)
+        writer.path, writer._meta = path, open_recording(path).meta
+        whole = {part.name for part in (path / last_table).glob("*.parquet")}
+        for table in TABLES:
+            for part in (path / table).glob("*.parquet"):
+                if part.name not in whole:
+                    part.unlink()
+        writer._numbered = {table: len(list((path / table).glob("*.parquet"))) for table in TABLES}
+        writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
+        return writer
+
+    @classmethod
+    def mark_interrupted(cls, path: AnyPath) -> None:
+        """Say of a recording whose writer was killed that it was: nobody writes into it any more.
+
+        Raises:
+            CurvescopeError: there is no recording, or it is not to be read or written.
+        """
+        writer = cls.__new__(cls)
+        writer.path, writer._meta = path, open_recording(path).meta
+        if writer.meta["status"] == Status.RECORDING:
+            writer.finish(Status.INTERRUPTED)
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What `recording.json` says now."""
+        return self._meta
+
+    def write(self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any], part: str | None = None) -> None:
+        """Append one part to a table; it is on disk, whole, when this returns.
+
+        Args:
+            table: its name in the schema.
+            data: columns by name; without a row nothing is written.
+            part: the part's name, unique in the table; null for the next number.
+
+        Raises:
+            ValueError: the data does not fit the table's schema.
+            CurvescopeError: the disk is full or the folder cannot be written.
+        """
+        if isinstance(data, pd.DataFrame):
+            data = pa.Table.from_pandas(data, preserve_index=False)
+        elif not isinstance(data, pa.Table):
+            data = pa.table(dict(data))
+        conformed = conform(TABLES[table], data)
+        if not conformed.num_rows:
+            return
+        part = part or self.next_part(table)
+        write_part(self.path / table / f"{part}.parquet", TABLES[table], conformed)
+
+    def next_part(self, table: str) -> str:
+        """The next free number of a table's parts, taken: for whoever writes several at once."""
+        number = self._numbered[table]
+        self._numbered[table] += 1
+        return f"{number:05d}"
+
+    def take_back(self, tables: Iterable[str]) -> None:
+        """Remove what was written to some tables, to write it anew in another way."""
+        for table in tables:
+            for part in (self.path / table).glob("*.parquet"):
+                part.unlink()
+            self._numbered[table] = 0
+
+    def update(self, **meta: Any) -> None:
+        """Replace entries of `recording.json`, and write it."""
+        self._meta.update(meta)
+        self._write_meta()
+
+    def count_lost(self, name: str, count: int, sentence: str) -> None:
+        """Add to a named count of lost or repaired data; the sentence tells the user what it means."""
+        if count:
+            entry = self._meta["lost"].setdefault(name, {"count": 0, "sentence": sentence})
+            entry["count"] += count
+
+    def finish(self, status: str = Status.COMPLETE) -> None:
+        """Write the final status."""
+        self.update(status=status)
+
+    def _write_meta(self) -> None:
+        with atomic_file(self.path / META_FILE) as file:
+            file.write(self._document())
+
+    def _document(self) -> bytes:
+        return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            # The disk may be the reason: what is written stays readable whatever the status says.
+            with suppress(CurvescopeError):
+                self.finish(Status.INTERRUPTED)
+
+
+def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns; a key that some rows lack is null there."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording, read. Tables load on first use.
+
+    Attributes:
+        path: its folder, or its place on a remote store.
+        meta: `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `versions`, `lost`, `status`, …
+    """
+
+    path: AnyPath
+    meta: dict[str, Any]
+    _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether its writer reached the end."""
+        return bool(self.meta["status"] == Status.COMPLETE)
+
+    @property
+    def statistic(self) -> str:
+        """What stands for T(b) by the protocol: median or mean."""
+        return str((self.meta.get("protocol") or {}).get("statistic", "median"))
+
+    def parts(self, table: str) -> Sequence[AnyPath]:
+        """The Parquet files of a table, in the order they were written; empty where nothing was recorded."""
+        return sorted((self.path / table).glob("*.parquet"))
+
+    def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """One table as Arrow, with the schema's columns even where nothing was recorded.
+
+        Args:
+            table: its name.
+            columns: those to read; all if not given.
+
+        Raises:
+            CurvescopeError: a part is damaged, or does not fit the schema.
+        """
+        schema = TABLES[table]
+        pieces = [read_part(part, schema, columns) for part in self.parts(table)]
+        return pa.concat_tables(pieces) if pieces else schema.only(columns).arrow.empty_table()
+
+    def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """One table as Arrow, part by part, text dictionary-encoded: for tables too large to be held whole.
+
+        The next part is read while one is used.
+
+        Raises:
+            CurvescopeError: a part is damaged, or does not fit the schema.
+        """
+        parts = self.parts(table)
+        pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
+        if len(parts) < 2:  # starting a thread takes longer
+            yield from pieces
+        else:
+            yield from read_ahead(next(pieces), lambda: next(pieces, None))
+
+    def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """One table as pandas; nullable integers stay integers (`Int64`).
+
+        Args:
+            table: its name.
+            columns: those to read; all if not given. A million kernels are half a gigabyte with all of them.
+        """
+        key = table if columns is None else f"{table}:{','.join(columns)}"
+        if key not in self._frames:
+            # The Arrow columns are freed as they are turned into pandas', so that both are never whole in memory.
+            self._frames[key] = self.arrow(table, columns).to_pandas(
+                types_mapper=_PANDAS_TYPES.get, split_blocks=True, self_destruct=True
+            )
+        return self._frames[key]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is of, and how much of it there is; names are escaped."""
+        device = self.meta.get("device") or {}
+        facts = {
+            "network": self.meta.get("network"),
+            "device": device.get("name"),
+            "batch sizes": ", ".join(map(str, self.meta.get("batches") or ())) or None,
+            "status": self.meta["status"],
+            "recorded": self.meta.get("created_utc"),
+            **{name: f"{count} rows" for name in TABLES if (count := self.count_rows(name))},
+            **{f"lost: {name}": entry["count"] for name, entry in (self.meta.get("lost") or {}).items()},
+        }
+        left = 'style="text-align:left"'
+        rows = "".join(
+            f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(str(fact))}</td></tr>"
+            for name, fact in facts.items()
+            if fact is not None
+        )
+        return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
+
+    def count_rows(self, table: str) -> int:
+        """Rows of a table; only the ends of its files are read.
+
+        Raises:
+            CurvescopeError: a part is damaged.
+        """
+        return sum(count_rows(part) for part in self.parts(table))
+
+    @cached_property
+    def sql(self) -> duckdb.DuckDBPyConnection:
+        """An in-memory DuckDB with one view per table, over the Parquet files."""
+        connection = duckdb.connect()
+        if isinstance(self.path, RemotePath):
+            connection.register_filesystem(self.path.filesystem)
+        for name, table in TABLES.items():
+            if parts := self.parts(name):
+                connection.read_parquet([str(p) for p in parts]).create_view(name)
+            else:
+                connection.from_arrow(table.arrow.empty_table()).create_view(name)
+        return connection
+
+
+def _now_utc() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+_PANDAS_TYPES: dict[pa.DataType, Any] = {
+    pa.int64(): pd.Int64Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+}
+
+
+def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
+    """Read a recording: a folder, or a URL as in `s3://bucket/job/rank3`.
+
+    Raises:
+        CurvescopeError: there is none at `path`, it cannot be read, or a newer Curvescope wrote it.
+    """
+    folder = path if isinstance(path, RemotePath) else as_path(path)
+    try:
+        meta = json.loads((folder / META_FILE).read_bytes())
+    except FileNotFoundError:
+        raise CurvescopeError(
+            f"{folder} is not a recording (no {META_FILE} in it). `curvescope runs` lists the recordings here."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CurvescopeError(
+            f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be whole."
+        ) from error
+    version, status = (meta.get("schema_version"), meta.get("status")) if isinstance(meta, dict) else (None, None)
+    if not isinstance(version, int) or not isinstance(status, str) or meta.get("format") != FORMAT:
+        raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
+    if version > SCHEMA_VERSION:
+        raise CurvescopeError(
+            f"{folder} has schema version {version}, this Curvescope reads up to {SCHEMA_VERSION}: "
+            "upgrade with `pip install --upgrade curvescope`."
+        )
+    return Recording(folder, meta)
+
+
+def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeError]:
+    """Each recording, or why it cannot be read, in order; those of remote stores are asked for at the same time."""
+
+    def attempt(folder: AnyPath) -> Recording | CurvescopeError:
+        try:
+            return open_recording(folder)
+        except CurvescopeError as error:
+            return error
+
+    listed = list(folders)
+    if not any(isinstance(folder, RemotePath) for folder in listed):
+        return [attempt(folder) for folder in listed]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        return list(pool.map(attempt, listed))
+
+
+def list_recordings(root: AnyPath) -> list[Recording]:
+    """Every readable recording directly under `root`, oldest first; unreadable folders are passed over.
+
+    Raises:
+        CurvescopeError: a remote store does not answer.
+    """
+    try:
+        # A remote store is asked for each recording at once, not listed folder by folder.
+        folders: list[AnyPath] = (
+            list(root.iterdir())
+            if isinstance(root, RemotePath)
+            else [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
+        )
+    except OSError as error:
+        raise CurvescopeError(f"{root} cannot be listed ({error}). Check the URL and your credentials.") from error
+    found = [recording for recording in open_recordings(folders) if isinstance(recording, Recording)]
+    return sorted(found, key=lambda r: str(r.meta.get("created_utc", "")))
+
+
+def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
+    """A dated folder under `root`, as in `runs/2026-03-01_143055_alexnet`; made, so that nobody else takes its name.
+
+    Where nothing is written into it, it is gone when the process exits.
+
+    Raises:
+        CurvescopeError: the folder cannot be made.
+    """
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)[:_LONGEST_LABEL]
+    stem = f"{datetime.now().astimezone():%Y-%m-%d_%H%M%S}_{safe}"
+    for suffix in ("", *(f"_{n}" for n in range(2, 1000))):
+        path = root / f"{stem}{suffix}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise storage_error(path, error) from error
+        atexit.register(_remove_empty, path)
+        return path
+    raise CurvescopeError(f"{root} already holds a thousand recordings named {stem}; choose a place with -o DIR.")
+
+
+def _remove_empty(path: Path) -> None:
+    with suppress(OSError):  # also raised, and meant, where something is in it
+        path.rmdir()

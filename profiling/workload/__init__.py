@@ -1,0 +1,1 @@
+"""What a step runs: networks, their inputs, the training step and its annotation."""

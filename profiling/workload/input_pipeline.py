@@ -1,0 +1,89 @@
+"""Where the batches of a step come from, when they do not stay on the device: from host memory, or a user's loader."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import CurvescopeError
+from .network_step import Feed, import_torch
+from .networks import Network
+
+RESIDENT = "resident"  # one random batch that stays on the device: a step has no input
+HOST = "host"  # one random batch in (pinned) host memory, copied to the device in every step
+_SEED = 0
+
+
+def make_feed(source: str, network: Network, device: str, rank: int, world_size: int) -> Feed | None:
+    """The feed that `--input` names.
+
+    Args:
+        source: resident, host, or `package.module:function`, a function of batch size, rank and world size that
+            returns an iterable of (inputs, targets); an exhausted one is asked for again.
+        network: what the batches are for.
+        device: where they go.
+        rank: of this process.
+        world_size: how many processes step together.
+
+    Returns:
+        Null for resident.
+
+    Raises:
+        CurvescopeError: the source is none of these.
+    """
+    if source == RESIDENT:
+        return None
+    if source == HOST:
+        return _from_host(network, device)
+    load = _find_loader(source)
+    batches: dict[int, Iterator[Any]] = {}
+
+    def feed(batch: int) -> tuple[tuple[Any, ...], Any]:
+        for _ in range(2):
+            if batch not in batches:
+                batches[batch] = iter(load(batch, rank, world_size))
+            for inputs, targets in batches[batch]:
+                inputs = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+                return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
+            del batches[batch]
+        raise CurvescopeError(f"--input {source}: it gave no batch of {batch}.")
+
+    return feed
+
+
+def _from_host(network: Network, device: str) -> Feed:
+    torch = import_torch()
+    held: dict[int, tuple[tuple[Any, ...], Any]] = {}
+
+    def feed(batch: int) -> tuple[tuple[Any, ...], Any]:
+        if batch not in held:
+            held.clear()
+            inputs, targets = network.sample(batch, "cpu", torch.Generator().manual_seed(_SEED + batch))
+            held[batch] = tuple(_pinned(device, tensor) for tensor in inputs), _pinned(device, targets)
+        inputs, targets = held[batch]
+        return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
+
+    return feed
+
+
+def _pinned(device: str, tensor: Any) -> Any:
+    return tensor.pin_memory() if device != "cpu" and tensor is not None else tensor
+
+
+def _to(device: str, tensor: Any) -> Any:
+    """On the device: a copy even where it is there already, as every step of a real job gets fresh memory."""
+    return tensor if tensor is None else tensor.to(device, non_blocking=True, copy=True)
+
+
+def _find_loader(source: str) -> Any:
+    module_name, _, function_name = source.partition(":")
+    if not (module_name and function_name):
+        raise CurvescopeError(f"--input {source}: resident, host, or package.module:function.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise CurvescopeError(f"--input {source} cannot be loaded ({error}).") from error

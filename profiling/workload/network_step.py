@@ -1,0 +1,271 @@
+"""A network ready to step: model, data and optimizer on a device, and what one step runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..attribution import events
+from ..collect import onednn, torch_step
+from ..errors import BackendMissingError, CurvescopeError
+from .annotate import annotate
+from .networks import Network
+
+STEP_KINDS = ("training", "forward", "forward+backward")
+# fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss scaling where fp16 is trained.
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
+# Scales activations little enough that the loss of random data stays finite over any number of steps.
+_LEARNING_RATE = 1e-6
+_MOMENTUM = 0.9
+_SEED = 0
+
+Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
+Feed = Callable[[int], tuple[tuple[Any, ...], Any]]  # batch size to inputs and targets on the device
+
+
+def import_torch() -> Any:
+    """The torch module, its CPU libraries set up to report their calls.
+
+    Raises:
+        BackendMissingError: torch is not installed.
+    """
+    onednn.prepare_libraries()
+    try:
+        import torch
+    except ImportError as error:
+        raise BackendMissingError(
+            "This needs PyTorch. Install it with `pip install 'curvescope[torch]'`; for a GPU, choose the build that "
+            "fits its driver at pytorch.org."
+        ) from error
+    return torch
+
+
+def pick_device(name: str | None) -> str:
+    """`cpu` or `cuda:N`; CUDA where there is one unless `name` says otherwise.
+
+    Raises:
+        CurvescopeError: an unknown device, or CUDA asked for where there is none.
+    """
+    torch = import_torch()
+    if name is None:
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise CurvescopeError(f"Unknown device {name!r}: use cpu, cuda or cuda:N.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BackendMissingError(
+            "No CUDA device is usable here: `curvescope doctor` says what is missing. Without --device the CPU is used."
+        )
+    if device.type not in ("cpu", "cuda"):
+        raise CurvescopeError(f"Device {name!r} is not supported: use cpu, cuda or cuda:N.")
+    return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
+
+
+def check_precision(precision: str, device: str) -> None:
+    """Refuse what the device has not.
+
+    Raises:
+        CurvescopeError: TF32 on a CPU.
+    """
+    if precision == "tf32" and device == "cpu":
+        raise CurvescopeError("--precision tf32 is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU.")
+
+
+def describe_cuda() -> tuple[bool, str]:
+    """Whether torch can use a CUDA device, and which, or why not.
+
+    Raises:
+        ImportError: torch is not installed.
+    """
+    import torch
+
+    if torch.version.cuda is None:
+        return False, "this PyTorch is a CPU build"
+    if not torch.cuda.is_available():
+        return False, "no usable driver or device"
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return True, ", ".join(names)
+
+
+@dataclass
+class Workload:
+    """One network on one device. Batches are made on first use and kept until `release`.
+
+    Attributes:
+        network: what to build.
+        device: `cpu` or `cuda:N`.
+        kind: one of `STEP_KINDS`: training is forward, backward and optimizer; forward is in inference mode.
+        precision: one of `PRECISIONS`.
+        compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
+        wrap: what the forward pass goes through instead of the model itself, as for data-parallel training.
+        feed: fetches the batch of each step, inside the step; null: the same random batch stays on the device.
+    """
+
+    network: Network
+    device: str = "cpu"
+    kind: str = "training"
+    precision: str = "fp32"
+    compiled: bool = False
+    wrap: Callable[[Any], Any] | None = None
+    feed: Feed | None = None
+    model: Any = field(init=False)
+    _forward: Any = field(init=False)
+    _optimizer: Any = field(init=False)
+    _scaler: Any = field(init=False)
+    _batch: tuple[int, Any, Any] | None = field(init=False, default=None)
+    _profiler_is_warm: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        torch = import_torch()
+        check_precision(self.precision, self.device)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+        torch.manual_seed(_SEED)
+        self.model = self.network.build().to(self.device)
+        self.model.train(self.kind != "forward")
+        self._optimizer = None
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if self.kind != "forward" and not parameters:
+            raise CurvescopeError(f"{self.network.name} has no parameter to train; measure it with `--phase forward`.")
+        if self.kind == "training":
+            self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
+        scaled = self.precision == "fp16" and self.kind != "forward"
+        self._scaler = torch.amp.GradScaler("cuda" if self.cuda else "cpu", enabled=scaled)
+        self._forward = torch.compile(self.model, dynamic=False) if self.compiled else self.model
+        if self.wrap is not None:
+            self._forward = self.wrap(self._forward)
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the work runs on a CUDA device."""
+        return self.device.startswith("cuda")
+
+    def load(self, batch: int) -> None:
+        """Make the random inputs of one batch size; those of the last one are given back first."""
+        if self._batch is not None and self._batch[0] == batch:
+            return
+        if self.feed is not None:
+            self._batch = (batch, (), None)
+            return
+        import torch
+
+        self._batch = None
+        generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
+        inputs, targets = self.network.sample(batch, self.device, generator)
+        self._batch = (batch, inputs, targets)
+
+    def try_step(self, batch: int) -> None:
+        """Run one step, to see whether model, data and loss fit together before anything is recorded.
+
+        Raises:
+            CurvescopeError: they do not.
+        """
+        try:
+            self.load(batch)
+            self.time_step()
+        except CurvescopeError:
+            raise
+        except Exception as error:  # whatever a user's model raises is theirs to read
+            shape = (batch, *self.network.input_shape)
+            raise CurvescopeError(
+                f"{self.network.name} failed on an input of shape {shape} with {type(error).__name__}: {error}. "
+                "For your own model, check --input-shape and --phase."
+            ) from error
+
+    def time_step(self) -> tuple[int, int]:
+        """Run one step; returns its start on the monotonic clock and its duration, both in nanoseconds."""
+        self._synchronize()
+        start = time.monotonic_ns()
+        self._run(lambda _: contextlib.nullcontext())
+        self._synchronize()
+        return start, time.monotonic_ns() - start
+
+    def annotated_steps(self, count: int) -> Iterator[int]:
+        """Run steps in NVTX ranges, for a profiler that watches this process: step, phase and layer.
+
+        Yields:
+            The duration of each step, nanoseconds, as long as the ranges and the watching make it.
+        """
+        import nvtx
+
+        assert self._batch is not None, "load() a batch first"
+        # Hooks inside a compiled model would compile it anew: its steps have phases and no layers.
+        with contextlib.nullcontext() if self.compiled else annotate(self.model):
+            for _ in range(count):
+                self._synchronize()
+                start = time.monotonic_ns()
+                with nvtx.annotate(f"{events.STEP_RANGE}:batch size={self._batch[0]}"):
+                    self._run(nvtx.annotate)
+                    self._synchronize()
+                yield time.monotonic_ns() - start
+
+    def release(self) -> None:
+        """Give back the batch, the gradients and what the allocator holds for them."""
+        import torch
+
+        self._batch = None
+        self.model.zero_grad(set_to_none=True)
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    def warm_up_profiler(self) -> None:
+        """Pay for the profiler's and the libraries' own first time in this process."""
+        if not self._profiler_is_warm:
+            self.record_step()
+            self._profiler_is_warm = True
+
+    def record_step(
+        self, count_work: events.CountWork | None = None, before: Callable[[], object] = lambda: None
+    ) -> events.StepRows:
+        """Run one step under the profiler; for the arguments see `torch_step.record_step`."""
+
+        def step(ranges: Ranges) -> None:
+            self._run(ranges)
+            self._synchronize()
+
+        layers = () if self.compiled else self.model.named_modules()
+        return torch_step.record_step(step, layers, cuda=self.cuda, count_work=count_work, before=before)
+
+    def _run(self, ranges: Ranges) -> None:
+        import torch
+
+        assert self._batch is not None, "load() a batch first"
+        batch, inputs, targets = self._batch
+        if self.feed is not None:
+            with ranges(events.PHASE_RANGE + events.INPUT_PHASE):
+                inputs, targets = self.feed(batch)
+        if self.kind == "forward":
+            with torch.inference_mode(), ranges(events.PHASE_RANGE + "forward"), self._autocast():
+                self._forward(*inputs)
+            return
+        with ranges(events.PHASE_RANGE + "forward"):
+            self.model.zero_grad(set_to_none=True)
+            with self._autocast():
+                output = self._forward(*inputs)
+                with ranges(events.LAYER_RANGE + "loss"):
+                    loss = self.network.loss(output, targets)
+        with ranges(events.PHASE_RANGE + "backward"):
+            self._scaler.scale(loss).backward()
+        if self._optimizer is not None:
+            with ranges(events.PHASE_RANGE + "optimizer"):
+                self._scaler.step(self._optimizer)
+                self._scaler.update()
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Mixed precision, where asked for."""
+        import torch
+
+        types = {"fp16": torch.float16, "bf16": torch.bfloat16}
+        if self.precision not in types:
+            return contextlib.nullcontext()
+        return torch.autocast("cuda" if self.cuda else "cpu", types[self.precision])
+
+    def _synchronize(self) -> None:
+        if self.cuda:
+            import torch
+
+            torch.cuda.synchronize(self.device)

@@ -1,0 +1,166 @@
+"""BERT-Base, with its pre-training heads or without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...errors import CurvescopeError
+from . import Network
+
+if TYPE_CHECKING:
+    import torch
+
+_WIDTH, _LAYERS, _HEADS, _INNER = 768, 12, 12, 3072
+_VOCABULARY, _POSITIONS, _SEGMENTS = 30522, 512, 2
+_DROPOUT = 0.1
+_MASKED_SHARE = 0.15  # of the tokens are to be predicted, section 3.1 of the paper
+_IGNORED = -100  # cross_entropy's own mark of a position without target
+
+
+def build(heads: bool) -> torch.nn.Module:
+    """109,482,240 parameters; 110,106,428 with the heads (the output embedding is the input's)."""
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional as F
+
+    class Embeddings(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.word = nn.Embedding(_VOCABULARY, _WIDTH)
+            self.position = nn.Embedding(_POSITIONS, _WIDTH)
+            self.segment = nn.Embedding(_SEGMENTS, _WIDTH)
+            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
+            self.dropout = nn.Dropout(_DROPOUT)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+            summed = self.word(tokens) + self.position(places) + self.segment(torch.zeros_like(tokens))
+            embedded: Tensor = self.dropout(self.norm(summed))
+            return embedded
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value = (nn.Linear(_WIDTH, _WIDTH) for _ in range(3))
+            self.output = nn.Linear(_WIDTH, _WIDTH)
+            self.dropout = nn.Dropout(_DROPOUT)
+            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
+
+        def forward(self, x: Tensor) -> Tensor:
+            query, key, value = (
+                projection(x).unflatten(-1, (_HEADS, -1)).transpose(1, 2)
+                for projection in (self.query, self.key, self.value)
+            )
+            dropout = _DROPOUT if self.training else 0.0
+            mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+            added: Tensor = self.norm(x + self.dropout(self.output(mixed.transpose(1, 2).flatten(2))))
+            return added
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = Attention()
+            self.intermediate = nn.Linear(_WIDTH, _INNER)
+            self.activation = nn.GELU()
+            self.output = nn.Linear(_INNER, _WIDTH)
+            self.dropout = nn.Dropout(_DROPOUT)
+            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.attention(x)
+            added: Tensor = self.norm(x + self.dropout(self.output(self.activation(self.intermediate(x)))))
+            return added
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Sequential(*(Layer() for _ in range(_LAYERS)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            encoded: Tensor = self.layer(x)
+            return encoded
+
+    class WordHead(nn.Module):
+        def __init__(self, embedding: nn.Embedding) -> None:
+            super().__init__()
+            self.transform = nn.Linear(_WIDTH, _WIDTH)
+            self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
+            self.decoder = nn.Linear(_WIDTH, _VOCABULARY)
+            self.decoder.weight = embedding.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores: Tensor = self.decoder(self.norm(F.gelu(self.transform(x))))
+            return scores
+
+    class Bert(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embeddings = Embeddings()
+            self.encoder = Encoder()
+            self.pooler = nn.Linear(_WIDTH, _WIDTH)
+            if heads:
+                self.words = WordHead(self.embeddings.word)
+                self.next_sentence = nn.Linear(_WIDTH, 2)
+
+        def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+            encoded = self.encoder(self.embeddings(tokens))
+            pooled = torch.tanh(self.pooler(encoded[:, 0]))
+            if heads:
+                return self.words(encoded), self.next_sentence(pooled)
+            return encoded, pooled
+
+    return Bert()
+
+
+@dataclass(frozen=True)
+class Bert(Network):
+    """BERT's own data: token ids, and with the heads masked words and next sentences to predict."""
+
+    heads: bool = True
+
+    @property
+    def reads_text(self) -> bool:
+        """It does."""
+        return True
+
+    def with_sequence_length(self, length: int) -> Network:
+        """The same on samples of `length` tokens, 1 to 512."""
+        if not 1 <= length <= _POSITIONS:
+            raise CurvescopeError(f"--sequence-length {length}: BERT has positions for 1 to {_POSITIONS} tokens.")
+        return replace(self, input_shape=(length,))
+
+    def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
+        """Token ids, shape (batch, sequence); targets: words, shape (batch, sequence), and next, shape (batch,)."""
+        import torch
+
+        shape = (batch, *self.input_shape)
+        tokens = torch.randint(_VOCABULARY, shape, device=device, generator=generator)
+        if not self.heads:
+            return (tokens,), None
+        masked = torch.rand(shape, device=device, generator=generator) < _MASKED_SHARE
+        masked[:, 0] = True  # a mean over no masked word would not be a number
+        words = torch.where(masked, tokens, _IGNORED)
+        return (tokens,), (words, torch.randint(2, (batch,), device=device, generator=generator))
+
+    def loss(self, output: Any, targets: Any) -> torch.Tensor:
+        """Cross-entropy of masked words plus that of the next sentence; without heads the mean of squares."""
+        from torch.nn import functional as F
+
+        if not self.heads:
+            return super().loss(output, None)
+        (words, following), (true_words, true_following) = output, targets
+        lost_words = F.cross_entropy(words.flatten(0, 1), true_words.flatten(), ignore_index=_IGNORED)
+        return lost_words + F.cross_entropy(following, true_following)
+
+
+_PAPER = "Devlin et al., BERT, arXiv:1810.04805 (2018), BERT-Base uncased"
+
+NETWORKS = {
+    name: Bert(name, f"{_PAPER}, {note}, 128 tokens unless said", (128,), partial(build, heads), None, heads)
+    for name, heads, note in (
+        ("bert_base", True, "with the pre-training heads"),
+        ("bert_base_encoder", False, "embeddings, encoder and pooler alone"),
+    )
+}

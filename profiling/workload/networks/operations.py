@@ -1,0 +1,148 @@
+"""The operators of a network's forward pass with their shapes, found by running it on tensors without data.
+
+A shape is given as a pair per extent: (factor, constant), the extent being factor × batch + constant; so one table
+serves every batch size. The analysis room reads the table of the named networks and needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import CurvescopeError
+from . import Network
+from .facts import facts, on_meta
+
+# Operators that only look at a tensor another way: they launch nothing.
+_VIEWS = frozenset(
+    (
+        *(
+            "view",
+            "_unsafe_view",
+            "reshape",
+            "t",
+            "transpose",
+            "permute",
+            "expand",
+            "unsqueeze",
+            "squeeze",
+            "as_strided",
+        ),
+        *("slice", "select", "split", "unbind", "detach", "alias", "lift_fresh", "empty", "empty_like", "arange"),
+    )
+)
+Row = dict[str, Any]
+
+
+def operations(network: Network) -> Row:
+    """What a training step of the network is made of.
+
+    Returns:
+        `parameters` and `parameter_tensors` (trainable), `activation_bytes` (kept for the backward pass, per sample),
+        `input_bytes` (per sample) and `operations`: per operator `layer`, `op`, `inputs` and `outputs` (shapes, as
+        above), `settings` (stride and padding of a convolution).
+
+    Raises:
+        CurvescopeError: a shape is not linear in the batch.
+    """
+    small, large = _trace(network, 2), _trace(network, 4)
+    if [row["op"] for row in small] != [row["op"] for row in large]:
+        raise CurvescopeError(f"{network.name} runs other operators at another batch size; it cannot be modelled.")
+    rows = []
+    for one, two in zip(small, large, strict=True):
+        row = {"layer": one["layer"], "op": one["op"]}
+        for side in ("inputs", "outputs"):
+            row[side] = [
+                [_linear(network, a, b) for a, b in zip(first, second, strict=True)]
+                for first, second in zip(one[side], two[side], strict=True)
+            ]
+        if one["settings"]:
+            row["settings"] = one["settings"]
+        rows.append(row)
+    cost = facts(network)
+    return {
+        "parameters": cost.parameters,
+        "parameter_tensors": _parameter_tensors(network),
+        "activation_bytes": cost.activation_bytes,
+        "operations": rows,
+    }
+
+
+def _linear(network: Network, at_two: int, at_four: int) -> list[int]:
+    factor, left = divmod(at_four - at_two, 2)
+    constant = at_two - 2 * factor
+    if left or constant < 0:
+        raise CurvescopeError(f"{network.name} has an extent that is not linear in the batch; it cannot be modelled.")
+    return [factor, constant]
+
+
+def _parameter_tensors(network: Network) -> int:
+    import torch
+
+    with torch.device("meta"):
+        return sum(1 for _ in network.build().parameters())
+
+
+def _trace(network: Network, batch: int) -> list[Row]:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.module_tracker import ModuleTracker
+
+    rows: list[Row] = []
+
+    with torch.device("meta"):
+        model = network.build().train()
+    inputs, targets = on_meta(network.sample(batch, "cpu", torch.Generator().manual_seed(0)))
+
+    class Recorder(TorchDispatchMode):
+        def __init__(self, tracker: Any) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self._tracker = tracker
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            if name not in _VIEWS:
+                rows.append(
+                    {
+                        "layer": _deepest(self._tracker.parents),
+                        "op": name,
+                        "inputs": _shapes(args),
+                        "outputs": _shapes((result,)),
+                        "settings": _settings(name, args),
+                    }
+                )
+            return result
+
+    # The dispatcher composes attention out of products on tensors without data; a GPU runs one kernel, but the
+    # products are the same.
+    with ModuleTracker() as tracker, Recorder(tracker):
+        network.loss(model(*inputs), targets)
+    return rows
+
+
+def _deepest(parents: set[str]) -> str | None:
+    """The innermost module running, without the model's own name; null outside every one."""
+    deepest = max(parents - {"Global"}, key=lambda name: name.count("."), default="")
+    return deepest.partition(".")[2] or None
+
+
+def _settings(name: str, args: Sequence[Any]) -> dict[str, Any]:
+    if name == "convolution":
+        settings = {"stride": list(args[3]), "padding": list(args[4]), "groups": args[8]}
+        if any(spread != 1 for spread in args[5]):
+            settings["dilation"] = list(args[5])
+        return {**settings, "transposed": True} if args[6] else settings
+    return {}
+
+
+def _shapes(values: Sequence[Any]) -> list[list[int]]:
+    import torch
+
+    shapes: list[list[int]] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            shapes.append(list(value.shape))
+        elif isinstance(value, (list, tuple)):
+            shapes += _shapes(value)
+    return shapes

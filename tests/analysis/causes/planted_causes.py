@@ -1,0 +1,156 @@
+"""Sweeps with a planted cause from batch 8 to 16, for tests of what is named and for the confusion matrix.
+
+Each is a network of three layers on a GTX 1080 whose cost is fixed plus proportional, but for what is planted. Kernels'
+times vary by a few percent from step to step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from curvescope.analysis.causes.context import Recorded
+from curvescope.profiling.hardware.limits import hardware_of
+
+from ..synthetic import profiled_step
+
+BATCHES = (4, 8, 16)
+GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
+_LAST = BATCHES[-1]
+_SECOND_NS = 10**9
+
+
+@dataclass
+class Plan:
+    """What a planted sweep does.
+
+    Attributes:
+        kernel: of layer conv3 backward at a batch size: name, time in ms, further columns.
+        idle_ms: of a step at a batch size.
+        unseen_ms: time of unwatched steps beyond that of profiled ones.
+        jitter: standard deviation of a kernel's time.
+        allocation_ms: time of cudaMalloc and cudaFree inside a profiled step.
+        clock_hz: SM clock at a batch size; null for none sampled.
+        slow: factor on every kernel at a batch size.
+        peak_memory_bytes: of the steps.
+        two_paces: whether every other step of the last batch size takes 1.3 times as long.
+    """
+
+    kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
+    idle_ms: object = field(default=lambda b: 2.0)
+    unseen_ms: object = field(default=lambda b: 0.0)
+    jitter: float = 0.01
+    allocation_ms: object = field(default=lambda b: 0.0)
+    clock_hz: object = None
+    slow: object = field(default=lambda b: 1.0)
+    peak_memory_bytes: object = None
+    two_paces: bool = False
+
+
+def _switch(batch):
+    if batch < _LAST:
+        return "cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", 3.0 * batch, {}
+    return "cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>", 7.0 * batch, {}
+
+
+def _waves(batch):
+    # 256 threads and 64 registers: 4 blocks per SM, 80 in a wave. 40, 80, then 164 blocks: 1, 1 and 3 waves.
+    geometry = {"block_x": 256, "block_y": 1, "block_z": 1, "registers_per_thread": 64, "shared_memory_bytes": 16_384}
+    blocks = {4: 40, 8: 80, 16: 164}[batch]
+    grid = {"grid_x": blocks, "grid_y": 1, "grid_z": 1}
+    return "maxwell_sgemm_128x64_nn", 30.0 * -(-blocks // 80), {**grid, **geometry}
+
+
+def _outgrown(batch):
+    # One launch moves 100 kB per sample: 1.6 MB at 16 would fit 2 MiB of L2, so 200 kB: 1.6 MB at 8, 3.2 MB at 16.
+    size = 200_000 * batch
+    return "vectorized_elementwise_kernel", (3.0 if batch < _LAST else 6.0) * batch, {"bytes_compulsory": size}
+
+
+def _below_the_ridge(batch):
+    # Ridge 27.7 FLOP/B: 55 until batch 8, then DRAM traffic of 8 times as much.
+    traffic = 10**8 * batch * (1 if batch < _LAST else 8)
+    flops = 55 * 10**8 * batch
+    roof_ms = 1e3 * max(flops / 8.87296e12, traffic / 320.3e9)
+    return "maxwell_sgemm_128x64_nn", 3.0 * roof_ms, {"flops": flops, "dram_bytes": traffic}
+
+
+PLANS = {
+    "algorithm switch": Plan(kernel=_switch),
+    "wave and tile quantisation": Plan(kernel=_waves),
+    "memory pressure": Plan(
+        allocation_ms=lambda b: 60.0 if b == _LAST else 0.0,
+        idle_ms=lambda b: 65.0 if b == _LAST else 2.0,
+        peak_memory_bytes=lambda b: 4e8 * b,
+    ),
+    "launch- or host-bound": Plan(idle_ms=lambda b: 65.0 if b == _LAST else 2.0),
+    "cache capacity": Plan(kernel=_outgrown),
+    "roof change": Plan(kernel=_below_the_ridge),
+    "throttling": Plan(
+        clock_hz=lambda b: 1.2e9 if b == _LAST else 1.7e9,
+        slow=lambda b: 1.7 / 1.2 if b == _LAST else 1.0,
+    ),
+    "instability": Plan(jitter=0.4, two_paces=True),
+    "fixed cost shared": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
+    "observer effect": Plan(unseen_ms=lambda b: 40.0 if b == _LAST else 0.0),
+    "unexplained": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {})),
+}  # fmt: skip
+
+
+def planted(cause, seed, jitter=None, rounds=8):
+    """Steps, kernels and what else is recorded of a sweep with the cause in it."""
+    plan, random = PLANS[cause], np.random.default_rng(seed)
+    jitter = plan.jitter if jitter is None else jitter
+    steps, kernels, launches, clocks = [], [], [], []
+
+    def layers(batch):
+        name, time_ms, further = plan.kernel(batch)
+        rows = [
+            ("conv1", "forward", "maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * batch, {}),
+            ("conv3", "backward", name, time_ms, further),
+            (None, "optimizer", "at::native::multi_tensor_apply_kernel<4>", 5.0, {}),
+        ]
+        noise = np.exp(jitter * random.standard_normal(len(rows)))
+        return [(la, ph, na, t * plan.slow(batch) * n, fu) for (la, ph, na, t, fu), n in zip(rows, noise, strict=True)]
+
+    for repeat in range(rounds):
+        for batch in BATCHES:
+            for index in range(4):
+                profiled = index == 3
+                step = len(steps)
+                rows = layers(batch)
+                row, launched = profiled_step(step, batch, repeat, rows, plan.idle_ms(batch))
+                row.update(index=index, profiled=profiled)
+                if plan.peak_memory_bytes:
+                    row["peak_memory_bytes"] = plan.peak_memory_bytes(batch)
+                if profiled:
+                    kernels += launched
+                    launches += _allocations(step, row, plan.allocation_ms(batch))
+                else:
+                    pace = 1.3 if plan.two_paces and batch == _LAST and index % 2 else 1.0
+                    row["duration_ns"] = round(row["duration_ns"] * pace + plan.unseen_ms(batch) * 1e6)
+                steps.append(row)
+                if plan.clock_hz:
+                    middle = row["start_ns"] + row["duration_ns"] // 2
+                    reasons = "sw_power_cap" if batch == _LAST else ""
+                    clocks.append((middle, int(plan.clock_hz(batch)), reasons))
+    recorded = Recorded(
+        pd.DataFrame(steps),
+        pd.DataFrame(launches) if launches else None,
+        pd.DataFrame(clocks, columns=["start_ns", "sm_clock_hz", "throttle_reasons"]) if clocks else None,
+        GTX_1080,
+    )
+    return recorded.steps, pd.DataFrame(kernels), recorded
+
+
+def _allocations(step, row, time_ms):
+    if not time_ms:
+        return []
+    half = round(time_ms * 1e6 / 2)
+    end = row["start_ns"] + row["duration_ns"]
+    return [
+        {"name": name, "start_ns": end - place * half, "duration_ns": half, "step": step}
+        for place, name in ((2, "cudaFree"), (1, "cudaMalloc"))
+    ]

@@ -1,0 +1,110 @@
+"""Causes planted on this machine: real sweeps of small models, recorded in processes of their own.
+
+`python -m tests.analysis.causes.planted_machine DIR` records each as test data; tests/data/causes was made by it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from curvescope.analysis.decompose.anomalies import Explanation
+from curvescope.analysis.decompose.anomalies import explain as split
+from curvescope.analysis.decompose.functionals import excess
+from curvescope.explaining import explain, recorded
+from curvescope.profiling.recording.store import Recording, RecordingWriter, open_recording
+
+ROOT = Path(__file__).parents[3]
+_TABLES = ("kernels", "clocks", "steps")
+
+_RECORD = """
+import sys
+from pathlib import Path
+import torch
+from curvescope.profiling.workload.networks import from_factory
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.workload.network_step import Workload
+
+# One thread: with more, torch gives oneDNN every convolution, and a neighbour takes less than half.
+torch.set_num_threads(1)
+model, kind, shape, pair, path = sys.argv[1:]
+network = from_factory("tests.analysis.causes.planted_models:" + model, tuple(map(int, shape.split(","))))
+protocol = Protocol("planted", (10, 10), 1, (3, 3), 0.0, 10, None)
+run_sweep(Workload(network, kind=kind), tuple(map(int, pair.split(","))), protocol, Path(path))
+"""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One real case.
+
+    Attributes:
+        cause: that was planted.
+        model: of planted_models.
+        shape: of a sample.
+        pair: batch sizes; the cause sets in between them.
+        kind: of the step.
+    """
+
+    cause: str
+    model: str
+    shape: str
+    pair: tuple[int, int] = (2, 4)
+    kind: str = "forward"
+
+
+CASES = {
+    case.model: case
+    for case in (
+        Planted("launch- or host-bound", "WaitsForItsInput", "3,32,32", kind="training"),
+        Planted("algorithm switch", "Convolution", "64,56,56", (8, 16)),
+        Planted("cache capacity", "OutgrowsTheCache", str(3 * 2**18)),
+        Planted("memory pressure", "FreshMemory", str(12 * 2**18)),
+        Planted("throttling", "BusyNeighbour", "64,1024"),
+    )
+}
+
+
+def record(case: Planted, path: Path) -> Recording:
+    """Run the sweep of a case, with nothing of the tests' own in its process."""
+    words = (case.model, case.kind, case.shape, ",".join(map(str, case.pair)), str(path))
+    done = subprocess.run(
+        [sys.executable, "-c", _RECORD, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return open_recording(path)
+
+
+def name_cause(case: Planted, recording: Recording) -> Explanation:
+    """The excess between the case's two batch sizes, split."""
+    found = explain(recording)
+    assert found.terms is not None
+    return split(excess(*case.pair), found.curve, found.terms, found.parts, recorded(recording))
+
+
+def keep(recording: Recording, path: Path) -> None:
+    """The same recording with each table in one part, and without the folder it was made in."""
+    with RecordingWriter(path, {**recording.meta, "argv": recording.meta["argv"][:-1]}) as writer:
+        for table in _TABLES:
+            writer.write(table, recording.arrow(table))
+
+
+def main() -> None:
+    """Record every case under the folder named on the command line."""
+    import tempfile
+
+    for name, case in CASES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            keep(record(case, Path(folder, "run")), Path(sys.argv[1], name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Causes: each planted one is named, on evidence, and the amounts add up to the anomaly."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.causes import CAUSES, UNEXPLAINED
+from curvescope.analysis.causes.instability import two_groups
+from curvescope.analysis.decompose.anomalies import diagnose, explain
+from curvescope.analysis.decompose.functionals import bend, excess
+from curvescope.analysis.render.causes import verdict_sentence
+from curvescope.cli import main
+from curvescope.explaining import explain as explain_recording
+from curvescope.explaining import recorded
+from curvescope.profiling.recording.store import open_recording
+
+from .planted_causes import PLANS, planted
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+
+
+def explained(cause, seed=1, functional=None):
+    steps, kernels, beside = planted(cause, seed)
+    found = diagnose(steps, kernels, recorded=beside)
+    return explain(functional or excess(8, 16), found.curve, found.terms, found.parts, beside)
+
+
+def test_every_cause_has_a_planted_case():
+    assert set(PLANS) == set(CAUSES)
+
+
+@pytest.mark.parametrize("cause", PLANS)
+def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
+    explanation = explained(cause)
+    verdict = explanation.attribution.verdict
+    assert verdict.cause == cause
+    if cause == UNEXPLAINED:
+        assert all(term.claim is None for term in verdict.terms)
+        assert "no cause in the recording" in verdict_sentence(explanation.attribution)
+        return
+    assert verdict.terms
+    for term in verdict.terms:
+        assert term.claim.evidence
+        assert all(e.table for e in term.claim.evidence)
+        assert term.claim.refuted_by.endswith(".")
+
+
+@pytest.mark.parametrize("cause", PLANS)
+@pytest.mark.parametrize("functional", [excess(8, 16), bend(4, 8, 16)], ids=["excess", "bend"])
+def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
+    explanation = explained(cause, 2, functional)
+    causes = explanation.attribution.causes
+    scale = sum(abs(p.part.value.value) for p in explanation.parts)
+    assert math.fsum(c.amount for c in causes) == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
+    by_term = {}
+    for total in causes:
+        for term in total.terms:
+            by_term.setdefault(term.label, []).append(term.amount)
+    for part in explanation.parts:
+        own = part.part.value.value
+        assert math.fsum(by_term[part.label]) == pytest.approx(own, rel=1e-9, abs=1e-12 * scale)
+        assert all(amount * own >= 0 for amount in by_term[part.label])
+
+
+def test_what_an_algorithm_switch_takes_is_what_the_new_kernel_costs_beyond_its_share():
+    (switch,) = [c for c in explained("algorithm switch").attribution.causes if c.cause == "algorithm switch"]
+    # 7 ms per sample at 16, 3 at 8: 112 - 2 * 24, times vary by 1 %
+    assert switch.amount == pytest.approx(64, rel=0.03)
+    (term,) = switch.terms
+    family = next(e for e in term.claim.evidence if e.what == "its family")
+    assert (family.before, family.after) == ("Winograd, not fused", "implicit GEMM")
+
+
+def test_the_tail_predicts_the_third_wave():
+    (waves,) = [c for c in explained("wave and tile quantisation").attribution.causes if "wave" in c.cause]
+    # 1 and 3 waves of 30 ms: 90 - 2 * 30
+    assert waves.amount == pytest.approx(30, rel=0.1)
+    first = waves.terms[0].claim.evidence[0]
+    assert (first.before, first.after) == (pytest.approx(1.0), pytest.approx(2.05))
+
+
+def test_memory_takes_its_part_of_idle_and_leaves_the_rest():
+    idle = {c.cause: c.amount for c in explained("memory pressure").attribution.causes}
+    assert idle["memory pressure"] == pytest.approx(
+        60, rel=0.05
+    )  # idle 65 - 2 * 2 = 61, of it 60 in cudaMalloc and cudaFree
+    rest = [t.label for c in explained("memory pressure").attribution.causes if "host" in c.cause for t in c.terms]
+    assert rest == ["idle"]
+
+
+def test_without_the_evidence_the_same_times_stay_unexplained():
+    """The kernels of the throttled sweep, with no clock sampled: no cause is made up."""
+    steps, kernels, _ = planted("throttling", 1)
+    found = diagnose(steps, kernels)
+    verdict = found.explanations[0].attribution.verdict
+    assert verdict.cause == UNEXPLAINED
+
+
+def test_two_groups_are_found_and_one_is_left_alone():
+    random = np.random.default_rng(0)
+    one = 100 + random.standard_normal(40)
+    assert two_groups(one) is None
+    both = np.concatenate([one[:20], 130 + random.standard_normal(20)])
+    assert two_groups(both) == (pytest.approx(100, abs=1), pytest.approx(130, abs=1))
+    assert two_groups(np.array([1.0, 1.0, 9.0])) is None
+    assert two_groups(np.zeros(0)) is None
+
+
+def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
+    """Two GPU profiles as one sweep: their networks differ, which makes every term change; what is tested is that
+    the causes account for all of it, where no step ran unwatched and nothing has an interval.
+    """
+    names = ("kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz")
+    files = [str(PROFILES / name) for name in names]
+    assert main(["import", "--as", "sweep", *files, "--batch", "32,64", "-o", str(tmp_path / "run")]) == 0
+    recording = open_recording(tmp_path / "run")
+    found = explain_recording(recording)
+    split = explain(excess(32, 64), found.curve, found.terms, found.parts, recorded(recording))
+    causes = {c.cause: c.amount for c in split.attribution.causes}
+    assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
+    assert {"launch- or host-bound", "algorithm switch", UNEXPLAINED} <= set(causes)
+    assert "observer effect" not in causes

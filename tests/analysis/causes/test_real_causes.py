@@ -1,0 +1,148 @@
+"""Causes on a real machine: recordings kept from one, and the same planted anew on this one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.causes import CAUSES, memory_pressure
+from curvescope.analysis.causes.case import BatchFacts, HostUse
+from curvescope.analysis.decompose.anomalies import explain
+from curvescope.analysis.decompose.functionals import curvature, excess
+from curvescope.analysis.render.causes import verdict_sentence
+from curvescope.explaining import explain as diagnose
+from curvescope.explaining import recorded
+from curvescope.profiling.recording.store import open_recording
+
+from .planted_machine import CASES, name_cause, record
+
+KEPT = Path(__file__).parents[2] / "data" / "causes"
+NETWORKS = Path(__file__).parents[2] / "data" / "networks"
+
+
+def claims_of(found):
+    """Every claim on every term, taken or not: (cause, term, evidence by its words)."""
+    for total in found.attribution.causes:
+        for term in total.terms:
+            for claim in (*filter(None, [term.claim]), *term.rivals):
+                yield claim.cause, term.label, {e.what: (e.before, e.after) for e in claim.evidence}
+
+
+def check_amounts_add_up(found):
+    amounts = [cause.amount for cause in found.attribution.causes]
+    assert math.fsum(amounts) == pytest.approx(found.value.value, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kept_recording_names_what_was_planted_in_it(name):
+    found = name_cause(CASES[name], open_recording(KEPT / name))
+    assert found.attribution.verdict.cause == CASES[name].cause
+    check_amounts_add_up(found)
+
+
+@pytest.mark.parametrize("network", ["alexnet", "googlenet", "vgg_a"])
+def test_causes_account_for_all_that_a_network_does(network):
+    recording = open_recording(NETWORKS / network)
+    found = diagnose(recording)
+    for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4)):
+        split = explain(functional, found.curve, found.terms, found.parts, recorded(recording))
+        check_amounts_add_up(split)
+        shares = [cause.amount / split.value.value for cause in split.attribution.causes]
+        assert math.fsum(shares) == pytest.approx(1, abs=1e-9)
+        assert {cause.cause for cause in split.attribution.causes} <= set(CAUSES)
+        # Of every layer, of idle and of the observer effect each has its causes, and they make up its part.
+        for part in split.parts:
+            claimed = [t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label]
+            assert math.fsum(claimed) == pytest.approx(part.part.value.value, rel=1e-9, abs=1e-9)
+
+
+def evidence(name, term, live=None):
+    recording = live or open_recording(KEPT / name)
+    case = CASES[name]
+    named = [
+        what for cause, label, what in claims_of(name_cause(case, recording)) if (cause, label) == (case.cause, term)
+    ]
+    assert named, f"{case.cause} is not claimed of {term}"
+    return named[0]
+
+
+def test_what_was_kept_of_the_cache_crosses_it_and_slows_down():
+    found = evidence("OutgrowsTheCache", "scale forward")
+    assert found["bytes of one launch of aten::mul"] == (18 * 2**20, 36 * 2**20)
+    assert found["the cache"][0] == 32 * 2**20
+    before, after = found["its bandwidth"]
+    assert after < 0.9 * before
+
+
+def test_what_was_kept_of_the_neighbour_shows_threads_without_a_core():
+    before, after = evidence("BusyNeighbour", "product forward")["ready threads that had a core"]
+    assert after < 0.7 * before
+
+
+def test_what_was_kept_of_the_switch_names_both_kernels():
+    kernels = evidence("Convolution", "conv forward")["kernel with the most time"]
+    assert kernels[0] != kernels[1]
+    assert all(kernels)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_pages_given_back_are_faulted_in_anew(tmp_path):
+    """3 uses of 48 MiB, in pages of 4 KiB: huge ones have to be asked for, by `madvise` or in the settings."""
+    live = record(CASES["FreshMemory"], tmp_path / "run")
+    before, after = evidence("FreshMemory", "scale forward", live)["page faults per step"]
+    assert before < 1000
+    assert after == pytest.approx(3 * 48 * 2**20 / 4096, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
+    live = record(CASES["BusyNeighbour"], tmp_path / "run")
+    before, after = evidence("BusyNeighbour", "product forward", live)["ready threads that had a core"]
+    assert after < 0.75 * before
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_step_that_waits_for_its_input_is_host_bound(tmp_path):
+    found = name_cause(CASES["WaitsForItsInput"], record(CASES["WaitsForItsInput"], tmp_path / "run"))
+    assert found.attribution.verdict.cause == "launch- or host-bound"
+    # 100 ms at 4, none at 2; a loaded machine wakes late, never early.
+    assert found.attribution.verdict.amount > 80
+    check_amounts_add_up(found)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_torchs_own_choice_of_library_is_an_algorithm_switch(tmp_path):
+    live = record(CASES["Convolution"], tmp_path / "run")
+    found = evidence("Convolution", "conv forward", live)
+    assert found["kernel with the most time"][0] != found["kernel with the most time"][1]
+    assert found["its family"][0] != found["its family"][1]
+
+
+def test_less_than_half_is_not_called_most():
+    """Memory pressure is the largest cause of FreshMemory's excess; waiting and missing cores have their parts."""
+    found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory")).attribution
+    portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
+    sentence = verdict_sentence(found)
+    assert sentence.startswith("Mostly" if portion > 0.5 else "Several causes, the largest memory pressure")
+
+
+def facts(wall_ms, use):
+    return BatchFacts(np.array([wall_ms]), 0.0, wall_ms, 1.0, host_use=use)
+
+
+def test_time_in_the_system_as_wall_time_by_hand():
+    """10 of 40 ms of CPU time are the system's."""
+    alone = facts(40.0, HostUse(40.0, 10.0, 0, 0.0))
+    four_threads = facts(10.0, HostUse(40.0, 10.0, 0, 0.0))
+    half_a_core = facts(80.0, HostUse(40.0, 10.0, 0, 40.0))
+    sleeps_too = facts(140.0, HostUse(40.0, 10.0, 0, 40.0))
+    wait_unknown = facts(80.0, HostUse(40.0, 10.0, 0, None))
+    steps = (alone, four_threads, half_a_core, sleeps_too, wait_unknown)
+    assert [memory_pressure.system_wall_ms(step) for step in steps] == pytest.approx([10, 2.5, 20, 20, 10])

@@ -1,0 +1,134 @@
+"""The breakdown against a plain one over a frame of `step_parts`: the same rows, for real and made recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curvescope.analysis.decompose.breakdown import COLUMNS, KEYS, Row, break_down
+from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.analysis.decompose.terms import IDLE, OBSERVER, central_steps, device_work, step_parts
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import Options, import_profile
+from curvescope.profiling.recording.schema import KERNELS
+from curvescope.profiling.recording.store import open_recording
+
+from ..synthetic import sweep
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+
+
+def plainly(steps, kernels, by, batch=None):
+    """The same from frames: a row for each group, then idle."""
+    parts = step_parts(kernels, steps if batch is None else steps[steps["batch"] == batch])
+    used = central_steps(parts)
+    of_used = parts["step"].isin(used)
+
+    def row_of(label, group):
+        per_step = group.groupby("step")["exclusive_ms"].sum().reindex(used, fill_value=0.0)
+        low, high = np.percentile(per_step, [25, 75])
+        inside = group[of_used.loc[group.index]]
+        time_ms = inside["exclusive_ms"].sum()
+        flops, size_bytes = (
+            None if inside[column].isna().all() else float(inside[column].sum())
+            for column in ("flops", "bytes_compulsory")
+        )
+        rates = (None if amount is None or not time_ms else amount / time_ms / 1e6 for amount in (flops, size_bytes))
+        per_step_flops = None if flops is None else flops / len(used)
+        return Row(label, per_step.mean(), (high - low) / 2, len(inside) / len(used), per_step_flops, *rates)
+
+    work = parts[parts["name"] != IDLE].groupby(KEYS[by], dropna=False)
+    rows = [row_of(" ".join("-" if pd.isna(k) else str(k) for k in key), group) for key, group in work]
+    idle = row_of(IDLE, parts[parts["name"] == IDLE])
+    return [*rows, dataclasses.replace(idle, calls=None)]
+
+
+def assert_as_plainly(found, steps, kernels, by, batch=None):
+    """Times to a thousandth of a nanosecond; groups of equal times may come in either order."""
+    rows = sorted((row for row in found.rows if row.label != OBSERVER), key=lambda row: row.label)
+    expected = sorted(plainly(steps, kernels, by, batch), key=lambda row: row.label)
+    assert [row.label for row in rows] == [row.label for row in expected]
+    for one, two in zip(rows, expected, strict=True):
+        for name, value in dataclasses.asdict(two).items():
+            near = isinstance(value, float)
+            assert getattr(one, name) == (pytest.approx(value, rel=1e-12, abs=1e-9) if near else value), (name, two)
+    times = [row.time_ms for row in found.rows if row.label not in (IDLE, OBSERVER)]
+    assert times == sorted(times, reverse=True)
+    assert sum(row.time_ms for row in found.rows) == pytest.approx(found.time_ms, rel=1e-12)
+
+
+@pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
+@pytest.mark.parametrize("name", ["kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz"])
+def test_real_profiles_break_down_as_plainly(name, by, tmp_path):
+    recording = open_recording(import_profile(PROFILES / name, tmp_path / "r", Options()).path)
+    steps, work = recording.frame("steps"), device_work(recording)
+    assert (work["name"].str.startswith("copy")).any()
+    assert_as_plainly(break_down(steps, device_columns(recording, COLUMNS), by), steps, work, by)
+
+
+def table(kernels):
+    frame = kernels.reindex(columns=list(COLUMNS))
+    return pa.Table.from_pandas(frame, pa.schema([KERNELS.arrow.field(c) for c in COLUMNS]), preserve_index=False)
+
+
+def layers(batch):
+    work = {"flops": 10**9 * batch, "bytes_compulsory": 10**6}
+    return [
+        ("conv1", "forward", "gemm", 2.0 * batch, work),
+        (None, "optimizer", "add", 5.0),
+        ("conv1", "backward", "x", 1.0),
+    ]
+
+
+def test_a_sweep_has_its_observer_effect_and_rates():
+    steps, kernels = sweep(lambda b: 20.0 * b, layers, np.random.default_rng(3), batches=(2, 4))
+    for batch in (2, 4):
+        one = break_down(steps, [table(kernels)], "layer", batch)
+        assert_as_plainly(one, steps, kernels, "layer", batch)
+        timed = steps[(steps["batch"] == batch) & ~steps["profiled"].astype(bool)]["duration_ns"]
+        assert one.time_ms == pytest.approx(float(timed.median()) / 1e6)
+        assert one.rows[-1].label == OBSERVER
+        assert one.observer_ms == one.rows[-1].time_ms
+        assert {row.label: row for row in one.rows}["conv1 forward"].gflop_per_s == pytest.approx(500.0)
+    assert break_down(steps, [table(kernels)], "layer") == one
+
+
+rows = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(-5, 60), st.integers(0, 30), st.sampled_from(["a", "b", None])),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows, st.integers(1, 5))
+def test_any_overlap_is_shared_alike(drawn, pieces):
+    steps = pd.DataFrame({"step": [0, 1, 2], "batch": 8, "start_ns": [0, 100, 200], "duration_ns": [50, 50, 0]})
+    steps = steps.assign(profiled=True, repeat=0, index=[0, 1, 2], phase="training")
+    kernels = pd.DataFrame(drawn, columns=["step", "start_ns", "duration_ns", "layer"])
+    kernels["start_ns"] += kernels["step"] * 100
+    kernels = kernels.assign(name="k", phase=None, op=None, source="nsys", flops=pd.NA, bytes_compulsory=pd.NA)
+    whole = table(kernels)
+    size = -(-len(drawn) // pieces)
+    cut = [whole.slice(first, size) for first in range(0, len(drawn), size)]
+    assert_as_plainly(break_down(steps, cut, "layer"), steps, kernels.convert_dtypes(), "layer")
+
+
+def test_no_step_and_no_profiled_step_are_refused():
+    steps, kernels = sweep(lambda b: 20.0 * b, layers, np.random.default_rng(3), batches=(2, 4))
+    with pytest.raises(CurvescopeError, match="no step"):
+        break_down(steps.iloc[:0], [], "layer")
+    with pytest.raises(CurvescopeError, match="Batch 3 was not measured"):
+        break_down(steps, [table(kernels)], "layer", 3)
+    with pytest.raises(CurvescopeError, match="No step of batch 2 was profiled"):
+        break_down(steps[~steps["profiled"].astype(bool)], [table(kernels)], "layer", 2)
+    for nothing in ([], [table(kernels.iloc[:0])]):
+        with pytest.raises(CurvescopeError, match="nothing to break down"):
+            break_down(steps, nothing, "layer", 2)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curvescope.analysis.decompose.functionals import bend, curvature, excess, neighbours
+
+
+def value(functional, cost):
+    return sum(weight * cost(batch) for batch, weight in functional.coefficients)
+
+
+def test_excess_of_the_published_vgg_on_gtx_1080():
+    published_ms = {64: 420.28, 128: 899.86}
+    assert value(excess(64, 128), published_ms.get) == pytest.approx(59.30)
+
+
+def test_excess_over_a_factor_that_is_not_two():
+    assert value(excess(32, 40), {32: 100.0, 40: 130.0}.get) == pytest.approx(5.0)
+
+
+def test_log2_curvature_on_doublings_is_the_second_difference_of_time_per_sample():
+    times = {4: 20.0, 8: 30.0, 16: 44.0}
+    assert value(curvature(4, 8, 16), times.get) == pytest.approx(44 / 16 - 2 * 30 / 8 + 20 / 4)
+
+
+def test_linear_curvature_is_the_divided_difference_of_the_step_time():
+    assert value(curvature(1, 2, 4, "linear"), lambda b: 3.0 * b * b) == pytest.approx(6.0)
+
+
+@given(st.floats(0, 1e3), st.floats(0.01, 1e3))
+def test_fixed_plus_proportional_cost_has_no_bend_but_looks_concave_up_per_sample(fixed, slope):
+    def cost(batch):
+        return fixed + slope * batch
+
+    assert value(bend(4, 8, 16), cost) == pytest.approx(0, abs=1e-9 * cost(16))
+    assert value(curvature(4, 8, 16, "linear"), cost) == pytest.approx(0, abs=1e-9 * cost(16))
+    assert value(curvature(4, 8, 16), cost) == pytest.approx(fixed / 16, abs=1e-9 * cost(16))
+
+
+@given(st.floats(0.01, 1e3))
+def test_proportional_cost_has_neither_excess_nor_curvature(slope):
+    assert value(excess(8, 16), lambda b: slope * b) == pytest.approx(0, abs=1e-9 * slope)
+    assert value(curvature(3, 5, 11), lambda b: slope * b) == pytest.approx(0, abs=1e-9 * slope)
+
+
+def test_uneven_spacing_keeps_a_straight_line_in_log2_flat():
+    from math import log2
+
+    # time per sample = 10 − log2(b): no curvature on that axis whatever the spacing
+    assert value(curvature(3, 5, 11), lambda b: b * (10 - log2(b))) == pytest.approx(0, abs=1e-9)
+
+
+def test_an_unknown_axis_is_refused():
+    with pytest.raises(ValueError, match="axis"):
+        curvature(1, 2, 4, "log10")
+
+
+def test_neighbours_of_one_batch_size_are_none():
+    assert neighbours([8]) == ([], [])
+    assert neighbours([4, 1, 2]) == ([(1, 2), (2, 4)], [(1, 2, 4)])

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.statistics import estimate, holm, likeness, replicate, resample_rounds, time_estimate
+
+from ..synthetic import timed_steps
+
+
+def test_holm_on_the_worked_example():
+    # Four p-values at 0.05: 0.01·4 and 0.02·3... the adjusted ones never decrease along the order.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_one_round_knows_nothing_of_its_spread():
+    result = estimate(5.0, np.array([5.0, 5.0]), rounds=1, scale=5.0)
+    assert (result.low, result.high, result.p) == (-np.inf, np.inf, 1.0)
+
+
+def test_rounding_of_equal_numbers_is_no_effect():
+    # 3 · 0.1 − 0.3 is 5.6e-17, with no spread at all
+    result = estimate(3 * 0.1 - 0.3, np.full(100, 3 * 0.1 - 0.3), rounds=5, scale=0.3)
+    assert result.p > 0.9
+
+
+def test_medians_of_replicates_come_from_the_drawn_rounds_alone():
+    rounds = [np.array([1.0, 1.0, 1.0]), np.array([9.0])]
+    drawn = np.array([[0, 0], [1, 1], [0, 1]])
+    medians = replicate(rounds, drawn)
+    assert medians.tolist() == [1.0, 9.0, 1.0]
+
+
+@pytest.mark.parametrize("rounds", [4, 6, 14])
+def test_intervals_of_a_mean_difference_cover_the_truth(rounds):
+    """95 % intervals of T(2b) − 2·T(b) hold it in 93 to 99 % of 400 simulated sweeps with drift that rounds share."""
+    random = np.random.default_rng(rounds)
+    drawn = resample_rounds(rounds, 400)
+    covered = 0
+    for _ in range(400):
+        drift = 1 + 0.03 * random.standard_normal(rounds)
+        times = {b: [b * drift[r] * (1 + 0.01 * random.standard_normal(4)) for r in range(rounds)] for b in (1, 2)}
+        replicates = {b: replicate(values, drawn) for b, values in times.items()}
+        value = np.median(np.concatenate(times[2])) - 2 * np.median(np.concatenate(times[1]))
+        result = estimate(float(value), replicates[2] - 2 * replicates[1], rounds, 2.0)
+        covered += result.low <= 0 <= result.high
+    assert 0.93 * 400 <= covered <= 400
+
+
+def test_a_mean_where_a_protocol_asks_for_it():
+    rounds = [np.array([1.0, 3.0]), np.array([8.0])]
+    assert replicate(rounds, np.array([[1, 1]]), "mean").tolist() == [8.0]
+    steps = timed_steps({1: 1.0, 2: 2.0}.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0.3)
+    times = steps[steps["batch"] == 1]["duration_ns"]
+    assert cost_curve(steps, "mean").points[0].time_ms.value == pytest.approx(times.mean() / 1e6)
+    assert cost_curve(steps).points[0].time_ms.value == pytest.approx(times.median() / 1e6)
+
+
+def test_the_interval_of_a_time_stays_above_0():
+    """Two rounds that disagree by a third: Student's t with one degree of freedom took 6 times that off the time."""
+    steps = pd.DataFrame(
+        [(1, repeat, repeat, ms * 10**6) for repeat, ms in enumerate((10, 14))],
+        columns=["batch", "repeat", "start_ns", "duration_ns"],
+    ).assign(profiled=False)
+    time = cost_curve(steps).points[0].time_ms
+    assert 0 < time.low < 10
+    assert time.high > 14
+    assert time.low * time.high == pytest.approx(time.value**2)
+
+
+def test_rounds_that_are_alike_count_as_fewer():
+    draws = np.exp(0.01 * np.random.default_rng(0).standard_normal(4000))
+    widths = [np.log((e := time_estimate(1.0, draws, 6, alike)).high / e.low) for alike in (0.0, 0.2, 1.0)]
+    # 6 rounds alike by 0.2 are worth 1 + 5 · 0.8 / 2 = 3 of them: t(2) √(6/2) for t(5) √(6/5).
+    assert widths[1] / widths[0] == pytest.approx(4.3027 / 2.5706 * (3 / 1.2) ** 0.5, rel=1e-4)
+    assert widths[2] / widths[0] == pytest.approx(12.7062 / 2.5706 * (6 / 1.2) ** 0.5, rel=1e-4)
+
+
+def test_likeness_of_a_series_that_resembles_its_neighbours():
+    random = np.random.default_rng(1)
+    series = np.zeros(4000)
+    for place in range(1, len(series)):
+        series[place] = 0.8 * series[place - 1] + random.standard_normal()
+    assert likeness(series, np.arange(0, 4000, 2)[:2]) == pytest.approx(0.64, abs=0.05)
+    assert likeness(series, np.array([0, 100])) == pytest.approx(0, abs=1e-6)
+    assert likeness(random.standard_normal(4000), np.array([0, 1])) < 0.05
+    assert likeness(np.zeros(5), np.array([0, 1])) == 0
+
+
+def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_order_is_known():
+    def steps(order):
+        wave = np.repeat([1.0, 1.1], 12)  # the second half of the sweep is slower
+        rows = [(batch, n // 2, int(order(n)), round(wave[n] * batch * 1e6)) for n, batch in enumerate([1, 2] * 12)]
+        frame = pd.DataFrame(rows, columns=["batch", "repeat", "start_ns", "duration_ns"])
+        return cost_curve(frame.assign(profiled=False))
+
+    known, unknown = steps(lambda n: n), steps(lambda n: 0)
+    assert known.alike > 0.3
+    assert unknown.alike == 0
+    assert known.points[0].time_ms.high > unknown.points[0].time_ms.high

@@ -1,0 +1,54 @@
+"""Notebook display: recordings, diagnoses and explanations render themselves, names as text."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from curvescope.analysis.decompose.anomalies import diagnose
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from ..causes.planted_causes import planted
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], set()
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.add(tag)
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def tags(html):
+    parser = Tags()
+    parser.feed(html)
+    parser.close()
+    assert parser.open == []
+    return parser.seen
+
+
+def test_a_diagnosis_and_its_anomaly_render_themselves():
+    steps, kernels, recorded = planted("algorithm switch", 1)
+    kernels.loc[kernels["layer"] == "conv3", ["name", "layer"]] = [HOSTILE, HOSTILE]
+    found = diagnose(steps, kernels, recorded=recorded)
+    html = found._repr_html_()
+    assert tags(html) == {"p", "b", "br", "small", "table", "tr", "th", "td", "div"}
+    assert "&lt;img src=x" in html
+    assert found.explanations[0]._repr_html_() in html
+
+
+def test_a_recording_renders_itself(tmp_path):
+    with RecordingWriter(tmp_path / "run", {"network": HOSTILE, "batches": [1, 2]}) as writer:
+        writer.count_lost("kernels_without_operator", 3, "sentence")
+    html = open_recording(tmp_path / "run")._repr_html_()
+    assert tags(html) == {"p", "b", "table", "tr", "th", "td"}
+    assert "&lt;img" in html
+    assert "1, 2" in html
+    assert "complete" in html

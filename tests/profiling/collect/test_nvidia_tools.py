@@ -1,0 +1,246 @@
+"""Recording with NVIDIA's tools, through fakes on PATH that write what the real ones write."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.readers.metrics import metrics, wanted
+from curvescope.profiling.recording.store import open_recording
+
+from ..readers.nsys_export import kernel, launch, push_pop, write_export
+from ..readers.test_ncu_csv import RAW
+from ..readers.test_nvprof import TEXT_METRICS, write_nvprof
+
+# A tool that notes its arguments, runs the command after its options, and copies a ready file to where it was asked to.
+FAKE = """#!{python}
+import itertools, json, shutil, subprocess, sys
+arguments = sys.argv[1:]
+with open({log!r}, "a") as log:
+    log.write(json.dumps(arguments) + "\\n")
+if "--help" in arguments:
+    print("--cuda-graph-trace= --cpuctxsw=")
+    sys.exit()
+targets = [a.partition("=")[2] for a in arguments if a.startswith({option!r})]
+command = list(itertools.dropwhile(lambda a: a.startswith("-") or a in ("profile", "export"), arguments))
+code = 0
+if command and arguments[0] != "export":
+    process = subprocess.Popen(command)
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        code = process.wait()
+if targets and {ready!r}:
+    shutil.copy({ready!r}, targets[0] + {suffix!r})
+elif {ready!r}:
+    sys.stdout.write(open({ready!r}).read())
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Puts a tool on PATH; returns what it was called with so far."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def install(name, option, ready, suffix=""):
+        log = tmp_path / f"{name}.log"
+        program = folder / name
+        text = FAKE.format(python=sys.executable, log=str(log), option=option, ready=str(ready or ""), suffix=suffix)
+        program.write_text(text)
+        program.chmod(0o755)
+        return lambda: [json.loads(line) for line in log.read_text().splitlines()]
+
+    return install
+
+
+@pytest.fixture
+def export(tmp_path):
+    ranges, launches = [push_pop("step 1", 0, 90), push_pop("layer:fc1", 10, 50)], [launch(1, 20)]
+    return write_export(tmp_path / "ready.sqlite", ranges=ranges, launches=launches, kernels=[kernel(1, 30, 60)])
+
+
+COMMAND = [sys.executable, "-c", "print('ran'); raise SystemExit(3)"]
+
+
+def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd):
+    calls = fake("nsys", "--output=", export, ".sqlite")
+    target = tmp_path / "r"
+    assert main(["record", "--with", "nsys", "--batch", "8", "-o", str(target), "--", *COMMAND]) == 3
+    *_, arguments = calls()
+    assert arguments[0] == "profile"
+    assert {"--trace=cuda,nvtx", "--export=sqlite", "--cuda-graph-trace=node", "--cpuctxsw=none"} <= set(arguments)
+    assert arguments[-3:] == COMMAND
+    recording = open_recording(target)
+    assert recording.frame("kernels")["layer"].tolist() == ["fc1"]
+    assert (recording.meta["recorder"], recording.meta["argv"], recording.meta["batches"]) == ("nsys", COMMAND, [8])
+    captured = capfd.readouterr()
+    assert captured.out == "ran\n"
+    assert "1 kernels" in captured.err
+
+
+def test_ncu_measures_what_the_columns_need(fake, tmp_path):
+    (tmp_path / "ready.csv").write_text(RAW)
+    calls = fake("ncu", "--log-file=", tmp_path / "ready.csv")
+    assert main(["record", "--with", "ncu", "-o", str(tmp_path / "r"), "--", *COMMAND]) == 3
+    ((*options, _, _, _),) = calls()
+    asked = next(o for o in options if o.startswith("--metrics=")).removeprefix("--metrics=").split(",")
+    assert {"dram__bytes.sum", "lts__t_bytes.sum", "l1tex__t_bytes.sum", "gpu__time_duration.sum"} <= set(asked)
+    assert open_recording(tmp_path / "r").frame("kernels")["dram_bytes"].iloc[0] == 2_001_500
+
+
+def test_nvprof_records_a_timeline_or_metrics(fake, tmp_path):
+    calls = fake("nvprof", "--export-profile=", write_nvprof(tmp_path / "ready", 12))
+    assert main(["record", "--with", "nvprof", "-o", str(tmp_path / "timeline"), "--", *COMMAND]) == 3
+    assert open_recording(tmp_path / "timeline").frame("kernels")["layer"].tolist() == ["fc1", "fc1"]
+    assert not any("--metrics" in argument for argument in calls()[0])
+    (tmp_path / "ready.txt").write_text(TEXT_METRICS)
+    calls = fake("nvprof", "--log-file=", tmp_path / "ready.txt")
+    assert main(["record", "--with", "nvprof", "--metrics", "-o", str(tmp_path / "metrics"), "--", *COMMAND]) == 3
+    assert any(a.startswith("--metrics=dram_read_bytes,dram_write_bytes") for a in calls()[-1])
+    assert open_recording(tmp_path / "metrics").frame("kernels")["dram_bytes"].tolist() == [32320] * 3
+
+
+@pytest.mark.parametrize("tool", ["nsys", "ncu", "nvprof"])
+def test_an_absent_tool_is_said_with_how_to_get_it(tool, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["record", "--with", tool, "-o", str(tmp_path / "r"), "--", *COMMAND]) == 2
+    assert f"{tool} is not on PATH: install" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "NVreg_RestrictProfilingToAdminUsers"),
+        ("", "ncu wrote no profile"),
+    ],
+)
+def test_a_tool_that_fails_is_said_with_a_remedy(fake, printed, words, tmp_path, capsys):
+    (tmp_path / "ready.csv").write_text(printed)
+    fake("ncu", "--log-file=", tmp_path / "ready.csv")
+    assert main(["record", "--with", "ncu", "-o", str(tmp_path / "r"), "--", *COMMAND]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_taken_folder_is_refused_before_anything_runs(fake, export, tmp_path, capfd):
+    fake("nsys", "--output=", export, ".sqlite")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "mine").touch()
+    assert main(["record", "--with", "nsys", "-o", str(tmp_path / "r"), "--", *COMMAND]) == 2
+    captured = capfd.readouterr()
+    assert "already holds" in captured.err
+    assert captured.out == ""
+
+
+def test_ctrl_c_keeps_what_the_tool_wrote(fake, export, tmp_path):
+    fake("nsys", "--output=", export, ".sqlite")
+    sleeper = f"""
+import pathlib, time
+pathlib.Path({str(tmp_path / "running")!r}).touch()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    pass
+"""
+    target = tmp_path / "r"
+    words = [sys.executable, "-m", "curvescope.cli", "record", "--with", "nsys", "-o", str(target), "--"]
+    process = subprocess.Popen([*words, sys.executable, "-c", sleeper], start_new_session=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "running").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    # As a terminal does: to the recorder, the tool and the command alike.
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(open_recording(target).frame("kernels")) == 1
+
+
+def test_a_report_is_exported_by_the_tool_that_can_read_it(fake, export, tmp_path):
+    report = tmp_path / "some.file"
+    report.write_bytes(b"\x00\x01\x02report" * 100)
+    calls = fake("nsys", "--output=", export)
+    assert len(open_recording(import_profile(report, tmp_path / "r").path).frame("kernels")) == 1
+    ((*_, given),) = calls()
+    assert given == str(report)
+
+
+# A double of Nsight Compute's Python module: the calls that are used here, with their documented names.
+NCU_REPORT = """
+from pathlib import Path
+
+class Metric:
+    def __init__(self, value, unit):
+        self.as_double, self.as_uint64, self.unit = lambda: float(value), lambda: int(value), lambda: unit
+
+class Action:
+    def __init__(self, name, **metrics):
+        self.name, self.metric_names, self.metric_by_name = lambda: name, lambda: tuple(metrics), metrics.get
+
+class Range:
+    actions = [
+        Action("gemm, a<b>", dram__bytes_sum=Metric(1, "byte"), **{
+            "dram__bytes.sum": Metric(4096, "byte"), "gpu__time_duration.sum": Metric(2500, "nsecond"),
+            **{f"launch__grid_dim_{axis}": Metric(n, "") for axis, n in zip("xyz", (8, 2, 1))}}),
+        Action("relu"),
+    ]
+    def num_actions(self): return len(self.actions)
+    def action_by_idx(self, place): return self.actions[place]
+
+class Report:
+    def num_ranges(self): return 1
+    def range_by_idx(self, place): return Range()
+
+def load_report(path):
+    if b"report" not in Path(path).read_bytes():
+        raise RuntimeError("no report")
+    return Report()
+"""
+
+
+@pytest.fixture
+def ncu_report(tmp_path, monkeypatch):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "ncu_report.py").write_text(NCU_REPORT)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    monkeypatch.setenv("PATH", "/nowhere")
+    yield
+    sys.modules.pop("ncu_report", None)
+
+
+def test_a_report_is_read_by_the_module_of_nsight_compute(ncu_report, tmp_path):
+    report = tmp_path / "some.file"
+    report.write_bytes(b"\x00\x01\x02report" * 100)
+    recording = open_recording(import_profile(report, tmp_path / "r").path)
+    first, second = recording.arrow("kernels").to_pylist()
+    assert (first["name"], first["dram_bytes"], first["duration_ns"]) == ("gemm, a<b>", 4096, 2500)
+    assert (first["grid_x"], first["grid_y"], first["block_x"], first["start_ns"]) == (8, 2, None, None)
+    assert (second["name"], second["dram_bytes"]) == ("relu", None)
+    assert recording.meta["lost"]["kernels_without_known_metric"]["count"] == 1
+
+
+def test_what_the_module_cannot_read_is_refused(ncu_report, tmp_path):
+    (tmp_path / "p").write_bytes(bytes(range(256)) * 8)
+    with pytest.raises(CurvescopeError, match="binary file of no known kind"):
+        import_profile(tmp_path / "p", tmp_path / "r")
+
+
+def test_every_wanted_metric_is_of_the_table():
+    for tool in ("nvprof", "ncu"):
+        names = {name for metric in metrics() if metric.tool == tool for name in metric.terms}
+        assert set(wanted(tool)) <= names
+        assert not [name for name in wanted(tool) if shlex.quote(name) != name]

@@ -1,0 +1,43 @@
+"""Measurers that make their visits up, for what a sweep does around them."""
+
+from __future__ import annotations
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.visit import Visit
+from curvescope.profiling.measure.visit_processes import Machine
+
+CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
+
+
+def machine(identity="a", device=CARD, cpu="Some CPU", torch="2.13.0"):
+    host = {"cpu": cpu, "usable_cores": 8}
+    return Machine(dict(device), host, {"torch": torch}, None, None, None, identity)
+
+
+class FakeMeasurer:
+    """Steps of batch milliseconds; dies for good before visit `lost_at`, or goes on elsewhere from `moves_at`."""
+
+    def __init__(self, place=None, lost_at=None, moves_at=None):
+        self.machine = place or machine()
+        self.visited = []
+        self._lost_at, self._moves_at = lost_at, moves_at
+
+    def describe(self, device):
+        return self.machine
+
+    def visit(self, setting, batch, protocol, profile):
+        if len(self.visited) == self._lost_at:
+            raise CurvescopeError("the worker ended")
+        if len(self.visited) == self._moves_at:
+            self.machine = machine("successor")
+        self.visited.append((setting.label, batch))
+        return Visit([{"start_ns": 0, "duration_ns": batch * 1_000_000}]), [{"start_ns": 0}]
+
+    def fits(self, setting, batch):
+        return batch <= 4
+
+    def stop(self):
+        pass
+
+    def done(self):
+        pass

@@ -1,0 +1,85 @@
+"""A sweep whose recordings several measure at once: who measures what, and what is left when one of them ends."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep_plan import Plan, list_cells, run_plan, write_plan
+from curvescope.profiling.recording.store import Status, open_recording
+
+from .fake_measurers import CARD, FakeMeasurer, machine
+
+TWO_ROUNDS = Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None)
+SETTINGS = tuple(Setting(name, device="cuda:0") for name in ("alexnet", "vgg16", "resnet50"))
+PLAN = Plan(SETTINGS, (1, 2, 4), False, TWO_ROUNDS)
+VISITS = 2 * len(PLAN.batches)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_plan(tmp_path / "sweep", PLAN)
+    return tmp_path / "sweep"
+
+
+def recordings(folder):
+    return {path.name: open_recording(path) for path in list_cells(folder)}
+
+
+def visits(recording):
+    return Counter(recording.frame("steps")[["batch", "repeat"]].itertuples(index=False, name=None))
+
+
+def test_each_recording_is_measured_by_one_in_interleaved_rounds(folder):
+    both = [FakeMeasurer(), FakeMeasurer()]
+    assert run_plan(folder, PLAN, measurers=both) == []
+    labels = [{label for label, _ in one.visited} for one in both]
+    assert not labels[0] & labels[1]
+    assert labels[0] | labels[1] == {setting.label for setting in SETTINGS}
+    for recording in recordings(folder).values():
+        assert recording.meta["status"] == Status.COMPLETE
+        assert set(visits(recording).values()) == {1}
+        assert recording.frame("steps").sort_values("step")["repeat"].tolist() == [0, 0, 0, 1, 1, 1]
+        assert recording.frame("clocks").shape[0] == VISITS
+        assert "went_on_at" not in recording.meta
+
+
+def test_a_recording_that_goes_on_elsewhere_says_from_which_step(folder):
+    run_plan(folder, PLAN, measurers=[FakeMeasurer(moves_at=VISITS + 2)])
+    told = [recording.meta.get("went_on_at") for recording in recordings(folder).values()]
+    assert [one and [entry["first_step"] for entry in one] for one in told] == [None, [2], None]
+    assert told[1][0]["device"] == CARD
+
+
+def test_who_ends_for_good_leaves_its_recording_to_be_resumed_and_the_others_go_on(folder):
+    with pytest.raises(CurvescopeError, match="the worker ended"):
+        run_plan(folder, PLAN, measurers=[FakeMeasurer(lost_at=2), FakeMeasurer()])
+    by_status = Counter(recording.meta["status"] for recording in recordings(folder).values())
+    assert by_status == {Status.COMPLETE: 2, Status.INTERRUPTED: 1}
+    assert run_plan(folder, PLAN, measurers=[second := FakeMeasurer()]) == []
+    assert len(second.visited) == VISITS - 2  # nothing is measured twice
+    for recording in recordings(folder).values():
+        assert visits(recording) == {(batch, repeat): 1 for batch in PLAN.batches for repeat in (0, 1)}
+
+
+def test_another_device_does_not_go_on_with_a_recording(folder):
+    with pytest.raises(CurvescopeError):
+        run_plan(folder, PLAN, measurers=[FakeMeasurer(lost_at=2)])
+    other = machine(device={**CARD, "name": "Fake 200"})
+    with pytest.raises(CurvescopeError, match="name: Fake 100 there, Fake 200 here"):
+        run_plan(folder, PLAN, measurers=[FakeMeasurer(other)])
+    first = recordings(folder)[SETTINGS[0].label]
+    assert len(first.frame("steps")) == 2
+    assert json.loads((first.path / "recording.json").read_text())["device"] == CARD
+
+
+def test_the_largest_batch_is_searched_where_it_is_measured(tmp_path):
+    plan = Plan(SETTINGS[:1], (), True, TWO_ROUNDS)
+    write_plan(tmp_path / "sweep", plan)
+    run_plan(tmp_path / "sweep", plan, measurers=[FakeMeasurer()])
+    assert recordings(tmp_path / "sweep")[SETTINGS[0].label].meta["largest_batch"] == 4

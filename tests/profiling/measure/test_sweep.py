@@ -1,0 +1,378 @@
+"""Sweeps of real steps on the CPU."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.decompose.anomalies import Verdict, diagnose
+from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
+from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.store import Status, open_recording
+from curvescope.profiling.workload.network_step import Workload
+from curvescope.profiling.workload.networks import Network, from_factory
+
+from .. import planted
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
+
+SHORT = Protocol("short", (4, 4), 1, (2, 2), visit_s=0.1, profiled_rounds=2, time_limit_s=60.0)
+BATCHES = (2, 4, 8, 16)
+
+
+def sweep(path, build, batches=BATCHES, protocol=SHORT, kind="training"):
+    network = Network("planted", "a test's", (3, 16, 16), build, classes=10)
+    run_sweep(Workload(network, "cpu", kind), batches, protocol, path)
+    return open_recording(path)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    return sweep(tmp_path_factory.mktemp("sweep") / "r", planted.build)
+
+
+def test_every_step_is_kept(recorded):
+    steps = recorded.frame("steps")
+    timed = steps[~steps["profiled"]]
+    assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 8)
+    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 2)
+    assert steps["step"].is_unique
+    assert recorded.meta["status"] == Status.COMPLETE
+    assert recorded.meta["rounds"] == 4
+    assert recorded.meta["lost"] == {}
+
+
+@pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
+def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by):
+    for batch in BATCHES:
+        breakdown = break_down(recorded.frame("steps"), device_columns(recorded, COLUMNS), by, batch)
+        steps = recorded.frame("steps")
+        timed = steps[~steps["profiled"] & (steps["batch"] == batch)]["duration_ns"]
+        assert breakdown.time_ms == pytest.approx(float(np.median(timed)) / 1e6)
+        assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
+        assert [row.label for row in breakdown.rows[-2:]] == ["idle", "observer effect"]
+
+
+def test_rows_of_one_step_never_overlap_and_lie_inside_it(recorded):
+    kernels, steps = recorded.frame("kernels"), recorded.frame("steps").set_index("step")
+    for step, unsorted in kernels.groupby("step"):
+        rows = unsorted.sort_values("start_ns")
+        ends = (rows["start_ns"] + rows["duration_ns"]).to_numpy()
+        assert (ends[:-1] <= rows["start_ns"].to_numpy()[1:]).all()
+        window = steps.loc[step]
+        assert rows["start_ns"].min() >= window["start_ns"]
+        assert ends.max() <= window["start_ns"] + window["duration_ns"]
+
+
+def test_backward_work_lands_on_its_layer(recorded):
+    kernels = recorded.frame("kernels")
+    backward = kernels[kernels["phase"] == "backward"].groupby("layer")["duration_ns"].sum()
+    assert {"stem", "middle.conv", "middle", "pool", "head"} <= set(backward.index)
+    mm = kernels[(kernels["layer"] == "middle") & (kernels["phase"] == "backward")]
+    by_batch = mm.merge(recorded.frame("steps")[["step", "batch"]], on="step").groupby("batch")["duration_ns"].sum()
+    assert by_batch[8] > 5 * by_batch[4]
+
+
+def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
+    steps = recorded.frame("steps")
+    batch = 4
+    step = steps[steps["profiled"] & (steps["batch"] == batch)]["step"].iloc[0]
+    kernels = recorded.frame("kernels")
+    rows = kernels[(kernels["step"] == step) & (kernels["layer"] == "middle.conv")]
+    forward = rows.query("phase == 'forward'")["flops"].dropna().sum()
+    backward = rows.query("phase == 'backward'")["flops"].dropna().sum()
+    products = 2 * batch * 16 * 16 * 16 * 16 * 9
+    bias = batch * 16 * 16 * 16
+    assert forward == products + bias
+    assert backward == 2 * products + bias
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
+    """At batch 8, in the layer `middle`, in the backward pass."""
+    protocol = replace(SHORT, rounds=(10, 10), profiled_rounds=3)
+    for run in range(20):
+        recording = sweep(tmp_path / str(run), planted.build, protocol=protocol)
+        first = diagnose(recording.frame("steps"), recording.frame("kernels")).explanations[0]
+        assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 4, 8), run
+        assert (first.parts[0].part.layer, first.parts[0].part.phase) == ("middle", "backward"), run
+
+
+def test_a_forward_step_has_no_backward_rows(tmp_path):
+    recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), kind="forward")
+    assert set(recording.frame("kernels")["phase"].dropna()) == {"forward"}
+    assert set(recording.frame("steps")["phase"]) == {"forward"}
+
+
+def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
+    workload = Workload(network)
+    load = workload.load
+
+    def interrupt_at_8(batch):
+        if batch == 8:
+            raise KeyboardInterrupt
+        load(batch)
+
+    workload.load = interrupt_at_8
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["status"] == Status.INTERRUPTED
+    diagnosis = diagnose(recording.frame("steps"), recording.frame("kernels"))
+    assert diagnosis.curve.batches == (2, 4)
+    assert [finding.verdict for finding in diagnosis.findings] == [Verdict.NOISE]  # one round tells no spread
+
+
+def refuse_from(workload, smallest):
+    """A workload whose memory ends before batches of that size."""
+    load = workload.load
+
+    def refuse(batch):
+        if batch >= smallest:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ...")
+        load(batch)
+
+    workload.load = refuse
+    return workload
+
+
+def test_a_batch_that_does_not_fit_the_memory_is_an_empty_cell_and_the_others_go_on(tmp_path):
+    run_sweep(refuse_from(workload_of(), 8), BATCHES, SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    assert recording.frame("steps").groupby("batch")["repeat"].nunique().to_dict() == {2: 4, 4: 4}
+    assert [(cell["batch"], cell["why"]) for cell in recording.meta["empty"]] == [
+        (8, "out of memory"),
+        (16, "out of memory"),
+    ]
+    assert diagnose(recording.frame("steps"), recording.frame("kernels")).curve.batches == (2, 4)
+
+
+def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
+    workload = workload_of()
+    time_step = workload.time_step
+    once = iter([time_step])  # the trial step fits, nothing after it
+
+    def exhausted():
+        if step := next(once, None):
+            return step()
+        raise MemoryError
+
+    workload.time_step = exhausted
+    with pytest.raises(CurvescopeError, match="No batch size could be measured; batch 2: out of memory"):
+        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+
+
+def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(tmp_path):
+    workload = workload_of()
+    record_step = workload.record_step
+
+    def refuse(*arguments):
+        if workload._batch[0] == 16:
+            raise MemoryError
+        return record_step(*arguments)
+
+    workload.record_step = refuse
+    run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    steps = recording.frame("steps")
+    assert set(steps[~steps["profiled"]]["batch"]) == set(BATCHES)
+    assert set(steps[steps["profiled"]]["batch"]) == {2, 4, 8}
+    assert recording.meta["empty"] == []
+    assert recording.meta["lost"]["profiles_out_of_memory"]["count"] == SHORT.profiled_rounds
+    assert diagnose(steps, recording.frame("kernels")).curve.batches == BATCHES
+
+
+def test_an_error_of_the_model_is_no_empty_cell(tmp_path):
+    workload = workload_of()
+    load = workload.load
+
+    def fail(batch):
+        if batch == 8:
+            raise RuntimeError("shapes do not fit")
+        load(batch)
+
+    workload.load = fail
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+
+
+def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
+    meta = recorded.meta
+    assert meta["network"] == "planted"
+    assert meta["batches"] == list(BATCHES)
+    assert meta["protocol"]["name"] == "short"
+    assert meta["device"]["kind"] == "cpu"
+    assert meta["device"]["threads"] >= 1
+    import getpass
+    import platform
+
+    text = json.dumps({key: value for key, value in meta.items() if key != "argv"})
+    assert platform.node() not in text or len(platform.node()) < 4
+    assert "HOME" not in text
+    assert f"/{getpass.getuser()}/" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1..32", (1, 2, 4, 8, 16, 32)),
+        ("1,3,9", (1, 3, 9)),
+        ("32..160:64", (32, 96, 160)),
+        ("3..13", (3, 6, 12)),
+        ("7", (7,)),
+    ],
+)
+def test_batch_sizes(text, expected):
+    assert parse_batches(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "0..8", "4,2", "2,2", "-1", "8..4", "a", "", "1..8:0", "1.5", "1,,2"])
+def test_bad_batch_sizes_are_refused(text):
+    with pytest.raises(CurvescopeError, match="--batch"):
+        parse_batches(text)
+
+
+def test_a_users_factory_is_measured_by_its_path(tmp_path, monkeypatch):
+    (tmp_path / "factory_of_a_user.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(5, 3)\n")
+    monkeypatch.chdir(tmp_path)
+    network = from_factory("factory_of_a_user:build", (5,))
+    run_sweep(Workload(network), (1, 2), SHORT, tmp_path / "r")
+    assert open_recording(tmp_path / "r").meta["network"] == "factory_of_a_user:build"
+
+
+@pytest.mark.parametrize(
+    ("source", "spec", "message"),
+    [
+        ("", "my_bad:build", "has no function build"),
+        ("build = 3", "my_bad:build", "has no function build"),
+        ("def build():\n    return 3", "my_bad:build", "returned int"),
+        ("def build(x):\n    return x", "my_bad:build", "TypeError"),
+        ("1/0", "my_bad:build", "ZeroDivisionError"),
+        ("", "no_such_module_here:build", "No module named"),
+        ("", "my_bad", "package.module:function"),
+    ],
+)
+def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message):
+    import sys
+
+    (tmp_path / "my_bad.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_bad", raising=False)
+    with pytest.raises(CurvescopeError, match=message):
+        from_factory(spec, (5,)).build()
+
+
+def workload_of(build=planted.build_plain, kind="training"):
+    return Workload(Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", kind)
+
+
+def test_forward_and_backward_without_optimizer(tmp_path):
+    run_sweep(workload_of(kind="forward+backward"), (1, 2), SHORT, tmp_path / "r")
+    assert set(open_recording(tmp_path / "r").frame("kernels")["phase"].dropna()) == {"forward", "backward"}
+
+
+def test_a_sweep_ends_with_its_time_limit_but_not_before_the_least_rounds(tmp_path):
+    """On a clock of the test's: every reading is a second later, and a visit reads it three times."""
+    seconds = iter(range(10**6))
+    protocol = Protocol("limited", (2, 50), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=30.0)
+    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", clock_s=lambda: next(seconds))
+    rounds = open_recording(tmp_path / "r").meta["rounds"]
+    assert 2 < rounds < 10
+    seconds = iter(range(10**6))
+    hurried = replace(protocol, time_limit_s=0.1)
+    run_sweep(workload_of(), (1, 2), hurried, tmp_path / "s", clock_s=lambda: next(seconds))
+    assert open_recording(tmp_path / "s").meta["rounds"] == 2
+
+
+def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
+    protocol = Protocol("until", (2, 50), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+    seen = []
+
+    def after_four_rounds(steps):
+        seen.append(len(steps))
+        return len(steps) >= 8
+
+    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", precise=after_four_rounds)
+    assert seen == [4, 6, 8]
+    assert open_recording(tmp_path / "r").meta["rounds"] == 4
+
+
+def test_discarded_steps_are_run_and_not_kept(tmp_path):
+    workload = workload_of()
+    run = []
+    time_step = workload.time_step
+    workload.time_step = lambda: run.append(1) or time_step()
+    protocol = Protocol("ignoring", (1, 1), 5, (3, 3), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+    run_sweep(workload, (2,), protocol, tmp_path / "r")
+    assert len(run) == 1 + 5 + 3  # the trial before anything is recorded, too
+    assert len(open_recording(tmp_path / "r").frame("steps")) == 3
+
+
+def test_the_protocols_of_the_published_benchmarks():
+    dlperf, addfor = PROTOCOLS["dlperf"], PROTOCOLS["addfor"]
+    assert (dlperf.discarded_steps, dlperf.steps_per_visit, dlperf.rounds) == (20, (100, 100), (7, 7))
+    assert dlperf.statistic == "median"
+    assert addfor.rounds[0] * addfor.steps_per_visit[0] == 100
+    assert addfor.statistic == "mean"
+
+
+def test_dell_counts_iterations_by_images():
+    protocol = replace(PROTOCOLS["dell"], images=1000)
+    assert protocol.statistic == "mean"
+    for batch in (1, 7, 64, 5000):
+        iterations = protocol.rounds[0] * protocol.steps_of_visit(batch, discarded_ns=10**9)
+        assert iterations * batch >= 1000
+        assert (iterations - protocol.rounds[0]) * batch < 1000
+    with pytest.raises(CurvescopeError, match="choose one of"):
+        get_protocol("none")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("8GB", 8 * 10**9), ("8 GiB", 8 << 30), ("500mb", 5 * 10**8), ("12e9", 12 * 10**9)]
+)
+def test_sizes(text, expected):
+    assert parse_bytes(text, "--memory-limit") == expected
+
+
+@pytest.mark.parametrize("text", ["", "GB", "8XB", "-1GB", "0", "1.2.3GB"])
+def test_bad_sizes_are_refused(text):
+    with pytest.raises(CurvescopeError, match="--memory-limit"):
+        parse_bytes(text, "--memory-limit")
+
+
+def products_in(workload):
+    """Data types of the matrix products of a step."""
+    types = set()
+    workload.load(4)
+    rows = workload.record_step(lambda operation: types.update(operation.dtypes) or (None, None))
+    assert rows.kernels
+    return types
+
+
+def test_mixed_precision_runs_products_in_bf16_and_keeps_weights_in_fp32():
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
+    assert "c10::BFloat16" not in products_in(Workload(network))
+    workload = Workload(network, precision="bf16")
+    assert "c10::BFloat16" in products_in(workload)
+    assert {str(p.dtype) for p in workload.model.parameters()} == {"torch.float32"}
+
+
+def test_fp16_scales_its_loss_and_trains():
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
+    workload = Workload(network, precision="fp16")
+    assert "c10::Half" in products_in(workload)
+    assert workload._scaler.is_enabled()
+
+
+def test_tf32_is_no_mode_of_a_cpu():
+    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
+    with pytest.raises(CurvescopeError, match="tf32"):
+        Workload(network, precision="tf32")

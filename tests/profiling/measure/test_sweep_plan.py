@@ -1,0 +1,325 @@
+"""Sweeps whose visits run in processes of their own, on models that misbehave on purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from curvescope.analysis.decompose.anomalies import diagnose
+from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
+from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep_plan import Plan, find_largest, list_cells, read_plan, run_plan, write_plan
+from curvescope.profiling.measure.visit_processes import PRELOADED, LocalMeasurer
+from curvescope.profiling.recording.store import Status, open_recording
+
+TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_rounds=1, time_limit_s=None)
+ONE_ROUND = Protocol("one", (1, 1), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+
+MODELS = """
+import os
+import torch
+from torch import nn
+
+
+class Hungry(nn.Module):
+    def forward(self, x):
+        return x.repeat(1, 1 << 18).sum(1)  # 1 MiB of fp32 per element of a sample
+
+
+class Aborting(nn.Linear):
+    def forward(self, x):
+        if len(x) == 4:
+            os.abort()
+        return super().forward(x)
+
+
+class Raising(nn.Linear):
+    def forward(self, x):
+        if len(x) == 4:
+            raise ValueError("four is not for me")
+        return super().forward(x)
+
+
+def linear():
+    return nn.Linear(8, 4)
+
+def deep():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+
+def hungry():
+    return Hungry()
+
+def aborting():
+    return Aborting(8, 4)
+
+def raising():
+    return Raising(8, 4)
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    (tmp_path / "cell_models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def setting(function, kind="training", **others):
+    return Setting(f"cell_models:{function}", (8,), kind=kind, **others)
+
+
+def sweep(folder, settings, batches, protocol=ONE_ROUND, up_to_largest=False):
+    plan = Plan(tuple(settings), tuple(batches), up_to_largest, protocol)
+    write_plan(folder, plan)
+    failed = run_plan(folder, plan)
+    return [open_recording(path) for path in list_cells(folder)], failed
+
+
+def cells(recordings):
+    return {
+        (recording.path.name, *cell)
+        for recording in recordings
+        for cell in recording.frame("steps")[["batch", "repeat", "index", "profiled"]].itertuples(index=False)
+    }
+
+
+RUN = """
+import sys
+from pathlib import Path
+from curvescope.profiling.measure.sweep_plan import read_plan, run_plan
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    run_plan(folder, read_plan(folder), lambda label, standing: print(label, standing.doing, flush=True))
+"""
+
+
+def test_a_sweep_killed_at_a_random_moment_resumes_and_ends_with_the_cells_of_an_undisturbed_one(workplace):
+    settings = [setting("linear"), setting("deep", "forward")]
+    undisturbed, _ = sweep(workplace / "whole", settings, (1, 2), TWO_ROUNDS)
+    (workplace / "run.py").write_text(RUN)
+    write_plan(workplace / "cut", read_plan(workplace / "whole"))
+    visits = 2 * 2 * 2
+    moment = random.Random().randrange(1, visits - 1)  # two are left, which no pause of that length lets end
+    with subprocess.Popen(
+        [sys.executable, "run.py", "cut"], stdout=subprocess.PIPE, start_new_session=True, text=True
+    ) as process:
+        for _ in range(moment):
+            process.stdout.readline()
+        time.sleep(random.Random().uniform(0, 0.2))
+        process.kill()
+    assert len(cells(open_recording(path) for path in list_cells(workplace / "cut"))) < len(cells(undisturbed))
+
+    subprocess.run([sys.executable, "run.py", "cut"], check=True, stdout=subprocess.DEVNULL)
+    resumed = [open_recording(path) for path in list_cells(workplace / "cut")]
+    assert cells(resumed) == cells(undisturbed), moment
+    for recording in resumed:
+        assert recording.meta["status"] == Status.COMPLETE
+        steps, kernels = recording.frame("steps"), recording.frame("kernels")
+        assert steps["step"].is_unique
+        assert set(kernels["step"]) == set(steps[steps["profiled"]]["step"])
+        assert not kernels.duplicated(["step", "start_ns", "name", "duration_ns"]).any()
+        assert diagnose(steps, kernels).curve.batches == (1, 2)
+    # What was whole before the kill is the same file still: nothing that is done is run again.
+    written = {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")}
+    assert run_plan(workplace / "cut", read_plan(workplace / "cut")) == []
+    assert {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")} == written
+
+
+def test_a_killed_sweep_leaves_nothing_running(workplace):
+    plan = Plan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
+    write_plan(workplace / "r", plan)
+    (workplace / "run.py").write_text(RUN)
+    with subprocess.Popen(
+        [sys.executable, "run.py", "r"], stdout=subprocess.PIPE, start_new_session=True, text=True
+    ) as process:
+        process.stdout.readline()
+        process.kill()
+    deadline = time.monotonic() + 20
+    while session_members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert session_members(process.pid) == []
+
+
+def session_members(session):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(pid))
+    return found
+
+
+def test_out_of_memory_under_a_limit_is_an_empty_cell_that_is_named_and_the_rest_is_there(workplace):
+    limited = setting("hungry", "forward", memory_limit_bytes=300 << 20)
+    (recording,), failed = sweep(workplace / "r", [limited], (1, 16, 256))
+    assert failed == []
+    assert set(recording.frame("steps")["batch"]) == {1, 16}
+    (cell,) = recording.meta["empty"]
+    assert (cell["batch"], cell["why"]) == (256, "out of memory")
+    assert "memory" in cell["detail"]
+    assert recording.meta["status"] == Status.COMPLETE
+    assert recording.meta["memory_limit_bytes"] == 300 << 20
+
+
+def test_where_nothing_fits_it_is_said_and_the_other_networks_are_there(workplace):
+    tight = setting("hungry", "forward", memory_limit_bytes=100 << 20)
+    recordings, failed = sweep(workplace / "r", [tight, setting("linear")], (64,))
+    assert [r.frame("steps")["batch"].tolist() for r in recordings] == [[], [64]]
+    ((which, why),) = failed
+    assert which == tight
+    assert why.startswith("batch 64: out of memory")
+
+
+@pytest.mark.parametrize(
+    ("function", "why", "detail"),
+    [("aborting", "killed", "SIGABRT"), ("raising", "failed", "ValueError: four is not for me")],
+)
+def test_a_crash_costs_one_cell(workplace, function, why, detail):
+    (recording,), failed = sweep(workplace / "r", [setting(function)], (2, 4, 8))
+    assert failed == []
+    assert set(recording.frame("steps")["batch"]) == {2, 8}
+    assert recording.meta["empty"] == [{"batch": 4, "round": 0, "why": why, "detail": detail}]
+
+
+def test_peak_memory_grows_with_the_batch(workplace):
+    (recording,), _ = sweep(workplace / "r", [setting("hungry", "forward")], (1, 32))
+    peaks = recording.frame("steps").set_index("batch")["peak_memory_bytes"]
+    # 8 elements a sample, 1 MiB each, 31 samples more
+    assert peaks[32] - peaks[1] == pytest.approx(31 * 8 * 2**20, rel=0.1)
+
+
+def test_the_largest_batch_that_fits_is_found_and_measured(workplace):
+    limited = setting("hungry", "forward", memory_limit_bytes=200 << 20)
+    (recording,), _ = sweep(workplace / "r", [limited], (4,), up_to_largest=True)
+    largest, too_large = recording.meta["largest_batch"], recording.meta["smallest_too_large"]
+    # 8 MiB a sample: 25 fill the limit, and what the process had and no longer uses holds a few more
+    assert 12 <= largest < too_large <= 30
+    assert too_large - largest == 1
+    assert recording.meta["batches"] == sorted({4, 8, 16, largest} - ({16} if largest < 16 else set()))
+    assert set(recording.frame("steps")["batch"]) == set(recording.meta["batches"])
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 63, 64, 65, 1000, 40000])
+@pytest.mark.parametrize("first", [1, 8])
+def test_the_search_is_right_to_a_32nd(limit, first):
+    tried = []
+    largest, too_large = find_largest(lambda batch: tried.append(batch) or batch <= limit, first)
+    assert largest <= limit < too_large
+    assert too_large - largest <= max(1, largest // 32)
+    assert len(tried) <= 25
+    assert min(tried) >= 1
+
+
+def test_the_search_ends_where_everything_fits():
+    assert find_largest(lambda batch: True, 1) == (1 << 16, None)
+
+
+def test_settings_are_one_recording_each_and_say_what_they_are(workplace):
+    settings = [setting("linear", "forward", precision=precision) for precision in ("fp32", "bf16")]
+    recordings, _ = sweep(workplace / "r", settings, (1,))
+    assert [r.path.name for r in recordings] == ["cell_models-linear_forward_fp32", "cell_models-linear_forward_bf16"]
+    assert [r.meta["precision"] for r in recordings] == ["fp32", "bf16"]
+    assert all(r.meta["device"]["kind"] == "cpu" for r in recordings)
+    assert all(len(r.frame("clocks")) >= 2 for r in recordings)
+
+
+def test_a_compiled_step_has_phases_and_no_layers(workplace):
+    profiled = Protocol("profiled", (1, 1), 1, (1, 1), visit_s=0.0, profiled_rounds=1, time_limit_s=None)
+    (recording,), failed = sweep(workplace / "r", [setting("deep", compiled=True)], (2,), profiled)
+    assert failed == []
+    assert recording.meta["compiled"] is True
+    assert recording.path.name.endswith("_compiled")
+    kernels = recording.frame("kernels")
+    assert set(kernels["phase"].dropna()) == {"forward", "backward", "optimizer"}
+    assert set(kernels["layer"].dropna()) <= {"loss"}
+    breakdown = break_down(recording.frame("steps"), device_columns(recording, COLUMNS), "phase", 2)
+    assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
+
+
+def test_a_plan_comes_back_as_it_was_written(tmp_path):
+    plan = Plan((setting("linear"), Setting("bert_base", sequence_length=64)), (1, 2), True, TWO_ROUNDS)
+    write_plan(tmp_path / "r", plan)
+    assert read_plan(tmp_path / "r") == plan
+    with pytest.raises(CurvescopeError, match="--resume"):
+        write_plan(tmp_path / "r", plan)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "holds no sweep"), ("{", "cannot be read"), ("[]", "cannot be read"), ('{"format": 1}', "another")],
+)
+def test_a_folder_without_a_plan_is_not_resumed(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(CurvescopeError, match=message):
+        read_plan(tmp_path)
+
+
+def test_a_newer_plan_is_refused(tmp_path):
+    write_plan(tmp_path / "r", Plan((setting("linear"),), (1,), False, ONE_ROUND))
+    file = tmp_path / "r" / "sweep.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 99}))
+    with pytest.raises(CurvescopeError, match="another Curvescope"):
+        read_plan(tmp_path / "r")
+
+
+def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
+    plan = Plan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
+    write_plan(workplace / "r", plan)
+    (workplace / "run.py").write_text(RUN)
+    with subprocess.Popen(
+        [sys.executable, "run.py", "r"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    ) as process:
+        for _ in range(3):
+            process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    (recording,) = (open_recording(path) for path in list_cells(workplace / "r"))
+    assert recording.meta["status"] == Status.INTERRUPTED
+    assert len(recording.frame("steps")) >= 3
+
+
+def test_an_interrupt_while_a_process_starts_is_passed_on(monkeypatch):
+    """There was nothing to kill yet, and killing it failed with a traceback."""
+
+    def interrupted(_self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multiprocessing.context.ForkServerProcess.start", interrupted)
+    with pytest.raises(KeyboardInterrupt), LocalMeasurer() as here:
+        here.describe("cpu")
+
+
+@pytest.mark.slow
+def test_what_the_server_of_visits_has_loaded_asks_for_no_device_and_starts_no_thread():
+    """A fork would lose the thread, and CUDA in it would fail."""
+    program = (
+        "import importlib, os, torch\n"
+        "def refuse(*_): raise AssertionError('asked for a device')\n"
+        "for name in ('is_available', 'device_count', 'init', '_lazy_init', 'current_device'):\n"
+        "    setattr(torch.cuda, name, refuse)\n"
+        "before = os.listdir('/proc/self/task')\n"
+        f"for name in {PRELOADED}: importlib.import_module(name)\n"
+        "assert os.listdir('/proc/self/task') == before\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

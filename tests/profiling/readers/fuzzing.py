@@ -1,0 +1,294 @@
+"""Damaged profiles, made from the real ones: small seeds of every format, and damage drawn from a number.
+
+Run alone it feeds each reader as many inputs as asked for, on one process per reader:
+
+    python -m tests.profiling.readers.fuzzing --count 100000 [READER …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sqlite3
+import sys
+import tempfile
+import time
+import warnings
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+from curvescope.profiling import readers
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.recording.schema import TABLES, conform
+
+from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, write_export
+from .test_ncu_csv import RAW
+from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
+from .test_pytorch_json import PLANTED
+from .test_tensorflow_json import JAX, TF1, TF2
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+JUNK_TEXT = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\x00", b"\xff\xfe", b"NaN", b"-", b"1e999"]
+JUNK_TEXT += [b"99999999999999999999", b"-1", b"null", b"[[[[", b"==1== ", b"x" * 70_000, b"\xf0\x9f\x98\x80", b"0.0.0"]
+JUNK_VALUES = [None, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 1.5, float("inf"), "", "x", "x" * 70_000, b"\x00\xff", b""]
+JUNK_VALUES += ["step 1", "{'op': [}", "a, seq = 99999999999999999999", 2**62, "/home/x/y"]
+
+
+def unpacked(name):
+    data = (PROFILES / name).read_bytes()
+    return gzip.decompress(data) if name.endswith(".gz") else data
+
+
+def first_events(name, count):
+    document = json.loads(unpacked(name))
+    document["traceEvents"] = document["traceEvents"][:count]
+    return json.dumps(document).encode()
+
+
+def trace_of(events):
+    return json.dumps({"traceEvents": events}).encode()
+
+
+def first_lines(name, count):
+    return b"\n".join(unpacked(name).split(b"\n")[:count])
+
+
+def first_rows(name, keep):
+    """A SQLite profile with the first rows of each table, and of the strings those they name."""
+    with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
+        file.write(unpacked(name))
+        file.flush()
+        database = sqlite3.connect(file.name)
+        tables = [t for (t,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            if table.startswith("ENUM"):
+                database.execute(f"DROP TABLE {table}")
+            elif table not in ("StringIds", "StringTable", "sqlite_sequence"):
+                database.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT rowid FROM {table} LIMIT {keep})")
+        strings = next(t for t in ("StringIds", "StringTable") if t in tables)
+        others = [t for t in tables if t != strings and not t.startswith("ENUM")]
+        rows = [row for table in others for row in database.execute(f"SELECT * FROM {table}")]
+        database.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
+        numbers = {(value,) for row in rows for value in row if isinstance(value, int)}
+        database.executemany("INSERT INTO named VALUES (?)", numbers)
+        database.execute(f"DELETE FROM {strings} WHERE rowid > {keep} AND rowid NOT IN (SELECT id FROM named)")
+        database.commit()
+        database.execute("PRAGMA page_size = 1024")  # a hundred tables take a page each: what is damaged should matter
+        database.execute("VACUUM")
+        database.close()
+        return Path(file.name).read_bytes()
+
+
+def _with_ranges():
+    """An export with what the shared one lacks: NVTX, named by text and by id, in two threads and with its domain."""
+    steps = [push_pop(f"step {i}", 1000 * i, 1000 * i + 900, color=0xFF00FF00) for i in range(3)]
+    inner = [push_pop(None, 1000 * i + 100, 1000 * i + 500, AUTOGRAD, textId=4, domainId=1) for i in range(3)]
+    domain = {"eventType": 75, "text": "framework", "domainId": 1, "globalTid": GLOBAL_PID}
+    launched = [(1, 110, MAIN), (2, 120, AUTOGRAD), (3, 1150, AUTOGRAD), (4, 2200, MAIN)]
+    calls = [launch(number, at, thread) for number, at, thread in launched]
+    work = [kernel(number, at + 20, at + 90) for number, at, _ in launched]
+    moved = {"start": 300, "end": 350, "deviceId": 0, "streamId": 7, "correlationId": 2, "bytes": 4096, "copyKind": 1}
+    with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+        path = Path(folder) / "export"
+        write_export(path, kernels=work, launches=calls, ranges=[*steps, *inner, domain], copies=[moved])
+        return path.read_bytes()
+
+
+@cache
+def seeds(reader):
+    if reader == "nsys_sqlite":
+        return [first_rows("pipit_cloverleaf.sqlite.gz", 12), _with_ranges()]
+    if reader == "nvprof_sqlite":
+        return [first_rows("josiahdavis_lm_net_17ed.sql.gz", 24), first_rows("syed-ahmed_tf_out.nvvp.gz", 8)]
+    if reader == "ncu_csv":
+        return [first_lines("averyclapp_metrics_long.csv", 12), RAW.encode()]
+    if reader == "nvprof_text":
+        printed = [TEXT_TRACE, TEXT_METRICS, LAUNCH_METRICS]
+        of_files = [first_lines("magus_gtx1080ti_convolutionFFT2D_trace.csv", 14)]
+        of_files += [first_lines("magus_gtx950_convolutionFFT2D_metrics.csv.gz", 70)]
+        return [*of_files, *(text.encode() for text in printed)]
+    if reader == "tensorflow_json":
+        return [first_events("dleebrown_anna_timeline_01.json.gz", 24), *map(trace_of, (TF1, TF2, JAX))]
+    if reader == "curvescope_json":
+        return [_exported()]
+    return [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)]
+
+
+def _exported():
+    from curvescope.profiling.recording.export import export_trace
+    from curvescope.profiling.recording.store import open_recording
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "p"
+        source.write_bytes(trace_of(PLANTED))
+        done = readers.import_profile(source, Path(folder) / "r")
+        export_trace(open_recording(done.path), Path(folder) / "t.json")
+        return (Path(folder) / "t.json").read_bytes()
+
+
+class Sink:
+    """A writer that checks what it is given and keeps nothing."""
+
+    def __init__(self, path, meta):
+        self.path, self.rows = path, 0
+
+    def next_part(self, table):
+        return "0"
+
+    def take_back(self, tables):
+        self.rows = 0
+
+    def write(self, table, data, part=None):
+        import pyarrow as pa
+
+        checked = conform(TABLES[table], data if isinstance(data, pa.Table) else pa.table(dict(data)))
+        self.rows += checked.num_rows
+        if table == "kernels":
+            durations = [d for d in checked["duration_ns"].to_pylist() if d is not None]
+            assert all(0 <= duration < 2**63 for duration in durations)
+
+    def update(self, **meta):
+        json.dumps(meta, allow_nan=False)
+
+    def count_lost(self, name, count, sentence):
+        assert isinstance(count, int)
+        assert count >= 0
+        assert sentence
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+def damage(reader, number):
+    """An input: a seed with some damage, decided by the number alone."""
+    random = Random(f"{reader} {number}")
+    data = random.choice(seeds(reader))
+    if reader.endswith("_sqlite") and random.random() < 0.8:
+        return _damage_rows(data, random)
+    if reader.endswith("_json") and random.random() < 0.6:
+        return _damage_events(data, random)
+    for _ in range(random.choice((1, 1, 2, 5))):
+        at, length = random.randrange(len(data) + 1), random.choice((1, 1, 4, 40))
+        kind = random.random()
+        if kind < 0.1:
+            data = data[:at]
+        elif kind < 0.3:
+            data = data[:at] + data[at + length :]
+        elif kind < 0.5:
+            data = data[:at] + random.choice(JUNK_TEXT) + data[at:]
+        elif kind < 0.7:
+            data = data[:at] + random.choice(JUNK_TEXT) + data[at + length :]
+        elif kind < 0.8:
+            data = data[:at] + data[max(0, at - length) :]
+        else:
+            data = data[:at] + bytes(random.randrange(256) for _ in range(length)) + data[at + length :]
+    return gzip.compress(data, 1)[: random.choice((None, -9))] if random.random() < 0.03 else data
+
+
+def _damage_rows(data, random):
+    with tempfile.NamedTemporaryFile(suffix=".sqlite", dir=_scratch()) as file:
+        file.write(data)
+        file.flush()
+        database = sqlite3.connect(file.name)
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("PRAGMA journal_mode = MEMORY")
+        tables = [t for (t,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for _ in range(random.choice((1, 2, 6))):
+            table = random.choice([t for t in tables if t != "sqlite_sequence"])
+            columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+            rows = [r for (r,) in database.execute(f"SELECT rowid FROM {table} LIMIT 50")]
+            what = f'"{random.choice(columns)}"'
+            where = f" WHERE rowid = {random.choice(rows)}" if rows and random.random() < 0.8 else ""
+            try:
+                if random.random() < 0.85:
+                    database.execute(f"UPDATE {table} SET {what} = ?{where}", (random.choice(JUNK_VALUES),))
+                elif random.random() < 0.5:
+                    database.execute(f"ALTER TABLE {table} DROP COLUMN {what}")
+                else:
+                    database.execute(f"DELETE FROM {table}{where}")
+            except sqlite3.Error:
+                continue
+        database.commit()
+        database.close()
+        return Path(file.name).read_bytes()
+
+
+def _damage_events(data, random):
+    document = json.loads(data)
+    events = document["traceEvents"]
+    junk = [
+        *(v for v in JUNK_VALUES if not isinstance(v, bytes)),
+        [],
+        [[1]],
+        {},
+        {"a": 1},
+        True,
+        1e300,
+        2**70,
+        float("nan"),
+    ]
+    for _ in range(random.choice((1, 2, 5))):
+        event = random.choice(events)
+        place = event.get("args") if isinstance(event.get("args"), dict) and random.random() < 0.5 else event
+        if place and random.random() < 0.9:
+            place[random.choice(list(place))] = deepcopy(random.choice(junk))  # else it may be put into itself
+        else:
+            document[random.choice(list(document))] = deepcopy(random.choice(junk))
+            break
+    return json.dumps(document).encode()
+
+
+def _scratch():
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() else None
+
+
+def feed(reader, number, path):
+    """Import one damaged input; returns whether it was read. Anything but a refusal escapes."""
+    path.write_bytes(damage(reader, number))
+    try:
+        with patch.object(readers, "RecordingWriter", Sink), patch.object(readers, "describe_import", lambda _: None):
+            readers.import_profile(path, path.with_name("target"))
+    except CurvescopeError as error:
+        refusal = str(error)
+    else:
+        return True
+    assert 20 < len(refusal) < 2000
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("reader", nargs="*", default=list(readers.READERS))
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    args = parser.parse_args()
+    warnings.simplefilter("error")
+    for reader in args.reader:
+        began, read, slowest = time.monotonic(), 0, (0.0, 0)
+        with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+            for number in range(args.first, args.first + args.count):
+                start = time.monotonic()
+                try:
+                    read += feed(reader, number, Path(folder) / "profile")
+                except BaseException:
+                    print(f"{reader}: input {number} escaped", file=sys.stderr)
+                    raise
+                slowest = max(slowest, (time.monotonic() - start, number))
+        elapsed = time.monotonic() - began
+        print(
+            f"{reader}: {args.count} inputs, {read} read, the rest refused, none escaped; {elapsed:.0f} s, "
+            f"slowest {slowest[0]:.2f} s (input {slowest[1]})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

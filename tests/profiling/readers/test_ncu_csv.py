@@ -1,0 +1,93 @@
+"""CSV of Nsight Compute: the shared long form against its own rows, the raw page and the oddities by hand."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import import_profile, metrics
+from curvescope.profiling.recording.schema import KERNELS
+from curvescope.profiling.recording.store import open_recording
+
+LONG = Path(__file__).parents[2] / "data" / "profiles" / "averyclapp_metrics_long.csv"
+
+
+def imported(path, tmp_path):
+    return open_recording(import_profile(path, tmp_path / "recording").path)
+
+
+def test_the_long_form_is_a_row_per_kernel(tmp_path):
+    recording = imported(LONG, tmp_path)
+    with LONG.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def values(name):
+        return [int(row["Metric Value"].replace(",", "")) for row in rows if row["Metric Name"] == name]
+
+    kernels = recording.frame("kernels")
+    assert kernels["duration_ns"].tolist() == values("gpu__time_duration.sum")
+    assert kernels["dram_bytes"].tolist() == values("dram__bytes.sum")
+    counted = [values(f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum") for op in ("fadd", "fmul", "ffma")]
+    assert kernels["flops_executed"].tolist() == [add + mul + 2 * fma for add, mul, fma in zip(*counted, strict=True)]
+    assert kernels["name"].tolist() == [row["Kernel Name"] for row in rows[::5]]
+    assert kernels[["block_x", "block_y", "block_z"]].iloc[0].tolist() == [32, 32, 1]
+    assert kernels["start_ns"].isna().all()
+    assert recording.meta["flops_counted"] == ["single precision"]
+    assert "127.0.0.1" not in recording.arrow("kernels").to_pandas().to_csv()
+
+
+SINGLE = [f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul", "ffma")]
+RAW = (
+    "==PROF== Connected to process 7 (/home/somebody/a.out)\n"
+    'epoch 1, "loss" 0.3\n'
+    "==PROF== Disconnected from process 7\n"
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
+    '"Device","CC","dram__bytes_read.sum","dram__bytes_write.sum","gpu__time_duration.sum","lts__t_sectors.sum",'
+    '"sm__warps_active.avg.pct_of_peak_sustained_active","sm__inst_executed_pipe_tensor.sum",'
+    + ",".join(f'"{name}"' for name in SINGLE)
+    + ',"launch__registers_per_thread"\n'
+    '"","","","","","","","","","","","Kbyte","Mbyte","usecond","sector","%","inst","inst","inst","inst","register/thread"\n'
+    '"0","7","a.out","host","void f<1, 2>(int)","1","7","(128, 1, 1)","(64, 2, 1)","0","7.0",'
+    '"1.5","2","3.25","10","62.5","3","1","2","3","40"\n'
+    '"1","7","a.out","host","g","1","7","(1, 1, 1)","(1, 1, 1)","0","8.0",'
+    '"n/a","2","3.25","10","62.5","3","1","2","3","40"\n'
+    '"2","7","a.out","host","cut off","1","7"\n'
+)
+
+
+def test_the_raw_page_has_units_of_its_own(tmp_path):
+    (tmp_path / "p").write_text(RAW)
+    recording = imported(tmp_path / "p", tmp_path)
+    first, second = recording.arrow("kernels").to_pylist()
+    assert (first["name"], first["grid_y"], first["registers_per_thread"]) == ("void f<1, 2>(int)", 2, 40)
+    assert (first["dram_bytes"], first["l2_bytes"], first["duration_ns"]) == (2_001_500, 320, 3250)
+    assert first["achieved_occupancy"] == pytest.approx(0.625)
+    assert first["flops_executed"] == 1 + 2 + 2 * 3 + 512 * 3  # tensor cores of a V100
+    assert (second["dram_bytes"], second["flops_executed"]) == (None, 9)  # other tensor cores: not known
+    assert recording.meta["lost"]["metrics_unreadable"]["count"] == 1
+
+
+def test_a_table_of_no_kernel_is_refused(tmp_path):
+    (tmp_path / "p").write_text(RAW[: RAW.index('"",""')])
+    with pytest.raises(CurvescopeError, match="no kernel"):
+        import_profile(tmp_path / "p", tmp_path / "r")
+
+
+def test_every_entry_of_the_metrics_table_has_a_column_and_a_source():
+    columns = {column.name for column in KERNELS.columns}
+    for metric in metrics.metrics():
+        assert metric.column in columns
+        assert metric.source
+        assert metric.generation
+        assert metric.tool in ("nvprof", "ncu")
+        assert all(factor > 0 for factor in metric.terms.values())
+
+
+def test_of_two_ways_to_a_column_one_is_taken_and_parts_add_up():
+    values = {"dram_read_bytes": 10.0, "dram_write_bytes": 5.0, "dram_read_transactions": 99.0}
+    values |= {"dram_write_transactions": 99.0, "flop_count_sp": 7.0, "flop_count_sp_add": 1.0, "flop_count_hp": 2.0}
+    assert metrics.to_columns("nvprof", values) == {"dram_bytes": 15.0, "flops_executed": 9.0}
+    assert metrics.to_columns("nvprof", {"dram_read_bytes": 10.0}) == {}

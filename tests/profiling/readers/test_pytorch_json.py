@@ -1,0 +1,250 @@
+"""The PyTorch profiler's JSON: real files against queries on their text, and each spelling by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
+from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.analysis.decompose.terms import IDLE
+from curvescope.cli import main
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import Options, import_profile, source
+from curvescope.profiling.recording.store import open_recording
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+RESNET = PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz"
+ALEXNET = PROFILES / "hta_alexnet_trace.json.gz"
+COUNTERS = PROFILES / "hta_cupti_profiler_trace.json.gz"
+
+
+def events_of(path):
+    return [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e["ph"] == "X"]
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory):
+    return open_recording(import_profile(RESNET, tmp_path_factory.mktemp("resnet") / "recording").path)
+
+
+def covered_us(intervals):
+    """Time in which at least one of the (start, end) runs."""
+    total, reached = 0, 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+@pytest.mark.parametrize("path", [RESNET, ALEXNET, COUNTERS], ids=lambda p: p.name[:12])
+def test_counts_and_times_are_those_of_the_file(path, tmp_path):
+    recording = open_recording(import_profile(path, tmp_path / "r").path)
+    events = events_of(path)
+    category = Counter(e["cat"].lower() for e in events)
+    kernels, memory = recording.frame("kernels"), recording.frame("memory")
+    device_kernels = [e for e in events if e["cat"] in ("Kernel", "kernel")]
+    assert len(kernels) == len(device_kernels)
+    assert kernels["duration_ns"].sum() == 1000 * sum(e["dur"] for e in device_kernels)
+    assert (memory["kind"] == "copy").sum() == category["memcpy"] + category["gpu_memcpy"]
+    assert (memory["kind"] == "set").sum() == category["memset"] + category["gpu_memset"]
+    assert len(recording.frame("launches")) == category["runtime"] + category["cuda_runtime"]
+    assert recording.meta["lost"].get("counter_ranges", {}).get("count", 0) == category["cuda_profiler_range"]
+    if len(kernels):
+        blocks = sum(e["args"]["grid"][0] * e["args"]["block"][0] for e in device_kernels)
+        assert (kernels["grid_x"].astype("int64") * kernels["block_x"]).sum() == blocks
+        assert kernels["registers_per_thread"].sum() == sum(e["args"]["registers per thread"] for e in device_kernels)
+
+
+def test_breakdown_is_the_device_time_of_the_file(resnet):
+    events = events_of(RESNET)
+    launched = {e["args"]["correlation"]: e["ts"] for e in events if e["cat"] == "Runtime"}
+    marks = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["name"].startswith("ProfilerStep#"))
+    busy_us = []
+    for start, end in marks:
+        work = [e for e in events if e["cat"] in ("Kernel", "Memcpy", "Memset")]
+        inside = [e for e in work if start <= launched[e["args"]["correlation"]] < end]
+        busy_us.append(covered_us((e["ts"], e["ts"] + e["dur"]) for e in inside))
+    breakdown = break_down(resnet.frame("steps"), device_columns(resnet, COLUMNS), "kernel")
+    seen_ms = sum(row.time_ms for row in breakdown.rows if row.label != IDLE)
+    assert seen_ms == pytest.approx(sum(busy_us) / len(busy_us) / 1e3, rel=1e-3)
+    assert breakdown.batch == 32
+    assert breakdown.observer_ms is None
+    assert breakdown.n_timed == 0
+    assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
+
+
+def test_steps_hold_all_work_launched_in_them(resnet):
+    steps, kernels = resnet.frame("steps"), resnet.frame("kernels")
+    assert len(steps) == 6
+    assert steps["profiled"].all()
+    assert set(steps["phase"]) == {"training"}
+    ends = steps["start_ns"] + steps["duration_ns"]
+    assert (steps["start_ns"].iloc[1:].to_numpy() >= ends.iloc[:-1].to_numpy()).all()
+    assert kernels["step"].notna().all()
+    assert "device_work_cut_by_steps" not in resnet.meta["lost"]
+
+
+def test_phases_and_operators_join(resnet):
+    kernels = resnet.frame("kernels")
+    assert kernels["op"].notna().all()
+    phase_of = kernels.groupby("op")["phase"].agg(lambda phases: set(phases.dropna()))
+    assert phase_of["aten::conv2d"] == {"forward"}
+    assert phase_of["CudnnConvolutionBackward"] == {"backward"}
+    assert (kernels["phase"] == "optimizer").any()
+
+
+def test_nothing_of_the_machine_is_copied(resnet):
+    private = [b"/home/", b"yangu", b"anaconda"]
+    assert b"/home/yangu" in gzip.decompress(RESNET.read_bytes())
+    for table in ("steps", "kernels", "memory", "launches", "ranges"):
+        frame = resnet.frame(table)
+        text = " ".join(str(v) for c in frame.select_dtypes(exclude="number") for v in frame[c].unique()).encode()
+        assert not [word for word in private if word in text]
+    assert not [word for word in [*private, RESNET.name.encode()] if word in json.dumps(resnet.meta).encode()]
+
+
+def event(cat, name, ts, dur, tid=7, **args):
+    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "pid": 1, "tid": tid, "args": args}
+
+
+def on_gpu(cat, name, ts, dur, correlation, **args):
+    return event(cat, name, ts, dur, "stream 9", device=0, stream=9, correlation=correlation, **args)
+
+
+PLANTED = [
+    event("user_annotation", "ProfilerStep#3", 1000.5, 100),
+    event("python_function", "nn.Module: Conv2d_0", 1005, 20),
+    event("python_function", "/home/someone/net.py(3): forward", 1005, 20),
+    event(
+        "cpu_op", "aten::conv2d", 1006, 10, **{"Sequence number": 4, "Fwd thread id": 0, "Input Dims": [[6, 3, 8, 8]]}
+    ),
+    event("cuda_runtime", "cudaLaunchKernel", 1008.25, 2, correlation=11),
+    event("cpu_op", "Backward0", 1050, 10, 8, **{"Sequence number": 4, "Fwd thread id": 1}),
+    event("cuda_runtime", "cudaLaunchKernel", 1052, 2, 8, correlation=12),
+    event("cuda_runtime", "cudaLaunchKernel", 1080, 2, correlation=13),
+    on_gpu("kernel", "conv", 1020.125, 30.25, 11, grid=[2, 3, 4], block=[32, 1, 1]),
+    on_gpu("kernel", "grad", 1090, 40, 12),
+    on_gpu("kernel", "stray", 1130, 1, 13),
+    on_gpu("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 1001, 5, 99, bytes=64),
+    {"ph": "X", "cat": "kernel", "name": "without time"},
+]
+
+
+def test_joins_by_time_correlation_and_sequence_number(tmp_path):
+    (tmp_path / "p").write_text(json.dumps({"traceEvents": PLANTED}))
+    recording = open_recording(import_profile(tmp_path / "p", tmp_path / "r").path)
+    conv, grad, stray = recording.arrow("kernels").to_pylist()
+    assert (conv["start_ns"], conv["duration_ns"], conv["grid_z"]) == (1_020_125, 30_250, 4)
+    assert (conv["layer"], conv["phase"], conv["op"]) == ("Conv2d_0", "forward", "aten::conv2d")
+    assert (grad["layer"], grad["phase"], grad["op"]) == ("Conv2d_0", "backward", "Backward0")
+    assert (stray["layer"], stray["phase"], stray["op"], stray["registers_per_thread"]) == (None, None, None, None)
+    (copy,) = recording.arrow("memory").to_pylist()
+    assert (copy["copy_kind"], copy["bytes"], copy["step"]) == ("host_to_device", 64, 0)
+    (step,) = recording.arrow("steps").to_pylist()
+    assert (step["batch"], step["start_ns"], step["duration_ns"]) == (6, 1_000_500, 130_500)
+    assert {name: lost["count"] for name, lost in recording.meta["lost"].items()} == {
+        "events_unreadable": 1,
+        "device_work_without_launch": 1,
+        "device_work_without_operator": 1,
+    }
+
+
+def test_the_ends_of_64_bits_are_ids_like_others(tmp_path):
+    """Found by fuzzing: the least id of all, less the least of the launches', wrapped around to a place in a table."""
+    far = [on_gpu("kernel", "far", 1040, 1, number) for number in (-(2**63), 2**63 - 1)]
+    (tmp_path / "p").write_text(json.dumps({"traceEvents": [*PLANTED, *far]}))
+    recording = open_recording(import_profile(tmp_path / "p", tmp_path / "r").path)
+    rows = [row for row in recording.arrow("kernels").to_pylist() if row["name"] == "far"]
+    assert sorted(row["correlation_id"] for row in rows) == [-(2**63), 2**63 - 1]
+    assert {(row["op"], row["phase"]) for row in rows} == {(None, None)}
+
+
+def test_batch_is_null_when_nothing_tells_it_and_can_be_given(tmp_path):
+    untold = [e for e in PLANTED if e["name"] != "aten::conv2d"]
+    (tmp_path / "p").write_text(json.dumps({"traceEvents": untold}))
+    recording = open_recording(import_profile(tmp_path / "p", tmp_path / "r").path)
+    assert recording.frame("steps")["batch"].isna().all()
+    assert break_down(recording.frame("steps"), device_columns(recording, COLUMNS), "kernel").batch is None
+    assert "backward_without_forward" in recording.meta["lost"]
+    given = open_recording(import_profile(tmp_path / "p", tmp_path / "given", Options(batch=5)).path)
+    assert given.meta["batches"] == [5]
+
+
+BAD = {
+    "cut gzip": (gzip.compress(b'{"traceEvents": []}' * 99)[:-12], "cut off"),
+    "broken gzip": (b"\x1f\x8b\x08\x00" + b"x" * 40, "damaged"),
+    "empty": (b"", "empty"),
+    "empty gzip": (gzip.compress(b""), "empty"),
+    "broken JSON": (b'{"traceEvents": [{"ph": "X"', "broken JSON"),
+    "not UTF-8": (b'{"traceEvents": ["\xff\xfe"]}', "broken JSON"),
+    "no trace": (b'{"a": 1}', "no profile"),
+    "no list": (b'{"traceEvents": 3}', "no list"),
+    "other trace": (b'{"traceEvents": [{"ph": "X", "cat": "Op", "name": "x", "ts": 1, "dur": 1}]}', "no event"),
+    "two ranks": (
+        json.dumps({"traceEvents": [*PLANTED, {**PLANTED[3], "pid": 2}]}).encode(),
+        "several processes",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_refused_with_a_remedy(what, tmp_path, capsys):
+    content, words = BAD[what]
+    (tmp_path / "p").write_bytes(content)
+    assert main(["import", str(tmp_path / "p"), "-o", str(tmp_path / "r")]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_damaged_values_never_end_in_a_traceback(tmp_path):
+    random = Random(4)
+    junk = [None, -1, 1e300, float("nan"), "x", "7", [], [["x"]], {}, {"a": 1}, True, 1 << 70]
+    read = 0
+    for case in range(60):
+        events = json.loads(json.dumps(PLANTED))
+        for damaged in random.sample(events, 3):
+            place = damaged if random.random() < 0.5 else damaged.get("args") or damaged
+            place[random.choice(list(place))] = random.choice(junk)
+        (tmp_path / "p").write_text(json.dumps({"traceEvents": events, "deviceProperties": random.choice(junk)}))
+        try:
+            open_recording(import_profile(tmp_path / "p", tmp_path / str(case)).path).frame("kernels")
+        except CurvescopeError:
+            continue
+        read += 1
+    assert read > 20
+
+
+def test_absent_file_and_taken_folder_are_refused(tmp_path):
+    with pytest.raises(CurvescopeError, match="cannot be read"):
+        import_profile(tmp_path / "none", tmp_path / "r")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(CurvescopeError, match="already holds"):
+        import_profile(ALEXNET, tmp_path / "full")
+
+
+def test_command_imports_and_breakdown_says_what_is_not_known(tmp_path, capsys):
+    target = str(tmp_path / "r")
+    assert main(["import", str(RESNET), "-o", target]) == 0
+    assert "8772 kernels" in capsys.readouterr().out
+    assert main(["breakdown", target, "--by", "phase"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "observer effect unknown" in out
+    assert "every step was profiled" in out
+    assert main(["breakdown", target, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["observer_ms"] is None
+
+
+def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "FREE_BYTES", 1 << 20)
+    bomb = tmp_path / "bomb.json.gz"
+    bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (8 << 20) + b"]}"))
+    with pytest.raises(CurvescopeError, match="unpacked"):
+        import_profile(bomb, tmp_path / "r")
+    assert not (tmp_path / "r").exists()

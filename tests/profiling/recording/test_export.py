@@ -1,0 +1,168 @@
+"""Exports read back: every row of every format, and several profiles as one sweep."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import Options, import_profile
+from curvescope.profiling.readers.sweep_import import import_sweep
+from curvescope.profiling.recording import export
+from curvescope.profiling.recording.schema import TABLES
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from ..readers.nsys_export import kernel, launch, push_pop, write_export
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz", ".csv"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_export_and_import_again_keep_every_row(name, tmp_path):
+    first = open_recording(import_profile(PROFILES / name, tmp_path / "first").path)
+    export.export_trace(first, tmp_path / "trace.json.gz")
+    again = open_recording(import_profile(tmp_path / "trace.json.gz", tmp_path / "again").path)
+    for table in TABLES:
+        one, two = first.arrow(table), again.arrow(table)
+        assert sorted(map(str, one.to_pylist())) == sorted(map(str, two.to_pylist())), table
+    for key in ("device", "batches", "steps_from", "lost", "missing", "profiler"):
+        assert again.meta.get(key) == first.meta.get(key)
+    assert again.meta["exported_from"] == first.meta["imported_from"]
+
+
+def test_eleven_files_are_there():
+    assert len(NAMES) == 11
+
+
+@pytest.fixture
+def recording(tmp_path):
+    with RecordingWriter(tmp_path / "small", {"kind": "profile", "imported_from": "test"}) as writer:
+        kernels = {"name": ['a "b",\nc', "d"], "start_ns": [1_583_978_810_959_705_735, None], "duration_ns": [7, 9]}
+        writer.write("kernels", {**kernels, "source": ["nsys", "ncu"], "achieved_occupancy": [None, 0.1]})
+        writer.write("clocks", {"start_ns": [1_583_978_810_959_705_001], "throttle_reasons": ["power|thermal"]})
+    return open_recording(tmp_path / "small")
+
+
+def test_a_trace_has_times_to_the_nanosecond_and_tracks_with_names(recording, tmp_path):
+    assert export.export_trace(recording, tmp_path / "trace.json") == 1
+    document = json.loads((tmp_path / "trace.json").read_text())
+    assert document["baseTimeNanoseconds"] == 1_583_978_810_959_705_001
+    drawn = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    assert [(event["name"], event["ts"], event["dur"]) for event in drawn] == [('a "b",\nc', 0.734, 0.007)]
+    names = {event["args"]["name"] for event in document["traceEvents"] if event["name"] == "process_name"}
+    assert names == {"host kernels"}
+
+
+def test_csv_quotes_names_and_leaves_null_empty(recording, tmp_path):
+    export.export_csv(recording, tmp_path / "out")
+    with (tmp_path / "out" / "kernels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["name"], row["start_ns"], row["achieved_occupancy"]) for row in rows] == [
+        ('a "b",\nc', "1583978810959705735", ""),
+        ("d", "", "0.1"),
+    ]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["clocks.csv", "kernels.csv"]
+
+
+def test_parquet_is_one_file_per_table(recording, tmp_path):
+    export.export_parquet(recording, tmp_path / "out")
+    assert pq.read_table(tmp_path / "out" / "kernels.parquet").equals(recording.arrow("kernels"))
+
+
+def test_nothing_is_overwritten(recording, tmp_path):
+    (tmp_path / "there").write_text("mine")
+    for write in (export.export_trace, export.export_csv, export.export_parquet):
+        with pytest.raises(CurvescopeError, match="nothing is overwritten"):
+            write(recording, tmp_path / "there")
+    assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_export_command_takes_a_profile_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(PROFILES / "magus_gtx1080ti_convolutionFFT2D_trace.csv"), "--perfetto"]) == 0
+    written = tmp_path / "magus_gtx1080ti_convolutionFFT2D_trace.csv.perfetto.json.gz"
+    assert str(written.name) in capsys.readouterr().out
+    assert (
+        len([e for e in json.loads(gzip.decompress(written.read_bytes()))["traceEvents"] if e.get("ph") == "X"]) == 58
+    )
+
+
+def test_breakdown_command_takes_a_profile(capsys):
+    assert main(["breakdown", str(PROFILES / "josiahdavis_lm_net_17ed.sql.gz"), "--by", "layer", "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert "Steps from the whole profile as one step." in captured.err
+    assert {"language-model.py:110 backward", "language-model.py:110 forward"} <= {r["label"] for r in document["rows"]}
+    assert sum(row["time_ms"] for row in document["rows"]) == pytest.approx(document["time_ms"], rel=1e-9)
+
+
+def profile_of(path, batch, slow_us, *, told=True):
+    """Five steps of one layer forward and one backward, which at batch 16 costs three times its share."""
+    ranges, launches, kernels = [], [], []
+    for step in range(5):
+        at = step * 10_000_000
+        name = f"step {step}, batch size: {batch}" if told else f"step {step}"
+        ranges += [push_pop(name, at, at + 100_000), push_pop("layer:conv", at + 10, at + 90_000)]
+        ranges += [push_pop("forward", at + 20, at + 40_000), push_pop("backward", at + 50_000, at + 80_000)]
+        launches += [launch(2 * step, at + 100), launch(2 * step + 1, at + 60_000)]
+        jitter = step * 10
+        middle = at + 200_000 + batch * 1000
+        kernels += [kernel(2 * step, at + 200_000, middle + jitter, demangledName=1)]
+        kernels += [kernel(2 * step + 1, middle + 500, middle + 500 + slow_us * 1000 + jitter, demangledName=4)]
+    return write_export(path, ranges=ranges, launches=launches, kernels=kernels)
+
+
+def test_a_sweep_of_profiles_is_explained(tmp_path, capsys):
+    files = [profile_of(tmp_path / f"b{b}", b, cost) for b, cost in ((4, 400), (8, 800), (16, 4800))]
+    done = import_sweep(files, tmp_path / "sweep")
+    recording = open_recording(done.path)
+    assert recording.meta["batches"] == [4, 8, 16]
+    assert recording.meta["device"]["name"] == "Tesla V100"
+    steps = recording.frame("steps")
+    assert steps["step"].is_unique
+    joined = recording.frame("kernels").merge(steps[["step", "batch"]], on="step")
+    assert joined.groupby("batch").size().tolist() == [10, 10, 10]
+    assert main(["explain", str(done.path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    first = document["anomalies"][0]
+    assert (first["functional"]["at"], first["functional"]["to"]) == (8, 16)
+    parts = {part["label"]: part["part"]["value"]["value"] for part in first["parts"]}
+    assert "observer effect" not in parts
+    assert parts["conv backward"] == pytest.approx(3.2, rel=1e-3)  # 4.8 ms where 1.6 were its share
+    assert sum(parts.values()) == pytest.approx(first["value"]["value"], rel=1e-9)
+    assert main(["explain", str(done.path)]) == 0
+    assert "what watching cost is not known" in capsys.readouterr().out
+
+
+def test_rounds_of_a_batch_size_are_kept_apart(tmp_path):
+    files = [profile_of(tmp_path / name, 8, 800) for name in ("a", "b")]
+    steps = open_recording(import_sweep(files, tmp_path / "sweep").path).frame("steps")
+    assert steps[["repeat", "index"]].value_counts().max() == 1
+    assert set(steps["repeat"]) == {0, 1}
+
+
+def test_sweep_command_wants_a_batch_size_for_each_file(tmp_path, capsys):
+    files = [str(profile_of(tmp_path / name, 0, 800, told=False)) for name in ("a", "b")]
+    target = str(tmp_path / "sweep")
+    assert main(["import", "--as", "sweep", *files, "-o", target]) == 2
+    assert "--batch 8,16" in capsys.readouterr().err
+    assert main(["import", "--as", "sweep", *files, "--batch", "8", "-o", target]) == 2
+    assert main(["import", *files, "-o", target]) == 2
+    assert "--as sweep" in capsys.readouterr().err
+    assert main(["import", "--as", "sweep", *files, "--batch", "8,16", "-o", target]) == 0
+    assert open_recording(target).meta["batches"] == [8, 16]
+
+
+def test_one_profile_alone_is_no_curve(tmp_path, capsys):
+    import_profile(profile_of(tmp_path / "p", 8, 800), tmp_path / "r", Options())
+    assert main(["explain", str(tmp_path / "r")]) == 2
+    assert "--as sweep" in capsys.readouterr().err
+    assert pd.notna(open_recording(tmp_path / "r").frame("steps")["batch"]).all()

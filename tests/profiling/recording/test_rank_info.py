@@ -1,0 +1,72 @@
+"""Ranks as launchers give them."""
+
+from __future__ import annotations
+
+import pytest
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.recording.rank_info import (
+    Place,
+    describe_place,
+    first_host,
+    launched_place,
+    place_of,
+    rendezvous,
+)
+
+TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
+SLURM = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"}
+
+
+@pytest.mark.parametrize("environment", [TORCHRUN, SLURM, {**SLURM, **TORCHRUN, "SLURM_PROCID": "0"}])
+def test_rank_is_the_launchers(environment):
+    assert launched_place(environment) == Place(9, 16, 1)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"},  # a batch script: srun has not run yet
+        {**SLURM, "SLURM_STEP_NUM_TASKS": "1"},
+    ],
+)
+def test_alone_without_a_launcher(environment):
+    assert launched_place(environment) is None
+
+
+def test_half_a_launcher_is_refused():
+    with pytest.raises(CurvescopeError, match="LOCAL_RANK"):
+        launched_place({"RANK": "0", "WORLD_SIZE": "2"})
+
+
+def test_ranks_meet_where_they_are_told_or_on_the_first_node_of_slurm():
+    slurm = {"SLURM_STEP_NODELIST": "gpu[003-005],gpu9", "SLURM_JOB_ID": "12007"}
+    assert rendezvous(slurm) == ("gpu003", 20_007)
+    assert rendezvous({**slurm, "MASTER_ADDR": "here", "MASTER_PORT": "5"}) == ("here", 5)
+    with pytest.raises(CurvescopeError, match="MASTER_ADDR"):
+        rendezvous({"MASTER_ADDR": "here"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"), [("node7", "node7"), ("a1,a2", "a1"), ("gpu[09,11]", "gpu09"), ("n[1-2]-ib,m3", "n1-ib")]
+)
+def test_first_host_of_a_node_list(nodes, first):
+    assert first_host(nodes) == first
+
+
+def test_entry_of_a_recording_comes_back():
+    place = Place(3, 4, 1, node=1)
+    assert place_of({"distributed": place.entry()}) == place
+    assert place_of({}) is None
+    with pytest.raises(CurvescopeError, match="damaged"):
+        place_of({"distributed": {"rank": 3}})
+
+
+def test_what_is_recorded_as_it_is_says_its_place_where_that_is_sure():
+    entry = {"rank": 9, "world_size": 16, "local_rank": 1, "node": 1}
+    assert describe_place({**TORCHRUN, "GROUP_RANK": "1"}) == {"distributed": entry}
+    assert describe_place({**SLURM, "SLURM_NODEID": "1"}) == {"distributed": entry}
+    assert describe_place(TORCHRUN) == {"distributed": {**entry, "node": None}}
+    assert describe_place({"RANK": "0", "WORLD_SIZE": "2"}) == {}  # nodes of a job whose ranks torchrun will make
+    assert describe_place({}) == {}

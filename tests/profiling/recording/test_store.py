@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.recording import atomic_files
+from curvescope.profiling.recording.schema import SCHEMA_VERSION
+from curvescope.profiling.recording.store import (
+    Recording,
+    RecordingWriter,
+    Status,
+    list_recordings,
+    new_recording_path,
+    open_recording,
+)
+
+
+def steps(count=2, batch=4):
+    return {
+        "step": list(range(count)),
+        "batch": [batch] * count,
+        "repeat": [0] * count,
+        "index": list(range(count)),
+        "phase": ["training"] * count,
+        "start_ns": [None] * count,
+        "duration_ns": [1_000_000 + i for i in range(count)],
+        "profiled": [False] * count,
+    }
+
+
+def record(path, parts=1):
+    with RecordingWriter(path, {"network": "tiny"}) as writer:
+        for _ in range(parts):
+            writer.write("steps", steps())
+    return path
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_column_that_an_older_part_does_not_have_is_null(tmp_path):
+    recording = open_recording(record(tmp_path / "r"))
+    (part,) = recording.parts("steps")
+    pq.write_table(pq.read_table(part).drop_columns(["phase", "start_ns"]), part)
+    (piece,) = recording.pieces("steps", ("phase", "start_ns", "batch"))
+    assert piece.to_pydict() == {"phase": [None, None], "start_ns": [None, None], "batch": [4, 4]}
+
+
+def test_what_was_written_reads_back(tmp_path):
+    recording = open_recording(record(tmp_path / "r", parts=3))
+    frame = recording.frame("steps")
+    assert frame["duration_ns"].tolist() == [1_000_000, 1_000_001] * 3
+    assert frame["start_ns"].isna().all()  # missing stays missing
+    assert recording.complete
+    assert recording.frame("kernels").empty
+    assert "registers_per_thread" in recording.frame("kernels").columns
+
+
+def test_views_answer_sql_even_where_nothing_was_recorded(tmp_path):
+    sql = open_recording(record(tmp_path / "r")).sql
+    assert sql.sql("select sum(duration_ns) from steps").fetchall() == [(2_000_001,)]
+    assert sql.sql("select count(*) from kernels").fetchall() == [(0,)]
+
+
+def test_any_parquet_reader_opens_the_tables(tmp_path):
+    import duckdb
+
+    record(tmp_path / "r", parts=2)
+    assert duckdb.sql(f"select count(*) from '{tmp_path}/r/steps/*.parquet'").fetchall() == [(4,)]
+
+
+def test_nothing_is_overwritten(tmp_path):
+    before = snapshot(record(tmp_path / "r"))
+    with pytest.raises(CurvescopeError, match="nothing is overwritten"):
+        RecordingWriter(tmp_path / "r", {})
+    assert snapshot(tmp_path / "r") == before
+
+
+def test_an_exception_leaves_whole_parts_and_says_interrupted(tmp_path):
+    def interrupted():
+        with RecordingWriter(tmp_path / "r", {}) as writer:
+            writer.write("steps", steps())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["status"] == Status.INTERRUPTED
+    assert len(recording.frame("steps")) == 2
+
+
+def test_a_killed_writer_leaves_whole_parts(tmp_path):
+    writer = RecordingWriter(tmp_path / "r", {})
+    writer.write("steps", steps())
+    # what SIGKILL leaves of a part being written: a temporary file, never the name itself
+    (tmp_path / "r" / "steps" / ".00001.parquet.x7k").write_bytes(b"PAR1 half a p")
+    recording = open_recording(tmp_path / "r")
+    assert recording.meta["status"] == Status.RECORDING
+    assert not recording.complete
+    assert len(recording.frame("steps")) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": SCHEMA_VERSION + 1}, "upgrade with"),
+        ({"format": "something else"}, "not written by Curvescope"),
+        ({"schema_version": "new"}, "not written by Curvescope"),
+        ({"status": None}, "not written by Curvescope"),
+    ],
+)
+def test_foreign_and_newer_recordings_are_refused_by_name(tmp_path, change, message):
+    meta = record(tmp_path / "r") / "recording.json"
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), **change}))
+    with pytest.raises(CurvescopeError, match=message):
+        open_recording(tmp_path / "r")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"null"])
+def test_damaged_metadata_is_refused(tmp_path, content):
+    (record(tmp_path / "r") / "recording.json").write_bytes(content)
+    with pytest.raises(CurvescopeError, match=r"recording\.json"):
+        open_recording(tmp_path / "r")
+
+
+@pytest.mark.parametrize("read", [Recording.frame, Recording.count_rows, lambda r, table: list(r.pieces(table))])
+def test_a_damaged_part_is_named(tmp_path, read):
+    record(tmp_path / "r", parts=2)
+    part = tmp_path / "r" / "steps" / "00001.parquet"
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(CurvescopeError, match=r"00001\.parquet is damaged"):
+        read(open_recording(tmp_path / "r"), "steps")
+
+
+@pytest.mark.parametrize("columns", [{"batch": ["two", "four"]}, {"batch": [2, 4], "own": [1, 2]}])
+def test_a_part_that_does_not_fit_the_schema_is_refused(tmp_path, columns):
+    recording = open_recording(record(tmp_path / "r"))
+    (part,) = recording.parts("steps")
+    pq.write_table(pa.table({**pq.read_table(part).to_pydict(), **columns}), part)
+    for read in (recording.frame, lambda table: list(recording.pieces(table))):
+        with pytest.raises(CurvescopeError, match=r"not Curvescope's"):
+            read("steps")
+
+
+def test_a_folder_that_is_no_recording(tmp_path):
+    with pytest.raises(CurvescopeError, match="curvescope runs"):
+        open_recording(tmp_path)
+
+
+def test_a_full_disk_is_said_and_leaves_what_was_there(tmp_path, monkeypatch):
+    writer = RecordingWriter(tmp_path / "r", {})
+    writer.write("steps", steps())
+    before = snapshot(tmp_path / "r")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(atomic_files.os, "fsync", full)
+    with pytest.raises(CurvescopeError, match="disk is full"):
+        writer.write("steps", steps())
+    assert snapshot(tmp_path / "r") == before  # no temporary file either
+    assert len(open_recording(tmp_path / "r").frame("steps")) == 2
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB, where this user may mount one."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    done = subprocess.run(
+        [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], capture_output=True
+    )
+    if done.returncode:
+        pytest.skip("this user may not mount a small file system")
+    yield mount
+    subprocess.run(["umount", mount], check=True)
+
+
+def test_a_real_full_disk(small_disk):
+    (small_disk / "ballast").write_bytes(b"x" * 180_000)
+
+    def fill():
+        with RecordingWriter(small_disk / "r", {}) as writer:
+            for _ in range(100):
+                writer.write("steps", steps())
+
+    with pytest.raises(CurvescopeError, match="disk is full"):
+        fill()
+    recording = open_recording(small_disk / "r")
+    assert len(recording.frame("steps")) == 2 * len(recording.parts("steps")) > 0
+
+
+def test_data_that_does_not_fit_the_schema_is_a_programming_error(tmp_path):
+    writer = RecordingWriter(tmp_path / "r", {})
+    with pytest.raises(ValueError, match="no column durations"):
+        writer.write("steps", {**steps(), "durations": [1, 2]})
+    with pytest.raises(ValueError, match=r"steps\.duration_ns must not be null"):
+        writer.write("steps", {**steps(), "duration_ns": [1, None]})
+
+
+def test_listing_passes_over_what_it_cannot_read(tmp_path):
+    record(tmp_path / "b")
+    record(tmp_path / "a")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "recording.json").write_text("{")
+    assert {recording.path.name for recording in list_recordings(tmp_path)} == {"a", "b"}
+
+
+def test_dated_folders_never_collide(tmp_path):
+    first = new_recording_path("my.module:net", tmp_path)
+    assert first.name.endswith("_my.module-net")
+    assert new_recording_path("my.module:net", tmp_path) != first
+
+
+def test_of_several_writers_of_one_folder_one_gets_it(tmp_path):
+    """Sixteen threads between the look into the folder and the first file: all but one used to write on together."""
+    together = threading.Barrier(16)
+
+    def make(number):
+        together.wait()
+        with suppress(CurvescopeError), RecordingWriter(tmp_path / "r", {"number": number}) as writer:
+            return writer.meta["number"]
+
+    with ThreadPoolExecutor(16) as pool:
+        made = [number for number in pool.map(make, range(16)) if number is not None]
+    assert len(made) == 1
+    assert open_recording(tmp_path / "r").meta["number"] == made[0]
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["recording.json"]
+
+
+def test_lost_data_is_counted_by_name(tmp_path):
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        writer.count_lost("dropped", 3, "records dropped")
+        writer.count_lost("dropped", 4, "records dropped")
+        writer.count_lost("never", 0, "nothing")
+    assert open_recording(Path(tmp_path / "r")).meta["lost"] == {"dropped": {"count": 7, "sentence": "records dropped"}}
+
+
+def test_files_have_the_permissions_that_the_user_gives_new_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        record(tmp_path / "r")
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "r").rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
+        pa.ArrowMemoryError("malloc of size 64 failed"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_a_whole_file_is_not_called_damaged_where_memory_ran_out(tmp_path, monkeypatch, raised):
+    """The message told to move it away."""
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        writer.write("steps", steps())
+
+    def refuse(*_args, **_options):
+        raise raised
+
+    monkeypatch.setattr(pq, "read_metadata", refuse)
+    with pytest.raises((MemoryError, OSError)):
+        open_recording(tmp_path / "r").count_rows("steps")

@@ -21,8 +21,9 @@ from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
 from .cost_model.recording import KIND as MODELLED
 from .decompose.curve import Curve, cost_curve
+from .decompose.kernel_times import step_parts
 from .decompose.statistics import Floats, estimate, holm
-from .decompose.terms import IDLE, Terms, central_steps, estimate_terms, step_parts
+from .decompose.terms import IDLE, Terms, central_steps, estimate_terms
 
 BY = ("layer", "family", "kernel")
 LEVEL = 0.05
@@ -39,7 +40,7 @@ class Side:
         name: what to call it.
         hardware: limits of its device.
         curve: its cost curve; of the profiled steps themselves where no step ran unwatched.
-        parts: of `terms.step_parts`.
+        parts: of `kernel_times.step_parts`.
         settings: what ran and how, as text: network, precision, versions.
     """
 

@@ -15,7 +15,8 @@ import pandas as pd
 
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, Roof
-from .decompose.terms import IDLE, central_steps, step_parts
+from .decompose.kernel_times import step_parts
+from .decompose.terms import IDLE, central_steps
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"

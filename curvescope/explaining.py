@@ -8,7 +8,7 @@ from .analysis.causes.context import Recorded
 from .analysis.cost_model.recording import KIND as MODELLED
 from .analysis.cost_model.uncertainty import diagnose_modelled
 from .analysis.decompose import anomalies
-from .analysis.decompose.terms import device_work
+from .analysis.decompose.kernel_times import device_work
 from .analysis.render.report_data import ReportInput
 from .profiling.errors import CurvescopeError
 from .profiling.hardware.limits import hardware_of

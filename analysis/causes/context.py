@@ -52,7 +52,7 @@ def cases(functional: Functional, parts_of: Sequence[Part], parts: pd.DataFrame,
     Args:
         functional: the anomaly.
         parts_of: its terms.
-        parts: of `terms.step_parts`.
+        parts: of `kernel_times.step_parts`.
         recorded: what else there is.
     """
     batches = [batch for batch, _ in functional.coefficients]

@@ -23,8 +23,9 @@ from ...profiling.hardware.devices import get_device
 from ..causes.context import Recorded
 from ..decompose.anomalies import Diagnosis, diagnose_curve
 from ..decompose.curve import MODELLED, Curve, Point
+from ..decompose.kernel_times import step_parts
 from ..decompose.statistics import REPLICATES, estimate
-from ..decompose.terms import IDLE, Terms, step_parts
+from ..decompose.terms import IDLE, Terms
 from .constants import LEVELS, Spread, load_fitted
 from .problems import product_kinds
 

@@ -20,8 +20,9 @@ from ..causes import Attribution, attribute
 from ..causes.context import Recorded, cases
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, neighbours
+from .kernel_times import step_parts
 from .statistics import Estimate, holm
-from .terms import IDLE, OBSERVER, Part, Terms, estimate_terms, main_kernels, step_parts
+from .terms import IDLE, OBSERVER, Part, Terms, estimate_terms, main_kernels
 
 LEVEL = 0.05
 MATERIAL = 0.02
@@ -182,7 +183,7 @@ def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFr
         functional: over batch sizes of the curve.
         curve: the cost curve.
         terms: of the same recording.
-        parts: of `terms.step_parts`.
+        parts: of `kernel_times.step_parts`.
         recorded: what causes look at beside the kernels.
 
     Raises:

@@ -48,7 +48,7 @@ class Groups:
 
 
 def device_columns(recording: Recording, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The kernels, part by part, then the copies and sets of the device as kernels, as `terms.device_work` has them.
+    """The kernels, part by part, then memcpy and memset as kernels, as `kernel_times.device_work` has them.
 
     Args:
         recording: whose device work it is.

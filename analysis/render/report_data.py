@@ -25,7 +25,8 @@ from ..cost_model.uncertainty import diagnose_modelled
 from ..decompose import anomalies
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..decompose.functionals import excess, neighbours
-from ..decompose.terms import IDLE, central_steps, estimate_terms, step_parts
+from ..decompose.kernel_times import step_parts
+from ..decompose.terms import IDLE, central_steps, estimate_terms
 from .causes import evidence_text, verdict_sentence
 from .report_timeline import timeline
 from .text import signed
@@ -45,7 +46,7 @@ class ReportInput:
     Attributes:
         name: of its folder.
         meta: its `recording.json`.
-        kernels: device work, of `terms.device_work`.
+        kernels: device work, of `kernel_times.device_work`.
         recorded: steps, launches, clocks and limits.
         statistic: of T(b).
     """

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if it was asked to fail and does."""
     from ..analysis.compare import compare, side
-    from ..analysis.decompose.terms import device_work
+    from ..analysis.decompose.kernel_times import device_work
     from ..profiling.recording.store import open_recording
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the roofline."""
     from ..analysis import roofline
-    from ..analysis.decompose.terms import WORK_COLUMNS
+    from ..analysis.decompose.kernel_times import WORK_COLUMNS
     from ..profiling.hardware.limits import hardware_of
     from ..profiling.recording.store import open_recording
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curvescope.analysis.decompose.terms import device_work, step_parts
+from curvescope.analysis.decompose.kernel_times import device_work, step_parts
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 

@@ -12,7 +12,8 @@ from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.anomalies import Verdict, diagnose, explain, find
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import curvature, excess
-from curvescope.analysis.decompose.terms import IDLE, OBSERVER, estimate_terms, step_parts
+from curvescope.analysis.decompose.kernel_times import step_parts
+from curvescope.analysis.decompose.terms import IDLE, OBSERVER, estimate_terms
 from curvescope.profiling.errors import CurvescopeError
 
 from ..synthetic import BATCHES, profiled_step, sweep, timed_steps

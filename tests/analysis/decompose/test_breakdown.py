@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from curvescope.analysis.decompose.breakdown import COLUMNS, KEYS, Row, break_down
 from curvescope.analysis.decompose.device_columns import device_columns
-from curvescope.analysis.decompose.terms import IDLE, OBSERVER, central_steps, device_work, step_parts
+from curvescope.analysis.decompose.kernel_times import device_work, step_parts
+from curvescope.analysis.decompose.terms import IDLE, OBSERVER, central_steps
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.schema import KERNELS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvescope.analysis.decompose.terms import step_parts
+from curvescope.analysis.decompose.kernel_times import step_parts
 from curvescope.analysis.ranks.reduction import Who, reduce_rank
 from curvescope.analysis.ranks.tables import TABLES, combine, shortest_of, unreadable
 from curvescope.profiling.attribution.collectives import collective

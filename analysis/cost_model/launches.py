@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...profiling.hardware.devices import Device
+from ...profiling.hardware.occupancy import occupancy_of
 from .constants import Constants
 from .problems import ITEM_BYTES, Floats
 
@@ -29,7 +30,6 @@ TILES = (
     Tile(32, 128, 256), Tile(32, 32, 128),
 )  # fmt: skip
 _REGISTERS_BESIDE = 64  # of a thread, besides its accumulators: 8 x 8 of them make 128
-_MOST_BLOCKS_PER_SM = 16
 _DEPTH_PER_STEP = 8
 # The slowest of three overlapping limits decides, but near a tie they get in each other's way: a norm instead of a
 # maximum, at most 26 % above it where all three are equal.
@@ -137,8 +137,8 @@ class Machine:
         """Time of the main loops of a grid: waves of resident blocks, the last one as full as it happens to be."""
         constants, device = self.constants, self.device
         rows, columns, threads, edge = tile
-        registers = threads * (_REGISTERS_BESIDE + min(64, rows * columns / threads))
-        resident = max(1, min(_MOST_BLOCKS_PER_SM, int(device.registers_per_sm / registers)))
+        registers_per_thread = _REGISTERS_BESIDE + min(64, rows * columns // threads)
+        resident = max(1, occupancy_of(self.device.sm, threads, registers_per_thread).blocks)
         perimeter = 64 * (1 / rows + 1 / columns)
         rate = self.sm_flops_per_s * share / (1 + constants["small_tile"] * (perimeter - 1))
         half = constants["half_warps"] * device.fp32_lanes_per_sm / 64

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import plugins
 from ..errors import CurvescopeError
+from .occupancy import SOURCE, SmLimits, find_limits
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -71,9 +72,16 @@ class Device:
         return int(self.facts["fp32_lanes_per_sm"].value)
 
     @property
-    def registers_per_sm(self) -> int:
-        """32-bit registers of one SM."""
-        return int(self.facts["registers_per_sm"].value)
+    def sm(self) -> SmLimits:
+        """What one SM holds.
+
+        Raises:
+            CurvescopeError: there is no table for the compute capability.
+        """
+        limits = find_limits(self.compute_capability)
+        if limits is None:
+            raise CurvescopeError(f"What an SM of compute capability {self.compute_capability} holds is not known.")
+        return replace(limits, registers=int(self.facts["registers_per_sm"].value))
 
     @property
     def clock_hz(self) -> float:
@@ -183,6 +191,9 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
             name: Fact(float(entry["value"]), sources[entry["source"]], entry.get("verified", True))
             for name, entry in (_numbers(capability) | _numbers(row)).items()
         }
+        limits = find_limits(row["compute_capability"])
+        if limits:
+            facts.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
         loaded[key] = Device(
             key,
             row["name"],

@@ -8,31 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .devices import Device, devices
+from .occupancy import MOST_THREADS_PER_BLOCK, SmLimits, find_limits, occupancy_of
 
 PEAK = "peak"  # of a datasheet
 CEILING = "ceiling"  # measured on the device itself
-
-# Threads, blocks and shared memory of one SM by compute capability.
-# Source: NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-_THREADS_PER_SM = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
-_BLOCKS_PER_SM = {"3": 16, "7.5": 16, "8.6": 16, "8.9": 24, "12": 24}
-_SHARED_BYTES_PER_SM = {
-    "3.5": 49_152,
-    "3.7": 114_688,
-    "5.0": 65_536,
-    "5.2": 98_304,
-    "6.0": 65_536,
-    "6.1": 98_304,
-    "7.0": 98_304,
-    "7.5": 65_536,
-    "8.0": 167_936,
-    "8.6": 102_400,
-    "8.9": 102_400,
-    "9.0": 233_472,
-}
-_WARP = 32
-# Registers are given to a warp in pieces of 256, from 3.0 on; same source.
-_REGISTER_GRAIN = 256
 
 
 @dataclass(frozen=True)
@@ -56,14 +35,14 @@ class Roof:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Limits of a device; null where neither the recording nor the table of GPUs tells.
+    """Limits of a device; None where neither the recording nor the table of GPUs has them.
 
     Attributes:
-        name: as the recording gives it.
-        kind: cpu or cuda; null where the recording does not tell.
-        compute_capability: as in 6.1.
-        sm_count: streaming multiprocessors.
-        registers_per_sm: 32-bit registers of one SM.
+        name: name in the recording.
+        kind: cpu or cuda; None where the recording does not say.
+        compute_capability: capability, e.g. 6.1.
+        sm_count: number of streaming multiprocessors.
+        sm: what one SM holds.
         cache_bytes: L2 of a GPU, last level cache of a CPU.
         memory_bytes: DRAM of the device.
         roofs: ceilings where they were measured, else peaks; the compute roof is that of the recording's precision.
@@ -73,7 +52,7 @@ class Hardware:
     kind: str | None
     compute_capability: str | None = None
     sm_count: int | None = None
-    registers_per_sm: int | None = None
+    sm: SmLimits | None = None
     cache_bytes: int | None = None
     memory_bytes: int | None = None
     roofs: tuple[Roof, ...] = field(default=())
@@ -84,23 +63,10 @@ class Hardware:
         return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
 
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
-        """Blocks of a kernel that fit one SM at once; null where a limit of the device is not known."""
-        capability = self.compute_capability
-        if capability is None or self.registers_per_sm is None or threads < 1:
+        """Blocks of a kernel that fit one SM at once; None where the kernel fits none or the SM is not known."""
+        if self.sm is None or not 1 <= threads <= MOST_THREADS_PER_BLOCK:
             return None
-        shared_per_sm = _SHARED_BYTES_PER_SM.get(capability)
-        if shared_per_sm is None:
-            return None
-        warps = -(-threads // _WARP)
-        most_threads = _THREADS_PER_SM.get(capability, 2048)
-        most_blocks = _BLOCKS_PER_SM.get(capability, _BLOCKS_PER_SM.get(capability.split(".")[0], 32))
-        registers_per_warp = -(-registers_per_thread * _WARP // _REGISTER_GRAIN) * _REGISTER_GRAIN
-        limits = [most_blocks, most_threads // (warps * _WARP)]
-        if registers_per_warp:
-            limits.append(self.registers_per_sm // registers_per_warp // warps)
-        if shared_memory_bytes:
-            limits.append(shared_per_sm // shared_memory_bytes)
-        return min(limits) or None
+        return occupancy_of(self.sm, threads, registers_per_thread, shared_memory_bytes).blocks or None
 
 
 def hardware_of(meta: Mapping[str, Any]) -> Hardware:
@@ -127,6 +93,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
             kind,
             facts.get("compute_capability"),
             sm_count=facts.get("sm_count"),
+            sm=find_limits(facts.get("compute_capability")),
             memory_bytes=facts.get("memory_bytes"),
             roofs=roofs,
         )
@@ -142,7 +109,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         kind or "cuda",
         known.compute_capability,
         sm_count=facts.get("sm_count") or known.sm_count,
-        registers_per_sm=_whole(known, "registers_per_sm"),
+        sm=known.sm if find_limits(known.compute_capability) else None,
         cache_bytes=_whole(known, "l2_bytes"),
         memory_bytes=facts.get("memory_bytes") or _whole(known, "memory_bytes"),
         roofs=roofs,

@@ -45,9 +45,10 @@ class SmLimits:
     partitions: int = 4
 
 
-# CUDA C++ Programming Guide 11.8, "Features and Technical Specifications", table "Technical Specifications per Compute
-# Capability": warps, blocks, registers, shared memory per SM and per block. NVIDIA's occupancy calculator
-# (cuda_occupancy.h, CUDA 12.9): units, reserved bytes and partitions; the tests hold every figure against it.
+# Warps, blocks, registers, shared memory per SM and per block. 11.8 still lists Kepler, 12.9 has Blackwell too.
+SOURCE = "NVIDIA, CUDA C++ Programming Guide 11.8 and 12.9, table Technical Specifications per Compute Capability"
+# The one table of what an SM holds. NVIDIA's occupancy calculator (cuda_occupancy.h, CUDA 12.9): units, reserved bytes
+# and partitions; the tests compare every figure with it.
 LIMITS = {
     35: SmLimits(64, 16, 65536, 48 * _KIB, 48 * _KIB),
     37: SmLimits(64, 16, 131072, 112 * _KIB, 48 * _KIB),
@@ -61,6 +62,8 @@ LIMITS = {
     86: SmLimits(48, 16, 65536, 100 * _KIB, 99 * _KIB, 128, _KIB),
     89: SmLimits(48, 24, 65536, 100 * _KIB, 99 * _KIB, 128, _KIB),
     90: SmLimits(64, 32, 65536, 228 * _KIB, 227 * _KIB, 128, _KIB),
+    100: SmLimits(64, 32, 65536, 228 * _KIB, 227 * _KIB, 128, _KIB),
+    120: SmLimits(48, 24, 65536, 100 * _KIB, 99 * _KIB, 128, _KIB),
 }
 
 
@@ -81,14 +84,20 @@ class Occupancy:
     limiters: tuple[str, ...]
 
 
+def find_limits(compute_capability: str | None) -> SmLimits | None:
+    """The limits of a compute capability, e.g. 6.1; None where there is no table for it."""
+    digits = (compute_capability or "").replace(".", "", 1)
+    return LIMITS.get(int(digits)) if digits.isdecimal() else None
+
+
 def occupancy(architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0) -> Occupancy:
     """Theoretical occupancy of a kernel.
 
     Args:
-        architecture: as in sm_80, 80.
-        block_threads: per block, 1 to 1024.
-        registers_per_thread: as allocated by the compiler.
-        shared_bytes: per block, static and dynamic together, without what the system keeps.
+        architecture: number of the architecture, e.g. 80 for sm_80.
+        block_threads: threads per block, 1 to 1024.
+        registers_per_thread: registers as the compiler allocated them.
+        shared_bytes: shared memory per block, static and dynamic together, without what the system keeps.
 
     Raises:
         CurvescopeError: there is no table for the architecture, or no such block.
@@ -98,7 +107,11 @@ def occupancy(architecture: int, block_threads: int, registers_per_thread: int, 
         raise CurvescopeError(f"The occupancy of sm_{architecture} is not known; tables are here for {known}.")
     if not 1 <= block_threads <= MOST_THREADS_PER_BLOCK:
         raise CurvescopeError(f"A block has 1 to {MOST_THREADS_PER_BLOCK} threads, not {block_threads}.")
-    limits = LIMITS[architecture]
+    return occupancy_of(LIMITS[architecture], block_threads, registers_per_thread, shared_bytes)
+
+
+def occupancy_of(limits: SmLimits, block_threads: int, registers_per_thread: int, shared_bytes: int = 0) -> Occupancy:
+    """Theoretical occupancy of a kernel on an SM with these limits; the arguments are those of `occupancy`."""
     block_warps = -(-block_threads // WARP_THREADS)
     room = {
         "warps": limits.warps // block_warps,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from curvescope.profiling.hardware.limits import CEILING, PEAK, hardware_of, match_device
+from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,27 @@ def test_a_drivers_name_means_one_gpu_or_none(name, key):
 def test_blocks_per_sm_of_a_gtx_1080_by_hand(threads, registers, shared, blocks):
     gtx_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
     assert gtx_1080.blocks_per_sm(threads, registers, shared) == blocks
+
+
+@pytest.mark.parametrize("architecture", list(LIMITS))
+def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
+    """The wave verdict once had a table of its own, without the 1 KiB that 8.0 and later keep of every block."""
+    capability = f"{architecture // 10}.{architecture % 10}"
+    device = hardware_of({"device": {"name": "unlisted", "kind": "cuda", "compute_capability": capability}})
+    for launch in product((64, 96, 256, 384, 1024), (32, 48, 80, 168), (0, 4096, 20480, 32768, 49152)):
+        assert device.blocks_per_sm(*launch) == (occupancy(architecture, *launch).blocks or None), launch
+    assert device.blocks_per_sm(2048, 32, 0) is None
+
+
+def test_shared_memory_of_an_a100_by_hand():
+    """164 KiB hold 4 blocks of 32 KiB and the 1 KiB that the system keeps of each, not 5."""
+    a100 = hardware_of({"device": {"name": "A100", "kind": "cuda", "compute_capability": "8.0"}})
+    assert a100.blocks_per_sm(128, 32, 32 * 1024) == 4
+
+
+def test_what_if_an_sm_had_more_registers():
+    device = {"name": "Tesla V100", "kind": "cuda", "what_if": {"registers_per_sm": 131072}}
+    assert hardware_of({"device": device}).blocks_per_sm(256, 64, 0) == 8
 
 
 def test_ceilings_overrule_peaks_and_each_says_which_it_is():

@@ -57,6 +57,10 @@ CASES = [
     # 9.0: 228 KB hold 4 blocks of 56 KB + 1 KB exactly.
     (90, 128, 32, 56 * 1024, 4, 0.25, ("shared memory",)),
     (90, 128, 32, 56 * 1024 + 1, 3, 12 / 64, ("shared memory",)),
+    # 10.0 is like 9.0; 12.0 like 8.9: 48 warps in 24 blocks, 100 KB, of which a block may have 99.
+    (100, 128, 32, 56 * 1024, 4, 0.25, ("shared memory",)),
+    (120, 64, 32, 0, 24, 1.0, ("warps", "blocks")),
+    (120, 128, 32, 48 * 1024, 2, 8 / 48, ("shared memory",)),
     # A block of one thread takes a whole warp.
     (90, 1, 16, 0, 32, 0.5, ("blocks",)),
     # What cannot be launched: more shared memory than a block may have, 1024 threads with 65 registers (72 by units).
@@ -99,7 +103,7 @@ def test_block_sizes_that_would_lift_the_limit():
 
 
 def test_what_is_not_known_is_refused():
-    with pytest.raises(CurvescopeError, match=r"sm_20 is not known; tables are here for sm_35, .*sm_90"):
+    with pytest.raises(CurvescopeError, match=r"sm_20 is not known; tables are here for sm_35, .*sm_120"):
         occupancy(20, 256, 32)
     for threads in (0, 1025):
         with pytest.raises(CurvescopeError, match="1 to 1024 threads"):

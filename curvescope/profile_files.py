@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .profiling.escaping import visible
 from .profiling.readers import Imported, Options, import_profile
+from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import Recording, open_recording
 
@@ -37,7 +38,7 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
 def notes(done: Imported) -> list[str]:
     """What the user has to know of an import."""
     lines = [f"Missing: {sentence}." for sentence in done.missing.values()]
-    lines += [f"Lost: {count} {name} ({sentence})." for name, (count, sentence) in done.lost.items()]
+    lines += describe_lost(done.lost)
     if done.steps_from is not None:
         lines.append(f"Steps from {done.steps_from}.")
     return [visible(line) for line in lines]

@@ -14,6 +14,7 @@ from .analysis.render import causes, series, terminal, text
 from .documents import plain
 from .explaining import explain, recorded
 from .profiling.errors import CurvescopeError
+from .profiling.recording.lost import describe_lost
 from .profiling.recording.store import Recording, Status
 
 
@@ -67,8 +68,8 @@ def show_diagnosis(
             console.print()
             console.print(Text(f"Causes of {explanation.functional.label}", "bold"))
             console.print(causes.render_causes(explanation.attribution, everything))
-    for name, lost in recording.meta.get("lost", {}).items():
-        console.print(Text(f"Lost: {lost['count']} {name} ({lost['sentence']}).", "yellow"))
+    for line in describe_lost(recording.meta.get("lost", {})):
+        console.print(Text(line, "yellow"))
     for cell in recording.meta.get("empty", ()):
         console.print(Text(f"Batch {cell['batch']} is empty: {cell['why']} ({cell['detail']}).", "yellow"))
     if not recording.complete:

@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     done = _import(args)
     if args.json:
-        lost = {name: {"count": count, "sentence": sentence} for name, (count, sentence) in done.lost.items()}
-        document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": lost}
+        document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": done.lost}
         print(json.dumps({**document, "missing": done.missing, "steps_from": done.steps_from}))
         return 0
     print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items() if count))

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.collect.nvidia_tools import TOOLS
     from ..profiling.errors import CurvescopeError
     from ..profiling.readers import Options
+    from ..profiling.recording.lost import describe_lost
     from ..profiling.recording.store import new_recording_path, open_recording
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
@@ -86,8 +87,10 @@ def run(args: argparse.Namespace) -> int:
     statuses |= {c["torch_status"]: None for c in collectors if c.get("torch_status", "recorded") != "recorded"}
     for status in statuses:
         print(f"curvescope: {visible(status)}", file=sys.stderr)
-    for entry in recording.meta["lost"].values():
-        print(f"curvescope: lost {entry['count']}: {visible(entry['sentence'])}", file=sys.stderr)
+    for line in describe_lost(recording.meta["lost"]):
+        print(f"curvescope: {visible(line)}", file=sys.stderr)
+    if not recording.complete:
+        print("curvescope: the recording is not complete: recorded data is gone", file=sys.stderr)
     return code
 
 

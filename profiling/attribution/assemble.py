@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 from ..readers import Options, describe_steps
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
-from . import timeline
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
 from .nesting import NONE, Codes, HostRanges, Ints, Placement
 from .range_names import RangeName, scrub
@@ -140,7 +139,7 @@ class _Assembly:
                     built.find_steps(work, batch_size)
                 self._write_collected(work)
         for name, count in (self._lost + built.lost).items():
-            self._writer.count_lost(name, count, timeline.LOST[name])
+            self._writer.count_lost(name, count)
         for row in built.step_rows:
             row["phase"] = _kind(self._phases.get(row["step"], set()))
         describe_steps(self._writer, built.step_rows, built.steps_from)

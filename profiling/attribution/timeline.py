@@ -14,20 +14,6 @@ from .nesting import NONE, Bools, Codes, HostRanges, Ints, Placement, place
 
 _STRETCH_ROWS = 1 << 16  # what is worked out of so many stays in the processor's caches
 
-LOST = {
-    "device_work_without_launch": "kernels, copies and sets whose launch was not recorded; layer and phase unknown",
-    "device_work_without_range": "kernels, copies and sets launched outside every range; layer and phase unknown",
-    "device_work_without_operator": "kernels, copies and sets launched outside every operator; operator unknown",
-    "device_work_outside_steps": "kernels, copies and sets that belong to no step; no step counts them",
-    "device_work_cut_by_steps": "kernels, copies and sets that reach into another step's time; the step cuts them off",
-    "ranges_cut": "ranges that outlasted the range around them; their ends were cut to it",
-    "steps_cut": "step marks that begin before the step before ends and end after it; they were cut to begin there",
-    "backward_without_forward": "backward nodes whose forward operator was not recorded; their layer is unknown",
-    "negative_durations": "rows that end before they start; they have no duration",
-    "without_time": "kernels, copies and sets that the profiler gave no time; they have none here",
-    "ranges_unclosed": "ranges whose end was not recorded; they are left out",
-}
-
 
 @dataclass
 class Launches:

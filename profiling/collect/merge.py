@@ -22,15 +22,6 @@ from .nvtx import RangeCounts, empty_ranges, to_ranges
 from .torch_events import TorchProcess, read_processes
 
 PROBE = "curvescope.probe"  # a domain: where its name arrives, NVTX is attached
-_LOST_SENTENCES = {
-    "nvtx_dropped": "Ranges and marks came faster than they could be written; each was dropped whole.",
-    "nvtx_unnamed": "Events whose name had no room (a million names or 64 MiB).",
-    "nvtx_unwritten": "Events that the disk did not take, or that no memory was left for.",
-    "nvtx_unclosed": "Ranges whose end was not recorded: the process was killed, or left them open.",
-    "nvtx_unopened": "Ends of ranges whose begin was not recorded, as of those open when the process was forked.",
-    "torn_bytes": "Bytes of chunks cut off in the middle, as a kill inside a write leaves them.",
-    "cupti_dropped": "GPU records that CUPTI dropped: they came faster than they could be written.",
-}
 
 
 def merge_chunks(
@@ -61,8 +52,8 @@ def merge_chunks(
             writer.write("clocks", table)
     for process in processes:
         _count_lost(process, writer)
-    writer.count_lost("nvtx_unclosed", counts.unclosed, _LOST_SENTENCES["nvtx_unclosed"])
-    writer.count_lost("nvtx_unopened", counts.unopened, _LOST_SENTENCES["nvtx_unopened"])
+    writer.count_lost("nvtx_unclosed", counts.unclosed)
+    writer.count_lost("nvtx_unopened", counts.unopened)
     writer.update(
         collectors=_collectors(processes, columns, torch, probed_process), **_devices(columns, torch), **_found(built)
     )
@@ -146,17 +137,9 @@ def _found(built: Timeline) -> dict[str, Any]:
 def _count_lost(process: ProcessChunks, writer: RecordingWriter) -> None:
     lost = dict(zip(("nvtx_dropped", "nvtx_unnamed", "nvtx_unwritten"), process.lost, strict=True))
     for name, count in (lost | {"torn_bytes": process.torn_bytes}).items():
-        writer.count_lost(name, count, _LOST_SENTENCES[name])
-    for name, count in _lost_records(process):
-        sentence = _LOST_SENTENCES.get(
-            name, "Records that could not be read, or that the disk did not take; where it is full, at least so many."
-        )
-        writer.count_lost(name, count, sentence)
-
-
-def _lost_records(process: ProcessChunks) -> Iterator[tuple[str, int]]:
+        writer.count_lost(name, count)
     for what, count in process.rows("lost"):
-        yield process.names[what], count
+        writer.count_lost(process.names[what], count)
 
 
 def _thread_names(process: ProcessChunks) -> dict[str, Any]:

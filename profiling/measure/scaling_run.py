@@ -31,7 +31,7 @@ from .clock_alignment import ClockAlignment, Reading, alignment_of
 from .process_group import Team
 from .progress import Pace, Progress
 from .scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, is_complete, rank_folder, rank_recordings, whole_visits
-from .sweep import LOST_SENTENCES, describe_sweep
+from .sweep import describe_sweep
 from .visit import Empty, count_work, part_of_visit, time_steps
 from .visit import visit as try_visit
 
@@ -330,7 +330,7 @@ class _Rank:
             writer.write("kernels", columns_of(profiled.kernels), part)
             writer.write("ranges", columns_of([_input_range(window, step) for window in profiled.inputs]), part)
             for name, count in profiled.lost.items():
-                writer.count_lost(name, count, LOST_SENTENCES[name])
+                writer.count_lost(name, count)
         writer.write("clocks", columns_of(self._clocks.take()), part)
         writer.write("steps", columns_of(rows), part)
         if self._leads:

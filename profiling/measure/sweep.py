@@ -32,13 +32,6 @@ from .visit import Empty, Visit, part_of_visit, visit
 SEED = 0
 StepRow = dict[str, Any]  # a row of the `steps` table
 Measure = Callable[[int, bool], Visit | Empty]  # batch size, whether to profile
-LOST_SENTENCES = {
-    "profiles_out_of_memory": "profiled steps that did not fit the memory with the profiler; the timed ones did",
-    "primitives_outside_operators": "oneDNN calls that ran in no operator the profiler saw; their time is in idle",
-    "primitives_without_time": "oneDNN calls without a timestamp; their time stays with their operator",
-    "mkl_calls_not_placed": "MKL calls whose operator was not found; their time stays with the operator that made them",
-    "kernels_without_operator": "device kernels without the operator that launched them; layer and phase are unknown",
-}
 
 
 class Clocks(TypingProtocol):
@@ -194,9 +187,8 @@ class Rounds:
                 row["step"] = steps[-1]["step"]
             self._writer.write("kernels", columns_of(profiled.kernels), part)
             for name, count in profiled.lost.items():
-                self._writer.count_lost(name, count, LOST_SENTENCES[name])
-        lost = "profiles_out_of_memory"
-        self._writer.count_lost(lost, int(not found.profile_fits), LOST_SENTENCES[lost])
+                self._writer.count_lost(name, count)
+        self._writer.count_lost("profiles_out_of_memory", int(not found.profile_fits))
         self._writer.write("clocks", columns_of(self._clocks.take()), part)
         self._writer.write("steps", columns_of(steps), part)
 

@@ -66,7 +66,7 @@ class Imported:
         path: the recording's folder.
         format: what the file was.
         rows: rows by table.
-        lost: by name, a count and the sentence that explains it.
+        lost: count, severity and sentence by name.
         missing: what the profiler did not record, by name, as a sentence.
         steps_from: how steps were found; null where the format has none.
     """
@@ -74,7 +74,7 @@ class Imported:
     path: AnyPath
     format: str
     rows: dict[str, int]
-    lost: dict[str, tuple[int, str]]
+    lost: dict[str, dict[str, Any]]
     missing: dict[str, str] = field(default_factory=dict)
     steps_from: str | None = None
 
@@ -124,7 +124,7 @@ def describe_import(path: AnyPath) -> Imported:
         path,
         str(meta["imported_from"]),
         {table: recording.count_rows(table) for table in TABLES},
-        {name: (lost["count"], lost["sentence"]) for name, lost in meta["lost"].items()},
+        meta["lost"],
         meta.get("missing", {}),
         meta.get("steps_from"),
     )
@@ -136,8 +136,7 @@ def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_fr
         writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
     batches = sorted({row["batch"] for row in rows if row["batch"] is not None})
     if batches:
-        sentence = "steps whose batch size nothing tells, as others do; `explain` leaves them out"
-        writer.count_lost("steps_without_batch", sum(row["batch"] is None for row in rows), sentence)
+        writer.count_lost("steps_without_batch", sum(row["batch"] is None for row in rows))
     writer.update(batches=batches or None, steps_from=steps_from)
 
 

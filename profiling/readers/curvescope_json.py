@@ -14,7 +14,7 @@ from ..recording.store import FORMAT, RecordingWriter
 from . import Options
 from .event_scan import nanoseconds
 from .source import Source
-from .trace_events import LOST, Event, TraceEvents
+from .trace_events import Event, TraceEvents
 
 NAME = "trace of Curvescope"
 
@@ -53,7 +53,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         kept = {name: value for name, value in meta.items() if name != "imported_from"}
         writer.update(**kept, exported_from=meta.get("imported_from"))
     for name, count in (lost + events.lost).items():
-        writer.count_lost(name, count, LOST[name])
+        writer.count_lost(name, count)
 
 
 def _take(event: Event, base_ns: int, rows: list[dict[str, Any]], lost: Counter[str]) -> None:

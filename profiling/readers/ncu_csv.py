@@ -26,12 +26,6 @@ NAME = "Nsight Compute CSV"
 _HEADER = re.compile(r'^"?ID"?,"?Process ID"?,', re.MULTILINE)
 _BATCH_ROWS = 50_000
 _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
-LOST = {
-    "metrics_unreadable": "metrics whose value or unit could not be read; their columns are null",
-    "kernels_without_known_metric": "kernels with no metric that fills a column; record with "
-    "`--metrics dram__bytes.sum,gpu__time_duration.sum` or `--set roofline`",
-    "flops_partly_counted": "kernels whose measured FLOPs lack some precisions, which were not recorded",
-}
 
 
 def recognises(source: Source) -> bool:
@@ -64,7 +58,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         raise CurvescopeError("no kernel in it: the tool profiled nothing; see the ==ERROR== lines at its top.")
     writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
     for name, number in lost.items():
-        writer.count_lost(name, number, LOST[name])
+        writer.count_lost(name, number)
     missing = {"timeline": "kernels were replayed for metrics: they have durations, but no place in time"}
     missing["steps"] = "no timeline, so no steps: `breakdown` needs a profile of Nsight Systems of the same command"
     writer.update(missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None)

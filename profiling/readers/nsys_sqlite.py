@@ -67,8 +67,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     assert source.tables is not None
     export = _Export(source.tables)
     writer.update(device=export.device(), profiler=export.version(), missing=export.missing())
-    for name, (count, sentence) in export.lost().items():
-        writer.count_lost(name, count, sentence)
+    writer.count_lost("graphs_without_kernels", source.tables.count(_GRAPH))
     assemble(export.profile(), writer, options)
     export.write_allocations(writer)
 
@@ -110,11 +109,6 @@ class _Export:
         if not tables.about(_NVTX):
             missing["ranges"] = f"no range in {_NVTX}: layer and phase are unknown; record with `--trace=cuda,nvtx`"
         return missing
-
-    def lost(self) -> dict[str, tuple[int, str]]:
-        """What a recording cannot hold."""
-        graphs = "CUDA graphs recorded as a whole, without their kernels; record with `--cuda-graph-trace=node`"
-        return {"graphs_without_kernels": (self._tables.count(_GRAPH), graphs)}
 
     def version(self) -> dict[str, str] | None:
         """Name and version of the profiler; null in exports without that."""

@@ -68,12 +68,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     file = _File(source.tables)
     writer.update(device=file.device(), profiler=file.version(), missing=file.missing())
     values = source.tables.count(_METRIC) + source.tables.count(_EVENT)
-    writer.count_lost(
-        "metrics_without_name",
-        values,
-        "values of metrics and events that the file numbers without naming them; export them by name with "
-        "`nvprof --csv --print-gpu-trace -i FILE` and import that",
-    )
+    writer.count_lost("metrics_without_name", values)
     assemble(file.profile(), writer, options)
 
 

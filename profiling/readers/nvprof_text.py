@@ -59,15 +59,6 @@ _COLUMNS = {
 }
 _MOST_INVOCATIONS = 10_000_000
 _BATCH_ROWS = 50_000
-LOST = {
-    "rows_unreadable": "rows of the table that could not be read; they are left out",
-    "rows_of_other_kinds": "rows that are no kernel, copy or set (as page faults of unified memory); they are left out",
-    "metrics_averaged": "kernels whose metrics are the mean over their invocations",
-    "metrics_unreadable": "metrics whose value could not be read; their columns are null",
-    "kernels_without_known_metric": "kernels with no metric that fills a column; record "
-    "`--metrics dram_read_transactions,dram_write_transactions,flop_count_sp,achieved_occupancy`",
-    "flops_partly_counted": "kernels whose measured FLOPs lack single or double precision, which was not recorded",
-}
 
 
 def recognises(source: Source) -> bool:
@@ -127,7 +118,7 @@ class _Output:
         if self._measured:
             missing["timeline"] = "kernels were replayed for metrics: they have no place in time"
         for name, count in self._lost.items():
-            self._writer.count_lost(name, count, LOST[name])
+            self._writer.count_lost(name, count)
         device = None if self._device is None else {"name": self._device}
         counted = sorted(self._parts) or None
         self._writer.update(device=device, missing=missing, profiler={"name": "nvprof"}, flops_counted=counted)

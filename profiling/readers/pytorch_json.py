@@ -28,7 +28,6 @@ from ..recording.store import RecordingWriter
 from . import Options
 from .event_scan import JSON, NUMBER, TEXT, TIME, Columns, EventScan, Field, signed
 from .source import Source
-from .trace_events import LOST as REPAIRED
 from .trace_events import Event, TraceEvents
 
 NAME = "PyTorch profiler JSON"
@@ -37,7 +36,6 @@ _STEP_MARK = "ProfilerStep#"
 # Old versions write annotations of the framework itself among the operators.
 _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
 _COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "PtoP": "peer"}
-_LOST = REPAIRED | {"counter_ranges": "kernels replayed for counters, without a time of their own; they are left out"}
 
 _AMOUNTS = ("registers per thread", "shared memory", "bytes")
 _FIELDS = (
@@ -90,7 +88,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     events.lost.update(trace.lost)
     profile = events.profile()
     for name, count in events.lost.items():
-        writer.count_lost(name, count, _LOST[name])
+        writer.count_lost(name, count)
     writer.update(device=_device(trace.document.get("deviceProperties"), events.devices))
     if (place := _place(trace.document.get("distributedInfo"))) is not None:
         writer.update(**{META_KEY: place})

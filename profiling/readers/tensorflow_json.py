@@ -27,7 +27,7 @@ from ..recording.store import RecordingWriter
 from . import Options
 from .event_scan import nanoseconds, signed
 from .source import Source
-from .trace_events import LOST, Event, TraceEvents
+from .trace_events import Event, TraceEvents
 
 NAME = "TensorFlow or JAX trace"
 
@@ -69,7 +69,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     profile, missing = trace.profile()
     writer.update(missing=missing, profiler={"name": "JAX" if trace.is_jax else "TensorFlow"})
     for name, count in trace.lost.items():
-        writer.count_lost(name, count, LOST[name])
+        writer.count_lost(name, count)
     assemble(profile, writer, options)
 
 

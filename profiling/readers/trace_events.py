@@ -21,12 +21,6 @@ from ..errors import CurvescopeError
 from .event_scan import Columns, EventScan
 from .source import Source
 
-LOST = {
-    "invalid_numbers": "NaN or infinite numbers, which JSON does not allow; events with one as their time are left out",
-    "stray_commas": "lists or objects that end in a comma, which JSON does not allow; nothing was lost",
-    "events_unreadable": "events without a readable name, time, thread or id; they are left out",
-}
-
 _CHUNK_BYTES = 4 << 20
 _MOST_EVENT_BYTES = 64 << 20
 _MOST_REST_BYTES = 64 << 20

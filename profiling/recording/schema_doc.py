@@ -5,6 +5,7 @@ Run `python -m curvescope.profiling.recording.schema_doc > docs/schema.md`.
 
 from __future__ import annotations
 
+from .lost import LOSSES
 from .schema import SCHEMA_VERSION, TABLES
 
 
@@ -30,6 +31,16 @@ def schema_page() -> str:
             f"| `{c.name}` | {c.dtype} | {'yes' if c.nullable else 'no'} | {c.unit} | {c.aggregate.value} | {c.doc} |"
             for c in table.columns
         ]
+    lines += [
+        "",
+        "## Lost data",
+        "",
+        "`lost` in `recording.json` counts by name, with the sentence. "
+        "*Lost*: recorded data is gone, and the recording's status is `incomplete`. *Partial*: the source lacks "
+        "something, or a fact is unknown. *Repaired*: changed so that it can be used; nothing is gone.",
+    ]
+    lines += ["", "| name | severity | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind.severity.value} | {kind.sentence} |" for name, kind in LOSSES.items()]
     return "\n".join(lines).replace("`|`", "`\\|`") + "\n"
 
 

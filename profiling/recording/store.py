@@ -28,6 +28,7 @@ import pyarrow as pa
 from ..errors import CurvescopeError
 from ..prefetch import read_ahead
 from .atomic_files import atomic_file, claim_remote, claimed_folder, storage_error
+from .lost import LOSSES, Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
 from .schema import SCHEMA_VERSION, TABLES, conform
@@ -43,6 +44,7 @@ class Status:
 
     RECORDING = "recording"  # in progress, or its writer was killed
     COMPLETE = "complete"
+    INCOMPLETE = "incomplete"  # ended by itself, but recorded data is gone; `lost` says what and how much
     INTERRUPTED = "interrupted"  # ended early; every part that is there is whole
 
 
@@ -155,15 +157,27 @@ class RecordingWriter:
         self._meta.update(meta)
         self._write_meta()
 
-    def count_lost(self, name: str, count: int, sentence: str) -> None:
-        """Add to a named count of lost or repaired data; the sentence tells the user what it means."""
-        if count:
-            entry = self._meta["lost"].setdefault(name, {"count": 0, "sentence": sentence})
-            entry["count"] += count
+    def count_lost(self, name: str, count: int, sentence: str | None = None) -> None:
+        """Add to a named count of lost or repaired data.
 
-    def finish(self, status: str = Status.COMPLETE) -> None:
-        """Write the final status."""
-        self.update(status=status)
+        Args:
+            name: name of the count.
+            count: number to add.
+            sentence: what the count means, for a name that `lost.LOSSES` does not have.
+
+        Raises:
+            CurvescopeError: the name is unknown and has no sentence.
+        """
+        kind = LOSSES.get(name) if sentence else loss(name)
+        if count:
+            severity = kind.severity if kind else Severity.PARTIAL
+            entry = {"count": 0, "severity": severity.value, "sentence": sentence or loss(name).sentence}
+            self._meta["lost"].setdefault(name, entry)["count"] += count
+
+    def finish(self, status: str | None = None) -> None:
+        """Write the final status: complete, or incomplete where recorded data is gone, if not given."""
+        gone = any(entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values())
+        self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
 
     def _write_meta(self) -> None:
         with atomic_file(self.path / META_FILE) as file:

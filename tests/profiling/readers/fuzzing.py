@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 from curvescope.profiling import readers
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
 from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, write_export
@@ -154,10 +155,10 @@ class Sink:
     def update(self, **meta):
         json.dumps(meta, allow_nan=False)
 
-    def count_lost(self, name, count, sentence):
+    def count_lost(self, name, count, sentence=None):
         assert isinstance(count, int)
         assert count >= 0
-        assert sentence
+        assert sentence or loss(name).sentence
 
     def __enter__(self):
         return self

@@ -246,7 +246,9 @@ def test_lost_data_is_counted_by_name(tmp_path):
         writer.count_lost("dropped", 3, "records dropped")
         writer.count_lost("dropped", 4, "records dropped")
         writer.count_lost("never", 0, "nothing")
-    assert open_recording(Path(tmp_path / "r")).meta["lost"] == {"dropped": {"count": 7, "sentence": "records dropped"}}
+    assert open_recording(Path(tmp_path / "r")).meta["lost"] == {
+        "dropped": {"count": 7, "severity": "partial", "sentence": "records dropped"}
+    }
 
 
 def test_files_have_the_permissions_that_the_user_gives_new_files(tmp_path):

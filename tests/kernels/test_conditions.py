@@ -1,4 +1,4 @@
-"""Disturbances: from counters by hand, and a load that is really there."""
+"""Disturbances: from counters by hand, and, among the slow tests, a load that is really there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from curvescope.kernels import conditions as module
 from curvescope.kernels.conditions import Conditions, CpuWatch, Snapshot, describe_disturbance, read_snapshot
 
 
@@ -55,9 +56,25 @@ def test_shares_are_weighted_by_time():
     assert describe_disturbance([conditions(), short]) == []  # 1 % of the whole
 
 
+def test_counters_of_the_system_are_read_in_their_units(monkeypatch, tmp_path):
+    """Two threads waited 3 and 4 ns; everybody used 60 of 100 ticks, the rest was idle or waited for a disk."""
+    tasks = tmp_path / "proc" / "self" / "task"
+    for thread, waited in (("1", 3), ("2", 4)):
+        (tasks / thread).mkdir(parents=True)
+        (tasks / thread / "schedstat").write_text(f"1000 {waited} 5\n")
+    (tmp_path / "proc" / "stat").write_text("cpu  10 20 15 30 10 5 6 4 99 99\ncpu0 1 1 1 1\n")
+    monkeypatch.setattr(module, "Path", lambda path: tmp_path / path.removeprefix("/"))
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_CLK_TCK": 100}[name])
+    found = read_snapshot()
+    assert (found.waiting_ns, found.busy_ns) == (7, 60 * 10_000_000)
+    assert found.own_ns > 0
+
+
 BURN = "import time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile time.monotonic() < end: pass"
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.skipif(read_snapshot().waiting_ns is None, reason="the system does not tell how long threads waited")
 def test_a_planted_load_is_noticed():
     # Two burning processes for each processor: this one gets a third of the time at best, by whatever scheduler.

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -148,25 +147,27 @@ def test_a_taken_folder_is_refused_before_anything_runs(fake, export, tmp_path, 
 
 def test_ctrl_c_keeps_what_the_tool_wrote(fake, export, tmp_path):
     fake("nsys", "--output=", export, ".sqlite")
-    sleeper = f"""
-import pathlib, time
-pathlib.Path({str(tmp_path / "running")!r}).touch()
+    waiting = """
+import sys
+print("running", flush=True)
 try:
-    time.sleep(60)
+    sys.stdin.read()
 except KeyboardInterrupt:
     pass
 """
     target = tmp_path / "r"
     words = [sys.executable, "-m", "curvescope.cli", "record", "--with", "nsys", "-o", str(target), "--"]
-    process = subprocess.Popen([*words, sys.executable, "-c", sleeper], start_new_session=True, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "running").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    # As a terminal does: to the recorder, the tool and the command alike.
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+    with subprocess.Popen(
+        [*words, sys.executable, "-c", waiting],
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout.readline() == b"running\n"
+        # As a terminal does: to the recorder, the tool and the command alike.
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130
     assert len(open_recording(target).frame("kernels")) == 1
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+_WASTED_PRODUCTS, _EXTENT = 8, 512
+WASTED_FLOPS = _WASTED_PRODUCTS * 2 * _EXTENT**3
+
 
 class _SlowFromEight(torch.autograd.Function):
     """Identity whose backward pass wastes time at batch 8 and above."""
@@ -16,8 +19,8 @@ class _SlowFromEight(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         if gradient.shape[0] >= 8:
-            waste = torch.ones(512, 512)
-            for _ in range(8):
+            waste = torch.ones(_EXTENT, _EXTENT)
+            for _ in range(_WASTED_PRODUCTS):
                 waste = torch.mm(waste, waste).clamp_(max=1.0)
         return gradient
 

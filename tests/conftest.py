@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -9,6 +10,11 @@ import pytest
 # A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
 # interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# One thread in every library, here and in processes that tests start: threads of one operator wait for each other, and
+# on a machine that does other work as well they spend most of the time waiting.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

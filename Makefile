@@ -22,7 +22,7 @@ run: $(INSTALLED)  ## set up and diagnose AlexNet on this machine (about three m
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow"
 
 .PHONY: test-slow
 test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands

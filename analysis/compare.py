@@ -22,14 +22,13 @@ from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
 from .cost_model.recording import KIND as MODELLED
 from .decompose.curve import Curve, cost_curve
 from .decompose.kernel_times import step_parts
-from .decompose.statistics import Floats, estimate, holm
-from .decompose.terms import IDLE, Terms, central_steps, estimate_terms
+from .decompose.statistics import LEVEL, Floats, estimate, holm
+from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 
 BY = ("layer", "family", "kernel")
-LEVEL = 0.05
 # Peaks are not reached alike on every device: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
-_NO_BATCH = 0
+UNKNOWN = "unknown"  # batch size of steps that do not tell it
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ class Side:
     name: str
     hardware: Hardware
     curve: Curve
+    steps: pd.DataFrame
     parts: pd.DataFrame
     settings: Mapping[str, str]
 
@@ -123,9 +123,9 @@ class Comparison:
         return [one.name for one in self.sides if one.settings["times"] == "modelled"]
 
     @property
-    def watched(self) -> list[str]:
+    def profiled(self) -> list[str]:
         """Names of the recordings whose every step was profiled."""
-        return [one.name for one in self.sides if one.curve.watched and one.name not in self.modelled]
+        return [one.name for one in self.sides if one.curve.profiled and one.name not in self.modelled]
 
     @property
     def unseen(self) -> list[str]:
@@ -166,11 +166,12 @@ def side(
     """
     if steps.empty:
         raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
-    steps = steps.assign(batch=steps["batch"].fillna(_NO_BATCH))
+    known = steps["batch"].notna()
+    steps = steps[known] if known.any() else steps.assign(batch=UNKNOWN)
     parts = step_parts(kernels, steps)
-    watched = bool(steps["profiled"].all())
-    curve = estimate_terms(parts).curve(steps) if watched else cost_curve(steps, statistic)
-    return Side(name, hardware_of(meta), curve, parts, _settings(meta))
+    profiled = bool(steps["profiled"].all())
+    curve = estimate_terms(parts, steps).curve(steps) if profiled else cost_curve(steps, statistic)
+    return Side(name, hardware_of(meta), curve, steps, parts, _settings(meta))
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
@@ -197,9 +198,9 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     Raises:
         CurvescopeError: no batch size is common to all, or the one asked for is not.
     """
-    common = sorted(set.intersection(*(set(s.curve.batches) for s in sides)))
+    common = sorted(set.intersection(*(set(s.curve.conditions) for s in sides)))
     if not common:
-        measured = "; ".join(f"{s.name}: {', '.join(str(b or 'unknown') for b in s.curve.batches)}" for s in sides)
+        measured = "; ".join(f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides)
         raise CurvescopeError(f"No batch size is common to all recordings ({measured}). Give --batch when importing.")
     # What was not recorded is not idle time: a step without any device work is no row of idle.
     worked = [set(s.parts.loc[s.parts["name"] != IDLE, "batch"]) for s in sides]
@@ -211,7 +212,7 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
         by = "layer" if all(s.parts["layer"].notna().any() for s in sides) else "family"
     ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
     rows = _rows(sides, by, chosen, ratios) if chosen in profiled and chosen is not None else ()
-    return Comparison(tuple(sides), _steps(sides, common), chosen or None, by, rows, ratios)
+    return Comparison(tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios)
 
 
 def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
@@ -219,11 +220,10 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
     for batch in common:
         times, replicates, rounds = [], [], []
         for one in sides:
-            place = one.curve.batches.index(batch)
-            times.append(one.curve.points[place].time_ms.value)
-            replicates.append(one.curve.replicates_ms[:, place])
+            times.append(one.curve.at(batch).time_ms.value)
+            replicates.append(one.curve.replicates_ms[:, one.curve.conditions.index(batch)])
             rounds.append(one.curve.rounds)
-        lines.append(Line(str(batch or "unknown"), tuple(times), _changes(times, replicates, rounds)))
+        lines.append(Line(str(batch), tuple(times), _changes(times, replicates, rounds)))
     return _adjusted(lines)
 
 
@@ -266,7 +266,7 @@ def _rows(
     for one in sides:
         parts = one.parts[one.parts["batch"] == batch]
         keyed = _keyed(parts, by)
-        terms.append(estimate_terms(keyed))
+        terms.append(estimate_terms(keyed, one.steps))
         families.append(_main_families(keyed))
     keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
     lines = []
@@ -274,9 +274,9 @@ def _rows(
         columns = [_column(of_side, key) for of_side in terms]
         times = [None if column is None else column[0] for column in columns]
         replicates = [None if column is None else column[1] for column in columns]
-        rounds = [of_side.profiled[batch][0] for of_side in terms]
+        rounds = [of_side.rounds[batch] for of_side in terms]
         own = tuple(of_side.get(key[:2]) for of_side in families)
-        lines.append(Line(_label(key), tuple(times), _changes(times, replicates, rounds), own))
+        lines.append(Line(key.label, tuple(times), _changes(times, replicates, rounds), own))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
     return tuple(replace(line, remarks=_remarks(line, ratios)) for line in _adjusted(lines))
 
@@ -290,7 +290,7 @@ def _keyed(parts: pd.DataFrame, by: str) -> pd.DataFrame:
     return parts.assign(layer=names.where(~idle, None), phase=parts["phase"] if by == "family" else None)
 
 
-def _column(terms: Terms, key: tuple[str | None, str | None, str]) -> tuple[float, Floats] | None:
+def _column(terms: Terms, key: Key) -> tuple[float, Floats] | None:
     if key not in terms.keys:
         return None
     place = terms.keys.index(key)
@@ -298,17 +298,12 @@ def _column(terms: Terms, key: tuple[str | None, str | None, str]) -> tuple[floa
 
 
 def _main_families(parts: pd.DataFrame) -> dict[tuple[str | None, str | None], str]:
-    used = parts[parts["step"].isin(central_steps(parts)) & (parts["name"] != IDLE)]
+    used = parts[parts["step"].isin(undisturbed_steps(parts)) & (parts["name"] != IDLE)]
     times = used.groupby(["layer", "phase", "name"], dropna=False)["exclusive_ms"].sum().sort_values()
     return {
         (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase)): family(str(name))
         for layer, phase, name in times.index
     }
-
-
-def _label(key: tuple[str | None, str | None, str]) -> str:
-    layer, phase, kind = key
-    return kind if kind == IDLE else " ".join(filter(None, (layer or "no layer", phase)))
 
 
 def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]]:

@@ -16,7 +16,7 @@ import pandas as pd
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, Roof
 from .decompose.kernel_times import step_parts
-from .decompose.terms import IDLE, central_steps
+from .decompose.terms import IDLE, undisturbed_steps
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"
@@ -127,7 +127,7 @@ def roofline(
                 f"Batch {batch} was not profiled; this recording has {', '.join(map(str, profiled))}."
             )
         parts = parts if batch is None else parts[parts["batch"] == batch]
-        used = central_steps(parts)
+        used = undisturbed_steps(parts)
         rows, n_steps = parts[parts["step"].isin(used) & (parts["name"] != IDLE)], len(used)
     if rows.empty:
         raise CurvescopeError("No kernel of this recording has a time: there is no roofline to draw.")

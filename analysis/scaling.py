@@ -14,26 +14,25 @@ so what it lacks to 1 is the loss over T_N. See docs/scaling.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ..profiling.measure.scaling_plan import ScalingPoint
-from .decompose.anomalies import LEVEL
-from .decompose.curve import Curve, cost_curve
+from .decompose.curve import cost_curve
 from .decompose.functionals import Functional
-from .decompose.statistics import Estimate, estimate, holm
-from .decompose.terms import IDLE, OBSERVER, Part, estimate_terms
+from .decompose.statistics import Estimate, estimate
+from .decompose.terms import IDLE, LEFT_OVER, OVERHEAD, Key, Share, estimate_terms, tested
 from .ranks.parts import COMMUNICATION, INPUT, KERNELS, WAITING, RankTables, rank_parts, shared_steps
+from .ranks.stragglers import over_others
 
 Floats = npt.NDArray[np.float64]
 
 SMALLER_BATCH = "smaller batch"
 # In the order they are told.
-LOSS_KINDS = (COMMUNICATION, WAITING, KERNELS, INPUT, IDLE, SMALLER_BATCH, OBSERVER)
-_STEP = "step"
+LOSS_KINDS = (COMMUNICATION, WAITING, KERNELS, INPUT, IDLE, SMALLER_BATCH, LEFT_OVER, OVERHEAD)
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,14 @@ class PointTables:
 class Lateness:
     """The rank that the others wait for, and what it does longer than they.
 
+    It is the one with the most own time (all but communication and waiting) over the median of the other ranks, which
+    is what makes a straggler everywhere: own time needs no common clock, and what the others do meanwhile is wait.
+
     Attributes:
         rank: its number.
-        node: of its node; null if not known.
+        node: number of its node; None if not known.
         waited_ms: how much less than the others, on average, it waits itself.
-        latest_in: profiled steps in which no rank waited less.
+        latest_in: profiled steps in which no rank had more own time over the others.
         steps: profiled steps.
         parts: its terms minus the mean of the other ranks', largest first; with the difference of the steps' own
             lengths they add up to `waited_ms`.
@@ -70,26 +72,7 @@ class Lateness:
     waited_ms: Estimate
     latest_in: int
     steps: int
-    parts: tuple[LossPart, ...]
-
-
-@dataclass(frozen=True)
-class LossPart:
-    """A share of the lost time.
-
-    Attributes:
-        kind: one of `LOSS_KINDS`.
-        layer: module path, where it is split so far.
-        phase: forward, backward or optimizer.
-        value: in ms of a step; negative where more devices take less.
-        real: whether it is more than noise, among the shares it was split with.
-    """
-
-    kind: str
-    layer: str | None
-    phase: str | None
-    value: Estimate
-    real: bool
+    parts: tuple[Share, ...]
 
 
 @dataclass(frozen=True)
@@ -98,14 +81,14 @@ class Loss:
 
     Attributes:
         value: in ms.
-        parts: by kind; they add up to it.
+        parts: shares by kind; they add up to it.
         kernels: those of kind kernels again, by layer and phase, the largest first.
         late: whom the ranks wait for.
     """
 
     value: Estimate
-    parts: tuple[LossPart, ...]
-    kernels: tuple[LossPart, ...]
+    parts: tuple[Share, ...]
+    kernels: tuple[Share, ...]
     late: Lateness
 
 
@@ -174,40 +157,38 @@ def scale(
 
 
 class _Run:
-    """All points as one cost curve over their numbers (their places in `_points`), and its terms."""
+    """T and its terms at all measured points; the conditions are the points."""
 
     def __init__(self, measured: Sequence[PointTables], statistic: str) -> None:
-        usable = [(tables, shared) for tables in measured if len(shared := shared_steps(tables.ranks, profiled=False))]
-        self._measured = [tables for tables, _ in usable]
-        self._points = [tables.point for tables in self._measured]
-        self._curve: Curve | None = None
-        if usable:
-            timed = pd.concat([_mean_steps(shared).assign(batch=i) for i, (_, shared) in enumerate(usable)])
-            self._curve = cost_curve(timed, statistic)
-        self._parts: list[pd.DataFrame] = []
-        self._unmatched: list[int] = []
-        for place, tables in enumerate(self._measured):
-            parts, unmatched = rank_parts(tables.ranks)
-            mean = parts["exclusive_ms"] / len(tables.ranks)
-            self._parts.append(parts.assign(batch=place, exclusive_ms=mean))
-            self._unmatched.append(unmatched)
-        parts = pd.concat(self._parts) if self._parts else pd.DataFrame(columns=["batch", "name"])
-        # All three use the same steps and draws.
-        flat = parts.assign(layer=None, phase=None)
-        self._by_layer, self._by_kind, self._whole = (
-            None if parts.empty else estimate_terms(table) for table in (parts, flat, flat.assign(kind=_STEP))
-        )
+        self._tables: dict[ScalingPoint, PointTables] = {}
+        self._parts: dict[ScalingPoint, pd.DataFrame] = {}
+        self._unmatched: dict[ScalingPoint, int] = {}
+        steps, parts = [], []
+        for tables in measured:
+            timed, profiled = (shared_steps(tables.ranks, profiled=which) for which in (False, True))
+            if timed.empty:
+                continue
+            point = tables.point
+            self._tables[point] = tables
+            self._parts[point], self._unmatched[point] = rank_parts(tables.ranks)
+            # `rank_parts` numbers the profiled steps that the ranks share.
+            steps += [_mean_steps(timed, point), _mean_steps(profiled, point).assign(profiled=True)]
+            mean_ms = self._parts[point]["exclusive_ms"] / len(tables.ranks)
+            parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
+        self._curve = cost_curve(pd.concat(steps), statistic, by="point") if steps else None
+        split = [one for one in parts if len(one)]
+        self._terms = estimate_terms(pd.concat(split), pd.concat(steps), "point") if split else None
 
     def series(self, points: Sequence[ScalingPoint], strong: bool) -> tuple[ScaledPoint, ...]:
-        present = [point for point in points if point in self._points]
+        present = [point for point in points if point in self._tables]
         if not points or points[0] not in present:
             return ()
         return tuple(self._scaled(point, points[0], strong) for point in present)
 
     def _scaled(self, point: ScalingPoint, alone: ScalingPoint, strong: bool) -> ScaledPoint:
         assert self._curve is not None
-        here, base = self._points.index(point), self._points.index(alone)
-        tables, of_curve = self._measured[here], self._curve.points[here]
+        here, base = (self._curve.conditions.index(one) for one in (point, alone))
+        tables, of_curve = self._tables[point], self._curve.points[here]
         time, times = of_curve.time_ms, self._curve.replicates_ms
         samples = point.total_batch * 1e3
         faster = (1 if strong else point.devices) * self._curve.points[base].time_ms.value / time.value
@@ -215,7 +196,6 @@ class _Run:
 
         rounds = self._curve.rounds
         nodes = {rank.node for rank in tables.ranks}
-        shared = int(of_curve.n)
         kept = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
         return ScaledPoint(
             point,
@@ -224,49 +204,41 @@ class _Run:
             _ratio(samples / time.value, samples / times[:, here], rounds),
             _ratio(faster, drawn, rounds) if point != alone else _exactly(1.0),
             _ratio(faster / point.devices, drawn / point.devices, rounds) if point != alone else _exactly(1.0),
-            shared,
+            of_curve.n,
             of_curve.rounds,
             of_curve.spread,
             tables.discarded,
-            max(kept) - shared,
-            self._unmatched[here],
+            max(kept) - of_curve.n,
+            self._unmatched[point],
             _clock_error_ns(tables.ranks),
-            None if point == alone else self._loss(here, base, strong),
+            None if point == alone else self._loss(point, alone, strong),
         )
 
-    def _loss(self, here: int, base: int, strong: bool) -> Loss | None:
-        assert self._curve is not None
-        point = self._points[here]
-        same_batch = ScalingPoint(1, point.batch)
-        if same_batch not in self._points:
+    def _loss(self, point: ScalingPoint, base: ScalingPoint, strong: bool) -> Loss | None:
+        alone = ScalingPoint(1, point.batch)
+        if self._curve is None or self._terms is None:
             return None
-        alone = self._points.index(same_batch)
-        needed = {here, alone, base} if strong else {here, alone}
-        if self._by_layer is None or self._by_kind is None or self._whole is None:
+        if not {point, alone, base} <= set(self._terms.conditions):
             return None
-        if not needed <= set(self._by_kind.batches):
-            return None
-        devices = point.devices
-        others = _functional({here: 1.0, alone: -1.0})
-        lost = _functional({here: 1.0, base: -1.0 / devices}) if strong else others
-        parts = [part for part in self._by_kind.decompose(others, self._curve) if part.kind != OBSERVER]
+        others = _functional({point: 1.0, alone: -1.0})
+        lost = _functional({point: 1.0, base: -1.0 / point.devices}) if strong else others
+        by_kind = self._terms.grouped(lambda key: Key(None, None, key.kind))
+        shares = by_kind.decompose(others)
         if strong:
-            smaller = _functional({alone: 1.0, base: -1.0 / devices})
-            whole = self._whole.decompose(smaller, self._curve)[0]
-            parts.append(Part(None, None, SMALLER_BATCH, whole.value))
-        parts.append(self._whole.decompose(lost, self._curve)[-1])
-        kernels = [part for part in self._by_layer.decompose(others, self._curve) if part.kind == KERNELS]
-        told = sorted(_tested(parts), key=lambda part: LOSS_KINDS.index(part.kind))
+            smaller = self._terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
+            shares.append(Share(Key(None, None, SMALLER_BATCH), smaller))
+        shares += [one for one in by_kind.decompose(lost, self._curve) if one.key.kind in (LEFT_OVER, OVERHEAD)]
+        kernels = [one for one in self._terms.decompose(others) if one.key.kind == KERNELS]
         return Loss(
             self._curve.evaluate(lost),
-            tuple(told),
-            tuple(sorted(_tested(kernels), key=lambda part: -abs(part.value.value))),
-            _lateness(self._parts[here], self._measured[here].ranks),
+            tuple(sorted(tested(shares), key=lambda share: LOSS_KINDS.index(share.key.kind))),
+            tuple(sorted(tested(kernels), key=lambda share: -abs(share.value.value))),
+            _lateness(self._parts[point], self._tables[point].ranks),
         )
 
 
-def _functional(coefficients: dict[int, float]) -> Functional:
-    return Functional("loss", 0, None, tuple(sorted(coefficients.items())), "ms")
+def _functional(coefficients: dict[ScalingPoint, float]) -> Functional:
+    return Functional("loss", next(iter(coefficients)), None, tuple(sorted(coefficients.items())))
 
 
 def _ratio(value: float, replicates: Floats, rounds: int) -> Estimate:
@@ -281,18 +253,11 @@ def _exactly(value: float) -> Estimate:
     return Estimate(value, value, value, 1.0)
 
 
-def _mean_steps(shared: pd.DataFrame) -> pd.DataFrame:
+def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
     """Steps of all ranks as one each: its time is the mean of theirs."""
-    durations = shared.filter(regex=r"^duration_ns_")
-    return shared[["repeat", "index"]].assign(duration_ns=durations.mean(axis=1), profiled=False)
-
-
-def _tested(parts: Sequence[Part]) -> list[LossPart]:
-    adjusted = holm([part.value.p for part in parts])
-    return [
-        LossPart(part.kind, part.layer, part.phase, part.value, p < LEVEL)
-        for part, p in zip(parts, adjusted, strict=True)
-    ]
+    duration_ns = shared.filter(regex=r"^duration_ns_").mean(axis=1)
+    numbered = shared[["repeat", "index"]].assign(step=range(len(shared)), duration_ns=duration_ns)
+    return numbered.assign(profiled=False, point=[point] * len(shared))
 
 
 def _clock_error_ns(ranks: Sequence[RankTables]) -> int:
@@ -302,40 +267,29 @@ def _clock_error_ns(ranks: Sequence[RankTables]) -> int:
 
 
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
-    """Who waits least, and what it does longer than the others meanwhile.
+    """The rank with the most own time, as `stragglers` has it, and what it does longer than the others meanwhile.
 
     Args:
-        parts: of `rank_parts` of one point, divided by the number of ranks.
+        parts: of `rank_parts` of one point.
         ranks: their tables.
     """
-    count = len(ranks)
-    coded = parts["rank"].astype(str) + "|" + parts["layer"].fillna("").astype(str)
-    terms = estimate_terms(parts.assign(layer=coded))
-    rank_of = np.array([int(str(layer).partition("|")[0]) for layer, _, _ in terms.keys])
-    told = [(str(layer).partition("|")[2] or None, phase, kind) for layer, phase, kind in terms.keys]
-    values, replicates = terms.values_ms[0] * count, terms.replicates_ms[:, 0] * count
-    ((steps, _),) = terms.profiled.values()
-    waits = np.array([kind == WAITING for _, _, kind in told])
-    waited = {rank.rank: float(values[waits & (rank_of == rank.rank)].sum()) for rank in ranks}
-    latest = min(waited, key=lambda rank: waited[rank])
-    # Its own term minus the mean of the others'.
-    weight = np.where(rank_of == latest, 1.0, -1.0 / (count - 1))
-    keys = sorted({key for key, wait in zip(told, waits, strict=True) if not wait}, key=str)
-    shares = []
-    for key in keys:
-        chosen = weight * np.array([one == key for one in told])
-        value = estimate(float(chosen @ values), replicates @ chosen, steps, float(np.abs(chosen * values).max()))
-        shares.append(Part(key[0], key[1], key[2], value))
-    of_steps = parts[parts["kind"] == WAITING].groupby(["step", "rank"])["exclusive_ms"].sum()
-    numbers = [rank.rank for rank in ranks]
-    table = of_steps.unstack("rank").reindex(columns=numbers).fillna(0.0)
-    latest_in = int((table[latest] <= table.min(axis=1)).sum()) if len(table) else 0
-    less = -weight * waits
+    own_kinds = ~parts["kind"].isin([COMMUNICATION, WAITING])
+    own = parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0)).groupby(["rank", "step"])["own_ms"].sum()
+    excess = over_others(own.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64))
+    position = int(np.argmax(excess.mean(axis=1)))
+    latest = ranks[position]
+    steps = parts.groupby(["rank", "step"], as_index=False).agg(duration_ns=("exclusive_ms", lambda ms: ms.sum() * 1e6))
+    steps = steps.assign(repeat=steps["step"], profiled=True)
+    terms = estimate_terms(parts, steps, "rank")
+    less = {rank.rank: -1.0 / (len(ranks) - 1) for rank in ranks} | {latest.rank: 1.0}
+    functional = Functional("difference", latest.rank, None, tuple(less.items()))
+    waits_more = terms.sum(functional, lambda key: key.kind == WAITING)
+    shares = [share for share in terms.decompose(functional) if share.key.kind != WAITING]
     return Lateness(
-        latest,
-        next(rank.node for rank in ranks if rank.rank == latest),
-        estimate(float(less @ values), replicates @ less, steps, float(values[waits].max(initial=0.0))),
-        latest_in,
-        steps,
-        tuple(sorted(_tested(shares), key=lambda part: -part.value.value)),
+        latest.rank,
+        latest.node,
+        replace(waits_more, value=-waits_more.value, low=-waits_more.high, high=-waits_more.low),
+        int((excess.argmax(axis=0) == position).sum()),
+        excess.shape[1],
+        tuple(sorted(tested(shares), key=lambda share: -share.value.value)),
     )

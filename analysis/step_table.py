@@ -104,18 +104,18 @@ def cells_of(recording: Recording) -> list[Cell]:
     cells = []
     measured = steps[~steps["profiled"].astype(bool)]
     for point in cost_curve(steps, recording.statistic).points if len(measured) else ():
-        peak = measured[measured["batch"] == point.batch]["peak_memory_bytes"].max()
+        peak = measured[measured["batch"] == point.condition]["peak_memory_bytes"].max()
         time = point.time_ms
         known = time.low > float("-inf")
         cells.append(
             cell(
-                point.batch,
+                point.condition,
                 time_ms=time.value,
                 low_ms=time.low if known else None,
                 high_ms=time.high if known else None,
                 spread=point.spread,
                 n=point.n,
-                samples_per_s=point.batch / time.value * 1e3,
+                samples_per_s=point.condition / time.value * 1e3,
                 peak_memory_bytes=None if pd.isna(peak) else int(peak),
             )
         )

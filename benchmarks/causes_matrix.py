@@ -37,7 +37,7 @@ KEPT = ROOT / "build" / "causes_matrix.jsonl"
 
 HEAD = """# Causes
 
-Every anomaly splits exactly into terms (layer and phase, idle, observer effect). `explain` and `diagnose` then ask of every
+Every anomaly splits exactly into terms (layer and phase, idle, profiling overhead). `explain` and `diagnose` then ask of every
 term *why*: each cause looks for its evidence in the recording and claims an amount with a score; the best-scored claim takes
 what it accounts for, then the next, and the rest is `unexplained`, a cause with a size. Amounts add up to the anomaly to the
 last digit. A verdict names the cause, the rows it rests on, and what would refute it; `--json` has the rival claims too.
@@ -53,7 +53,7 @@ last digit. A verdict names the cause, the rows it rests on, and what would refu
 | throttling | clock lower by over 3 % while the larger size was measured, throttle reasons; on a CPU ready threads that had no core, more by over 5 % | time beyond the smaller size's clock, or share of cores: an upper bound |
 | instability | the term's interval holds 0; steps with two paces | all of the term |
 | fixed cost shared | same kernels, negative part of an excess, the fixed time fits | all of the term |
-| observer effect | the profiled step against the unwatched one | its own term |
+| profiling overhead | the profiled step against the unwatched one | its own term |
 | unexplained | none | the rest |
 
 Where the anomaly as a whole is less than its noise, the verdict is instability whatever its parts are.

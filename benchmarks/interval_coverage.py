@@ -163,7 +163,7 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
         alarms += any(not effect or f.tested.at in PLACE for f in wanted)
         held = curve.evaluate(TESTED)
         covered += bool(held.low <= truth <= held.high)
-        points += sum(bool(p.time_ms.low <= middle * cost_ms[p.batch] <= p.time_ms.high) for p in curve.points)
+        points += sum(bool(p.time_ms.low <= middle * cost_ms[p.condition] <= p.time_ms.high) for p in curve.points)
     return Tally(sweeps, alarms, covered, points)
 
 

@@ -9,6 +9,7 @@ from .analysis.cost_model.recording import KIND as MODELLED
 from .analysis.cost_model.uncertainty import diagnose_modelled
 from .analysis.decompose import anomalies
 from .analysis.decompose.kernel_times import device_work
+from .analysis.render import notebook  # noqa: F401 - a notebook shows what `explain` returns
 from .analysis.render.report_data import ReportInput
 from .profiling.errors import CurvescopeError
 from .profiling.hardware.limits import hardware_of

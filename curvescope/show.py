@@ -44,7 +44,7 @@ def show_diagnosis(
     if pair is not None or at is not None:
         if diagnosis.terms is None:
             raise CurvescopeError(f"{recording.path} has no profiled step: its curve can be tested, not split.")
-        functional = _asked_for(diagnosis.curve.batches, axis, pair, at)
+        functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         explanations = (anomalies.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.parts, evidence),)
     if as_json:
         print(json.dumps(_document(recording, diagnosis, explanations), allow_nan=False))
@@ -75,7 +75,7 @@ def show_diagnosis(
     if not recording.complete:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
     console.print(Text(f"Recorded in {recording.path}. Next:"))
-    example = explanations[0].functional.at if explanations else diagnosis.curve.batches[-1]
+    example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
     console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
     console.print(Text(f"  curvescope explain {recording.path} --all"))
 

@@ -22,7 +22,7 @@ from . import (
     host_bound,
     instability,
     memory_pressure,
-    observer,
+    overhead,
     quantisation,
     roof_change,
     throttling,
@@ -40,7 +40,7 @@ _MODULES = (
     throttling,
     instability,
     fixed_cost,
-    observer,
+    overhead,
 )
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
 # A claim under this share of its term is not worth a line; what it would take stays unexplained.
@@ -150,7 +150,7 @@ def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
 
 def share_out(label: str, case: Case) -> list[tuple[str, TermCause]]:
     """The causes of one term, the best-scored first; their amounts add up to the term."""
-    value = case.part.value.value
+    value = case.share.value.value
     claims = sorted(filter(None, (weigh(case) for weigh in _weigh())), key=lambda c: (-c.score, c.cause))
     left, shares = value, []
     for claim in claims:

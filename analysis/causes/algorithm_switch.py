@@ -18,7 +18,7 @@ def weigh(case: Case) -> Claim | None:
     """Claim what kernels contribute that are not there at both sizes."""
     common = set(case.common_names())
     share = {batch: _switched_share(case, batch, common) for batch in (case.before, case.after)}
-    if case.part.kind != "kernels" or max(share.values()) < _LEAST_SHARE:
+    if case.share.key.kind != "kernels" or max(share.values()) < _LEAST_SHARE:
         return None
     if not case.at(case.before) or not case.at(case.after):
         return None

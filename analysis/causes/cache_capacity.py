@@ -17,7 +17,7 @@ _FALLEN = 0.9
 def weigh(case: Case) -> Claim | None:
     """Claim the time that kernels lose as they outgrow the cache."""
     cache = case.hardware.cache_bytes
-    if cache is None or case.part.kind != "kernels":
+    if cache is None or case.share.key.kind != "kernels":
         return None
     amount = 0.0
     evidence: list[Evidence] = []

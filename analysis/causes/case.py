@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
-from ..decompose.terms import Part
+from ..decompose.terms import Share
 
 Floats = npt.NDArray[np.float64]
 
@@ -160,8 +160,8 @@ class Case:
     """One term of one functional.
 
     Attributes:
-        functional: that the term is a part of.
-        part: the term and its value.
+        functional: the anomaly.
+        share: the term and its value.
         before: batch size that the change starts from.
         after: batch size that it ends at.
         uses: the term's kernels at every batch size of the functional; their shares add up to the term.
@@ -170,7 +170,7 @@ class Case:
     """
 
     functional: Functional
-    part: Part
+    share: Share
     before: int
     after: int
     uses: tuple[Use, ...]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
-from ..decompose.terms import IDLE, Part, central_of, central_steps
+from ..decompose.terms import IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
 from .case import BatchFacts, Case, HostCalls, HostUse, Use
 
 # Runtime and driver calls by what they make the host do; the first that matches.
@@ -46,32 +46,31 @@ class Recorded:
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
 
 
-def cases(functional: Functional, parts_of: Sequence[Part], parts: pd.DataFrame, recorded: Recorded) -> Iterator[Case]:
+def cases(functional: Functional, shares: Sequence[Share], parts: pd.DataFrame, recorded: Recorded) -> Iterator[Case]:
     """One case per term of the functional, in the terms' order.
 
     Args:
         functional: the anomaly.
-        parts_of: its terms.
+        shares: its terms.
         parts: of `kernel_times.step_parts`.
         recorded: what else there is.
     """
-    batches = [batch for batch, _ in functional.coefficients]
-    after = functional.to or max(batches)
+    batches = functional.conditions
     of_batch = parts["batch"]
-    used = {batch: central_steps(parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
+    used = {batch: undisturbed_steps(parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
     rows = parts[parts["step"].isin([step for steps in used.values() for step in steps])]
     uses = _uses(rows, functional, used)
     facts = {batch: _facts(batch, used[batch], rows, recorded) for batch in batches}
-    for part in parts_of:
-        own = tuple(uses.get((part.layer, part.phase, part.kind), ()))
-        yield Case(functional, part, functional.at, after, own, facts, recorded.hardware)
+    for share in shares:
+        own = tuple(uses.get(share.key, ()))
+        yield Case(functional, share, functional.at, functional.last, own, facts, recorded.hardware)
 
 
-def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[int]]) -> dict[Any, list[Use]]:
+def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
     keys = [*_TERM, "batch", "name", *_GEOMETRY, *_SIZES]
     table = rows.reindex(columns=[*rows.columns, *({*_SIZES, *_WORK} - set(rows.columns))])
     table = table.assign(
-        kind=np.where(table["name"] == IDLE, IDLE, "kernels"),
+        kind=np.where(table["name"] == IDLE, IDLE, KERNELS),
         **{name: _product(table, columns) for name, columns in _GEOMETRY.items()},
     )
     for column in (*_SIZES, *_WORK):
@@ -80,7 +79,7 @@ def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[in
     sums = grouped["exclusive_ms"].agg(["sum", "count"])
     sums[list(_WORK)] = grouped[list(_WORK)].sum(min_count=1)
     coefficients = dict(functional.coefficients)
-    found: dict[Any, list[Use]] = {}
+    found: dict[Key, list[Use]] = {}
     for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
         layer, phase, kind, batch, name, *geometry = key
         n, time_ms = len(used[int(batch)]), float(row[0]) / len(used[int(batch)])
@@ -93,7 +92,7 @@ def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[in
             *(None if pd.isna(value) else int(value) for value in geometry),
             *(None if pd.isna(value) else float(value) / n for value in row[2:]),
         )
-        found.setdefault((*(None if pd.isna(text) else str(text) for text in (layer, phase)), kind), []).append(use)
+        found.setdefault(Key.of(layer, phase, kind), []).append(use)
     return found
 
 
@@ -127,11 +126,11 @@ def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) 
 
 
 def _host_use(timed: pd.DataFrame) -> HostUse | None:
-    """Means over the half of the timed steps that lies nearest their median: a disturbed step does not decide."""
+    """Means over the timed steps that are not disturbed."""
     if timed.empty or not set(_HOST_USE) <= set(timed.columns):
         return None
-    central = timed.iloc[central_of(timed["duration_ns"].to_numpy(np.float64))]
-    means = {name: central[name].astype("Float64").mean(skipna=False) for name in _HOST_USE}
+    used = timed.iloc[undisturbed(timed["duration_ns"].to_numpy(np.float64))]
+    means = {name: used[name].astype("Float64").mean(skipna=False) for name in _HOST_USE}
     cpu, system, faults, wait = (None if pd.isna(mean) else float(mean) for mean in means.values())
     if cpu is None or system is None or faults is None:
         return None

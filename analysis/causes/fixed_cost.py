@@ -6,6 +6,7 @@ excess/(1 - k), has to fit into the smaller size's own time.
 
 from __future__ import annotations
 
+from ..decompose.terms import LEFT_OVER, OVERHEAD
 from .case import Case, Claim, Evidence, seen
 
 CAUSE = "fixed cost shared"
@@ -13,11 +14,11 @@ CAUSE = "fixed cost shared"
 
 def weigh(case: Case) -> Claim | None:
     """Claim negative parts of an excess."""
-    value = case.part.value.value
-    if case.functional.kind != "excess" or value >= 0 or case.part.kind == "observer effect":
+    value = case.share.value.value
+    if case.functional.kind != "excess" or value >= 0 or case.share.key.kind in (LEFT_OVER, OVERHEAD):
         return None
     times = [
-        case.facts[batch].idle_ms if case.part.kind == "idle" else case.time_ms(batch)
+        case.facts[batch].idle_ms if case.share.key.kind == "idle" else case.time_ms(batch)
         for batch in (case.before, case.after)
     ]
     fixed_ms = -value / (case.factor - 1)

@@ -15,7 +15,7 @@ _LEAST_IDLE = 0.02
 
 def weigh(case: Case) -> Claim | None:
     """Claim idle time, or input copies."""
-    if case.part.kind == "idle":
+    if case.share.key.kind == "idle":
         return _idle(case)
     copies = [use for use in case.uses if use.name == _COPY]
     if not copies:

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from ..decompose.terms import OVERHEAD
 from .case import Case, Claim, Evidence, Floats
 
 CAUSE = "instability"
@@ -16,13 +17,13 @@ LEVEL = 0.05
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim terms whose interval holds 0, and the observer effect of steps with two paces."""
-    value = case.part.value
+    """Claim terms whose interval holds 0, and the profiling overhead of steps with two paces."""
+    value = case.share.value
     evidence = []
     if math.isfinite(value.low) and value.p >= LEVEL:
         unit = case.functional.unit
         evidence.append(Evidence("95 % interval of the term holds 0", value.low, value.high, unit, "kernels, steps"))
-    if case.part.kind == "observer effect":
+    if case.share.key.kind == OVERHEAD:
         for batch in (case.before, case.after):
             if groups := two_groups(case.facts[batch].timed_ms):
                 evidence.append(Evidence(f"steps of batch {batch} have two paces", *groups, "ms", "steps.duration_ns"))

@@ -21,7 +21,7 @@ _LEAST_FAULTS = 1024
 
 def weigh(case: Case) -> Claim | None:
     """Claim allocation time in idle, page faults in a CPU's kernels, or a switch at full memory."""
-    if case.part.kind == "idle":
+    if case.share.key.kind == "idle":
         return _allocations(case)
     if case.hardware.kind == "cpu":
         return _page_faults(case)
@@ -52,7 +52,7 @@ def _allocations(case: Case) -> Claim | None:
 
 def _page_faults(case: Case) -> Claim | None:
     before, after = case.facts[case.before].host_use, case.facts[case.after].host_use
-    if case.part.kind != "kernels" or before is None or after is None:
+    if case.share.key.kind != "kernels" or before is None or after is None:
         return None
     if after.page_faults - case.factor * before.page_faults < _LEAST_FAULTS:
         return None

@@ -15,7 +15,7 @@ CAUSE = "roof change"
 def weigh(case: Case) -> Claim | None:
     """Claim the change that the roofline predicts."""
     compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
-    if compute is None or dram is None or case.part.kind != "kernels":
+    if compute is None or dram is None or case.share.key.kind != "kernels":
         return None
     ridge = compute.per_s / dram.per_s
     batches = [batch for batch, _ in case.functional.coefficients]

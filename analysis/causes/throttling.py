@@ -18,7 +18,7 @@ _FALLEN_CORES = 0.95
 
 def weigh(case: Case) -> Claim | None:
     """Claim the time that a lower clock, or missing cores, account for."""
-    if case.part.kind != "kernels":
+    if case.share.key.kind != "kernels":
         return None
     return _clock(case) or (_cores(case) if case.hardware.kind == "cpu" else None)
 

@@ -25,7 +25,7 @@ from ..decompose.anomalies import Diagnosis, diagnose_curve
 from ..decompose.curve import MODELLED, Curve, Point
 from ..decompose.kernel_times import step_parts
 from ..decompose.statistics import REPLICATES, estimate
-from ..decompose.terms import IDLE, Terms
+from ..decompose.terms import IDLE, KERNELS, Key, Terms
 from .constants import LEVELS, Spread, load_fitted
 from .problems import product_kinds
 
@@ -56,7 +56,7 @@ def diagnose_modelled(
     replicates = terms.replicates_ms.sum(axis=2)
     points = tuple(
         Point(batch, estimate(total, replicates[:, i], _ROUNDS, total), 0.0, 1, 1)
-        for i, (batch, total) in enumerate(zip(terms.batches, totals, strict=True))
+        for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True))
     )
     return diagnose_curve(Curve(points, replicates, _ROUNDS, MODELLED), terms, parts, recorded, axis)
 
@@ -119,7 +119,7 @@ def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
     named = parts.assign(
         layer=parts["layer"].astype(object).where(parts["layer"].notna(), None),
         phase=parts["phase"].astype(object).where(parts["phase"].notna(), None),
-        group=np.where(parts["name"] == IDLE, IDLE, "kernels"),
+        group=np.where(parts["name"] == IDLE, IDLE, KERNELS),
         kind=kinds,
         shape=[
             f"{kind} {name}" if pd.isna(flops) else f"{kind} {flops / batch:.0f}"
@@ -135,10 +135,7 @@ def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
     kinds, algorithms, shapes = ([column[place] for column in columns] for place in (3, 4, 5))
     factors = draw_errors(kinds, algorithms, shapes, len(values), spreads)
     # A layer's phase is one term, whatever kinds of kernel it is made of.
-    labels = [
-        (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(group))
-        for layer, phase, group, *_ in columns
-    ]
+    labels = [Key.of(layer, phase, group) for layer, phase, group, *_ in columns]
     merged = tuple(dict.fromkeys(labels))
     summed, drawn = np.zeros((len(values), len(merged))), np.zeros((REPLICATES, len(values), len(merged)))
     for column, label in enumerate(labels):
@@ -146,7 +143,8 @@ def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
         summed[:, place] += values[:, column]
         drawn[:, :, place] += values[:, column] * factors[:, :, column]
     batches = tuple(int(batch) for batch in table.index)
-    return Terms(merged, batches, summed, drawn, dict.fromkeys(batches, (_ROUNDS, _ROUNDS)))
+    rounds = dict.fromkeys(batches, _ROUNDS)
+    return Terms(merged, batches, summed, drawn, dict.fromkeys(batches, (1, 1)), rounds)
 
 
 def _kind(kernel: str, flops: float, moved_bytes: float) -> str:

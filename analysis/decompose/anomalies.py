@@ -10,8 +10,9 @@ negative excess on a straight line is the fixed cost of a step being shared: rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -21,11 +22,11 @@ from ..causes.context import Recorded, cases
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, neighbours
 from .kernel_times import step_parts
-from .statistics import Estimate, holm
-from .terms import IDLE, OBSERVER, Part, Terms, estimate_terms, main_kernels
+from .statistics import LEVEL, Estimate, holm
+from .terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, main_kernels
 
-LEVEL = 0.05
 MATERIAL = 0.02
+_LAST = {LEFT_OVER: 1, IDLE: 2, OVERHEAD: 3}  # of the shares, after those of kernels
 
 
 class Verdict:
@@ -66,63 +67,44 @@ class Finding:
         return "concave-up" if self.value.value > 0 else "concave-down"
 
 
-@dataclass(frozen=True)
-class ExplainedPart:
-    """A term's share of an anomaly, and which kernels it stands for.
+class _Shown:
+    """What a notebook shows as HTML, once `render.notebook` is loaded: nothing here knows how."""
 
-    Attributes:
-        part: the share.
-        kernel_before: the term's largest kernel at the batch size the functional is taken at.
-        kernel_after: the same at the next larger one.
-        real: whether the share is more than noise, over all shares of the anomaly.
-    """
+    html: ClassVar[Callable[[Any], str] | None] = None
 
-    part: Part
-    kernel_before: str | None
-    kernel_after: str | None
-    real: bool
-
-    @property
-    def label(self) -> str:
-        """Layer and phase, or idle, or observer effect."""
-        if self.part.kind != "kernels":
-            return self.part.kind
-        return " ".join(filter(None, (self.part.layer or "no layer", self.part.phase)))
+    def _repr_html_(self) -> str | None:
+        html = type(self).html
+        return None if html is None else html(self)
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """A functional split into its parts, the largest first; their values add up to its value.
+class Explanation(_Shown):
+    """A functional split into its shares, the largest first; their values add up to its value.
 
     Attributes:
         functional: what was split.
         value: its value and interval.
-        parts: every term; idle and the observer effect last.
-        attribution: the causes of the parts; their amounts add up to the value too.
+        parts: every term; what is left over, idle and the profiling overhead last.
+        attribution: the causes of the shares; their amounts add up to the value too.
         also: labels of other findings that come from the same term at the same place.
     """
 
     functional: Functional
     value: Estimate
-    parts: tuple[ExplainedPart, ...]
+    parts: tuple[Share, ...]
     attribution: Attribution
     also: tuple[str, ...] = ()
 
-    def _repr_html_(self) -> str:
-        from ..render.notebook import explanation_html
-
-        return explanation_html(self)
-
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(_Shown):
     """Everything `diagnose` and `explain` show.
 
     Attributes:
         curve: the cost curve.
         findings: every excess, then every curvature.
         explanations: one per anomaly, the largest first; empty where nothing was profiled.
-        terms: the terms by batch size; null where nothing was profiled.
+        terms: the terms by batch size; None where nothing was profiled.
         parts: the kernels of the profiled steps that they come from.
     """
 
@@ -137,15 +119,10 @@ class Diagnosis:
         """The findings that are anomalies."""
         return tuple(f for f in self.findings if f.verdict == Verdict.ANOMALY)
 
-    def _repr_html_(self) -> str:
-        from ..render.notebook import diagnosis_html
-
-        return diagnosis_html(self)
-
 
 def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
     """Test every pair and every inner point of the curve; curvatures are shown on `axis`."""
-    pairs, inner = neighbours(curve.batches)
+    pairs, inner = neighbours(curve.conditions)
     shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
     tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
     values = [curve.evaluate(functional) for functional in tested]
@@ -157,8 +134,7 @@ def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
 
 
 def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> str:
-    last = max(batch for batch, _ in tested.coefficients)
-    size_ms = next(p.time_ms.value for p in curve.points if p.batch == last)
+    size_ms = curve.at(tested.last).time_ms.value
     if p_adjusted < LEVEL:
         if tested.kind == "excess" and value.value < 0:
             return Verdict.FIXED_COST
@@ -189,32 +165,25 @@ def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFr
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
     """
-    missing = {batch for batch, _ in functional.coefficients} - set(terms.batches)
+    missing = set(functional.conditions) - set(terms.conditions)
     if missing:
         raise CurvescopeError(
             f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has no profiled step."
         )
-    shares = terms.decompose(functional, curve)
-    adjusted = holm([share.value.p for share in shares])
-    after = functional.to or max(batch for batch, _ in functional.coefficients)
-    kernels = main_kernels(parts, (functional.at, after))
-    explained = [
-        ExplainedPart(share, *_kernels_of(share, kernels), p < LEVEL) for share, p in zip(shares, adjusted, strict=True)
-    ]
-    explained.sort(key=lambda e: (e.part.kind == OBSERVER, e.part.kind == IDLE, -abs(e.part.value.value)))
+    kernels = main_kernels(parts, (functional.at, functional.last))
+    shares = [_with_kernels(share, kernels) for share in terms.decompose(functional, curve)]
+    shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
     value = curve.evaluate(functional)
-    weighed = cases(functional, [e.part for e in explained], parts, recorded)
-    labelled = ((e.label, case) for e, case in zip(explained, weighed, strict=True))
-    return Explanation(functional, value, tuple(explained), attribute(functional, value, labelled))
+    weighed = cases(functional, shares, parts, recorded)
+    labelled = ((share.label, case) for share, case in zip(shares, weighed, strict=True))
+    return Explanation(functional, value, tuple(shares), attribute(functional, value, labelled))
 
 
-def _kernels_of(
-    part: Part, kernels: dict[tuple[str | None, str | None], list[str | None]]
-) -> tuple[str | None, str | None]:
-    if part.kind != "kernels":
-        return None, None
-    before, after = kernels.get((part.layer, part.phase), [None, None])
-    return before, after
+def _with_kernels(share: Share, kernels: dict[tuple[str | None, str | None], list[str | None]]) -> Share:
+    if share.key.kind != KERNELS:
+        return share
+    before, after = kernels.get((share.key.layer, share.key.phase), [None, None])
+    return replace(share, kernel_before=before, kernel_after=after)
 
 
 def diagnose(
@@ -235,10 +204,10 @@ def diagnose(
     """
     parts = step_parts(kernels, steps)
     recorded = recorded or Recorded(steps)
-    terms = None if parts.empty else estimate_terms(parts)
-    # Where every step was watched, as in imported profiles, the curve is theirs, and no observer effect is to be seen.
-    watched = terms is not None and steps["profiled"].astype(bool).all() and len(terms.batches) > 1
-    curve = terms.curve(steps) if terms is not None and watched else cost_curve(steps, statistic)
+    terms = None if parts.empty else estimate_terms(parts, steps)
+    # Where every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is not known.
+    profiled = terms is not None and steps["profiled"].astype(bool).all() and len(terms.conditions) > 1
+    curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
     return diagnose_curve(curve, terms, parts, recorded, axis)
 
 
@@ -249,7 +218,7 @@ def diagnose_curve(
 
     Args:
         curve: the cost curve.
-        terms: its terms; null where nothing was profiled: anomalies are found, not split.
+        terms: its terms; None where nothing was profiled: anomalies are found, not split.
         parts: of `step_parts`.
         recorded: what causes look at beside the kernels.
         axis: of the curvatures shown: log2 or linear.
@@ -261,7 +230,7 @@ def diagnose_curve(
     explanations = [
         explain(f.tested, curve, terms, parts, recorded)
         for f in anomalies
-        if {batch for batch, _ in f.tested.coefficients} <= set(terms.batches)
+        if set(f.tested.conditions) <= set(terms.conditions)
     ]
     return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, parts)
 

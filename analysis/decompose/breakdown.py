@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from ...profiling.errors import CurvescopeError
 from .curve import Curve, cost_curve
 from .device_columns import Codes, Floats, Groups, Ints, distinct_codes, group_codes, of_steps, share_out
-from .terms import IDLE, OBSERVER, RECORD_DEVICE, central_of
+from .terms import IDLE, LEFT_OVER, OVERHEAD, RECORD_DEVICE, Samples, overhead_ms, undisturbed
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
 
@@ -27,10 +28,10 @@ class Row:
     """One group of a breakdown.
 
     Attributes:
-        label: the group; idle and observer effect are groups of their own.
+        label: the group; idle, left over and profiling overhead are groups of their own.
         time_ms: its share of the step.
         spread_ms: half the interquartile range of its time over the profiled steps used; of the whole profiled step
-            for the observer effect.
+            for the last two.
         calls: rows per step.
         flops: per step; null where no row's work is known.
         gflop_per_s: its known FLOPs over its whole time; null where none are known.
@@ -54,9 +55,9 @@ class Breakdown:
 
     Attributes:
         batch: samples in a step; null where the profile does not tell.
-        time_ms: T(b) of the steps no profiler watched, else the mean of the profiled steps used.
-        rows: largest first, then idle and, where it is known, the observer effect.
-        observer_ms: the observer effect; null where no step ran unwatched.
+        time_ms: T(b) of the unprofiled steps, else the mean of the profiled steps used.
+        rows: largest first, then idle and, where steps ran unprofiled, what is left over and the profiling overhead.
+        observer_ms: the profiling overhead; None where no step ran unprofiled.
         n_timed: timed steps behind `time_ms`.
         n_profiled: profiled steps behind the rows.
         n_used: how many of those the rows average; the rest lay farther from the median.
@@ -108,16 +109,30 @@ def break_down(
     work = _collect(tables, profiled["step"].to_numpy(np.int64), KEYS[by], groups)
     start, window = (profiled[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
     exclusive_ms, idle_ms = _exclusive(work, start, window)
-    used = central_of(window / 1e6)
+    used = undisturbed(window / 1e6)
     rows = _rows(work, exclusive_ms, used, groups.labels, len(window))
     rows.sort(key=lambda row: -row.time_ms)
     low, high = np.percentile(idle_ms[used], [25, 75])
     rows.append(Row(IDLE, float(idle_ms[used].mean()), float(high - low) / 2, None, None, None, None))
-    return _observed(rows, window[used] / 1e6, curve, batch, len(window))
+    if curve is None:
+        return Breakdown(batch, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, len(window), len(used))
+    timed = steps[~steps["profiled"].astype(bool) & (steps["batch"] == batch)]
+    samples = Samples(
+        window[:, None] / 1e6,
+        profiled["repeat"].to_numpy(np.int64),
+        timed["duration_ns"].to_numpy(np.float64) / 1e6,
+        timed["repeat"].to_numpy(np.int64),
+    )
+    point, overhead = curve.at(batch), overhead_ms(samples, used)
+    rest = math.fsum([point.time_ms.value, -overhead, *(-row.time_ms for row in rows)])
+    low, high = np.percentile(window[used] / 1e6, [25, 75])
+    for label, time_ms in ((LEFT_OVER, rest), (OVERHEAD, overhead)):
+        rows.append(Row(label, time_ms, float(high - low) / 2, None, None, None, None))
+    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(window), len(used))
 
 
 def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
-    """The batch size to break down, the largest if not given, and the curve; null where no step ran unwatched.
+    """The batch size to break down, the largest if not given, and the curve; None where no step ran unprofiled.
 
     Raises:
         CurvescopeError: there is no step, or none of that batch size.
@@ -125,33 +140,13 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
     if steps.empty:
         raise CurvescopeError("This recording has no step: there is nothing to break down.")
     curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
-    batches = curve.batches if curve else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
+    batches = curve.conditions if curve else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
     if batch is None and batches:
         batch = batches[-1]
     if batch is not None and batch not in batches:
         measured = ", ".join(map(str, batches)) or "steps of unknown batch; give it with --batch when importing"
         raise CurvescopeError(f"Batch {batch} was not measured; this recording has {measured}.")
     return batch, curve
-
-
-def _observed(rows: list[Row], walls_ms: Floats, curve: Curve | None, batch: int | None, n_profiled: int) -> Breakdown:
-    """The breakdown of these rows, with the observer effect where the curve is known.
-
-    Args:
-        rows: of the groups and idle time.
-        walls_ms: wall times of the profiled steps used, shape (used,).
-        curve: of the steps no profiler watched; null where none is.
-        batch: the batch size.
-        n_profiled: how many profiled steps there are.
-    """
-    seen_ms, n_used = sum(row.time_ms for row in rows), len(walls_ms)
-    if curve is None:
-        return Breakdown(batch, seen_ms, tuple(rows), None, 0, n_profiled, n_used)
-    point = next(p for p in curve.points if p.batch == batch)
-    observer_ms = point.time_ms.value - seen_ms
-    low, high = np.percentile(walls_ms, [25, 75])
-    rows.append(Row(OBSERVER, observer_ms, float(high - low) / 2, None, None, None, None))
-    return Breakdown(batch, point.time_ms.value, tuple(rows), observer_ms, point.n, n_profiled, n_used)
 
 
 def _collect(tables: Iterable[pa.Table], profiled: Ints, keys: list[str], groups: Groups) -> _Work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...profiling.errors import CurvescopeError
-from .functionals import Functional
+from .functionals import Condition, Functional
 from .statistics import (
     STATISTICS,
     Estimate,
@@ -29,17 +30,17 @@ UNSTABLE_SPREAD = 0.02  # the published benchmarks call a result with more varia
 
 @dataclass(frozen=True)
 class Point:
-    """One batch size of the curve.
+    """One condition of the curve.
 
     Attributes:
-        batch: samples in a step.
-        time_ms: T(b) with its interval.
-        spread: interquartile range over T(b).
+        condition: for a sweep the batch size, samples in a step.
+        time_ms: T with its interval.
+        spread: interquartile range over T.
         n: timed steps.
         rounds: rounds they were taken in.
     """
 
-    batch: int
+    condition: Condition
     time_ms: Estimate
     spread: float
     n: int
@@ -53,7 +54,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """T(b) at every measured batch size, and the replicates that give intervals to functionals of it.
+    """T at every measured condition, and the replicates that give intervals to functionals of it.
 
     Attributes:
         points: increasing in batch size.
@@ -62,8 +63,9 @@ class Curve:
         statistic: median, mean or modelled.
         errors_ms: standard error of each T(b), shape (points,), where it was stated or published; null where the
             replicates tell.
-        watched: whether a profiler watched the steps, as in a sweep of imported profiles.
-        alike: correlation of the errors of two rounds, the largest of any batch size; 0 where the order is not known.
+        profiled: whether the steps were profiled, e.g. in a sweep of imported profiles.
+        round_correlation: correlation of the errors of two rounds, the largest of any condition; 0 where the order is
+            not known.
     """
 
     points: tuple[Point, ...]
@@ -71,13 +73,17 @@ class Curve:
     rounds: int
     statistic: str
     errors_ms: Floats | None = None
-    watched: bool = False
-    alike: float = 0.0
+    profiled: bool = False
+    round_correlation: float = 0.0
 
     @property
-    def batches(self) -> tuple[int, ...]:
-        """The measured batch sizes, increasing."""
-        return tuple(p.batch for p in self.points)
+    def conditions(self) -> tuple[Condition, ...]:
+        """The measured conditions, batch sizes increasing."""
+        return tuple(p.condition for p in self.points)
+
+    def at(self, condition: Condition) -> Point:
+        """The point of a measured condition."""
+        return next(p for p in self.points if p.condition == condition)
 
     @property
     def precision(self) -> float:
@@ -86,7 +92,7 @@ class Curve:
 
     def evaluate(self, functional: Functional) -> Estimate:
         """The functional of T with its interval, in the functional's unit."""
-        weights = coefficients(functional, self.batches)
+        weights = coefficients(functional, self.conditions)
         times = np.array([p.time_ms.value for p in self.points])
         if self.errors_ms is not None:
             return normal_estimate(float(weights @ times), float(np.hypot.reduce(weights * self.errors_ms)))
@@ -94,25 +100,37 @@ class Curve:
         return estimate(float(weights @ times), self.replicates_ms @ weights, self.rounds, scale)
 
 
-def coefficients(functional: Functional, batches: tuple[int, ...]) -> Floats:
-    """The functional's coefficients over the given batch sizes; 0 where it has none."""
-    place = {batch: i for i, batch in enumerate(batches)}
-    weights = np.zeros(len(batches))
-    for batch, weight in functional.coefficients:
-        weights[place[batch]] = weight
+def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Floats:
+    """The functional's coefficients over the given conditions; 0 where it has none."""
+    position = {condition: i for i, condition in enumerate(conditions)}
+    weights = np.zeros(len(conditions))
+    for condition, weight in functional.coefficients:
+        weights[position[condition]] += weight
     return weights
 
 
-def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | None = None) -> Curve:
-    """The curve of the steps that no profiler watched.
+def native(condition: Condition) -> Condition:
+    """The condition as Python has it, where a table holds it as a number of NumPy's."""
+    return condition.item() if isinstance(condition, np.generic) else condition
 
-    Rounds that an interruption left without some batch size serve the others' medians, but not the intervals.
+
+def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
+    """Rounds in which every condition was measured, increasing: those that replicates draw from."""
+    rounds = [set(of_condition.astype(int)) for _, of_condition in steps.groupby(by)["repeat"]]
+    return sorted(set.intersection(*rounds)) if rounds else []
+
+
+def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | None = None, by: str = "batch") -> Curve:
+    """The curve of the unprofiled steps.
+
+    Rounds that an interruption left without some condition serve the others' medians, but not the intervals.
 
     Args:
         steps: the `steps` table.
         statistic: what stands for T(b): median, or mean where a protocol asks for it.
         noise: standard error of every T(b) as a share of it, for steps that were not repeated; where a row has a
             published spread, that over the root of its averaged steps is taken instead. Repeats overrule both.
+        by: column of the condition.
 
     Raises:
         CurvescopeError: no step was timed, or steps have no batch size.
@@ -120,20 +138,22 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     timed = steps[~steps["profiled"].astype(bool)]
     if timed.empty:
         raise CurvescopeError(
-            "This recording has no timed step, nor watched steps of two batch sizes: there is no curve to explain. "
+            "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to explain. "
             "Record it again, or import one profile per batch size with `--as sweep`."
         )
-    if timed["batch"].isna().any():
+    if timed[by].isna().any():
         raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")
     grouped = {
-        int(batch): {int(r): g["duration_ns"].to_numpy(np.float64) / 1e6 for r, g in of_batch.groupby("repeat")}
-        for batch, of_batch in timed.groupby("batch")
+        native(condition): {
+            int(r): g["duration_ns"].to_numpy(np.float64) / 1e6 for r, g in of_condition.groupby("repeat")
+        }
+        for condition, of_condition in timed.groupby(by)
     }
-    shared = sorted(set.intersection(*(set(rounds) for rounds in grouped.values())))
+    shared = shared_rounds(timed, by)
     drawn = resample_rounds(max(len(shared), 1))
-    alike = _alike(timed)
+    correlation = _round_correlation(timed, by)
     points, replicates = [], []
-    for batch, rounds in sorted(grouped.items()):
+    for condition, rounds in sorted(grouped.items()):
         values = np.concatenate(list(rounds.values()))
         center = float(STATISTICS[statistic](values))
         if shared:
@@ -141,33 +161,32 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         else:
             drawn_times = np.full(len(drawn), center)
         low, high = np.percentile(values, [25, 75])
-        time = time_estimate(center, drawn_times, len(shared), alike.get(batch, 0.0))
-        points.append(Point(batch, time, float((high - low) / center), len(values), len(rounds)))
+        time = time_estimate(center, drawn_times, len(shared), correlation.get(condition, 0.0))
+        points.append(Point(condition, time, float((high - low) / center), len(values), len(rounds)))
         replicates.append(drawn_times)
-    curve = Curve(
-        tuple(points), np.column_stack(replicates), len(shared), statistic, alike=max(alike.values(), default=0.0)
-    )
+    largest = max(correlation.values(), default=0.0)
+    curve = Curve(tuple(points), np.column_stack(replicates), len(shared), statistic, round_correlation=largest)
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
 
 
-def _alike(timed: pd.DataFrame) -> dict[int, float]:
-    """How much the rounds of each batch size are alike, by how visits resemble the ones just before them."""
+def _round_correlation(timed: pd.DataFrame, by: str) -> dict[Condition, float]:
+    """Correlation of the errors of two rounds, by condition, from how visits resemble the ones just before them."""
     if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
         return {}
-    visits = timed.groupby(["batch", "repeat"]).agg(start_ns=("start_ns", "min"), duration_ns=("duration_ns", "median"))
+    visits = timed.groupby([by, "repeat"]).agg(start_ns=("start_ns", "min"), duration_ns=("duration_ns", "median"))
     if not visits["start_ns"].is_unique:
         return {}
     visits = visits.sort_values("start_ns")
     logs = np.log(visits["duration_ns"].astype(np.float64))
-    errors = (logs - logs.groupby("batch").transform("median")).to_numpy()
+    errors = (logs - logs.groupby(by).transform("median")).to_numpy()
     places = pd.Series(np.arange(len(visits)), visits.index)
-    return {int(batch): likeness(errors, of_batch.to_numpy()) for batch, of_batch in places.groupby("batch")}
+    return {native(condition): likeness(errors, of_it.to_numpy()) for condition, of_it in places.groupby(by)}
 
 
 def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:
     points, errors_ms = [], []
     for point in curve.points:
-        rows = timed[timed["batch"] == point.batch]
+        rows = timed[timed["batch"] == point.condition]
         relative = _published_error(rows)
         error_ms = point.time_ms.value * (noise if relative is None else relative)
         points.append(replace(point, time_ms=normal_estimate(point.time_ms.value, error_ms)))

@@ -1,7 +1,8 @@
-"""Functionals of the cost curve: what an anomaly is, as coefficients over batch sizes.
+"""Functionals of step times: what an anomaly is, as coefficients over conditions.
 
-T(b) is the time of a step at batch size b. Each functional is a sum of coefficients times T at some batch sizes; as
-T is a sum of terms, so is the functional, and its parts add up to it with no model and no fitting.
+T is the time of a step at a condition: a batch size b, or any other that steps differ by. Each functional is a sum of
+coefficients times T at some conditions; as T is a sum of terms, so is the functional, and its shares add up to it with
+no model and no fitting.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
+from typing import Any, TypeAlias
 
 AXES = ("log2", "linear")
+# Anything hashable: a batch size, (devices, batch size), a run, a rank.
+Condition: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -19,18 +23,28 @@ class Functional:
     """A linear functional of T.
 
     Attributes:
-        kind: excess, curvature or bend.
-        at: batch size it is taken at; for an excess the smaller of the two.
-        to: the larger batch size of an excess; else null.
-        coefficients: (batch size, coefficient), increasing in batch size.
+        kind: excess, curvature, bend, or what another comparison is called.
+        at: condition it is taken at; for an excess the smaller batch size of the two.
+        to: the larger batch size of an excess; None for other kinds.
+        coefficients: (condition, coefficient), increasing in batch size.
         unit: of the value, T being in ms.
     """
 
     kind: str
-    at: int
-    to: int | None
-    coefficients: tuple[tuple[int, float], ...]
-    unit: str
+    at: Condition
+    to: Condition | None
+    coefficients: tuple[tuple[Condition, float], ...]
+    unit: str = "ms"
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions that it has a coefficient for."""
+        return tuple(condition for condition, _ in self.coefficients)
+
+    @property
+    def last(self) -> Condition:
+        """The largest batch size in it."""
+        return self.to or max(self.conditions)
 
     @property
     def label(self) -> str:

@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+LEVEL = 0.05  # of tests, over their family
 REPLICATES = 2000
 _SEED = 0
 _TAIL = 0.1  # of the replicates, left out at each end when their spread is taken

@@ -1,181 +1,406 @@
-"""The terms of T(b): exclusive time of kernels by layer and phase, idle, and the observer effect, batch by batch."""
+"""The terms of T: exclusive time of kernels by layer and phase, idle, and profiling overhead, at every condition.
+
+A condition is whatever the steps of a recording differ by: a batch size, a number of devices with a batch size, a run,
+a rank. At each condition
+
+    T = Σ terms + idle + left over + profiling overhead,
+
+and so does every functional of T, to the last digit. T is of unprofiled steps. Terms and idle are means over all
+profiled steps but the disturbed ones; a mean of whole steps, so that terms add up to it. The overhead is the mean
+difference of unprofiled and profiled steps of one visit (the same round and condition), disturbed ones left out in the
+same way on both sides: what a round does to both cancels. What remains is left over: T is a median where terms are
+means, and of all rounds, those without a profiled step too.
+
+A replicate draws rounds, the same for T, terms and overhead and for all conditions, and takes all steps of a round that
+is drawn: with means, to resample the steps inside as well would count their noise twice (Davison and Hinkley, Bootstrap
+Methods and their Application, 1997, section 3.8). Degrees of freedom are those of the rounds with profiled steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .curve import Curve, Point, coefficients
-from .functionals import Functional
-from .statistics import REPLICATES, Estimate, estimate, time_estimate
+from .curve import Curve, Point, coefficients, native, shared_rounds
+from .functionals import Condition, Functional
+from .statistics import LEVEL, REPLICATES, Estimate, estimate, holm, resample_rounds, time_estimate
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
+KERNELS = "kernels"
 IDLE = "idle"
-OBSERVER = "observer effect"
+LEFT_OVER = "left over"
+OVERHEAD = "profiling overhead"
 # What to do about a recording without any work of the device.
 RECORD_DEVICE = (
     "Where the device did work, record again with its activity, as with `nsys profile --trace=cuda,nvtx`; under WSL 2 "
     "it may not be seen."
 )
 _SEED = 2
-_TERM_COLUMNS = ("layer", "phase", "batch", "name")
+# A step is disturbed if it lies farther from the median than 4 standard deviations of normal steps (1.4826 times the
+# median absolute deviation), and than 5 %: three quiet steps may agree far better than the fourth has to.
+_FAR = 4 * 1.4826
+_LEAST_FAR = 0.05
+# Less than that of T is the rounding of sums.
+_ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class Part:
-    """One term's share of a functional.
+class Key(NamedTuple):
+    """What a term is of.
 
     Attributes:
-        layer: module path; null for what belongs to no layer.
-        phase: forward, backward or optimizer; null where there is none.
-        kind: kernels, idle or observer effect.
-        value: the share with its interval, in the functional's unit.
+        layer: module path; None for what belongs to no layer.
+        phase: forward, backward or optimizer; None where there is none.
+        kind: kernels, idle, or a kind of work between ranks.
     """
 
     layer: str | None
     phase: str | None
     kind: str
+
+    @classmethod
+    def of(cls, layer: Any, phase: Any, kind: Any) -> Key:
+        """The key of values as a table holds them, missing ones as None."""
+        return cls(None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(kind))
+
+    @property
+    def label(self) -> str:
+        """Layer and phase of kernels, else the kind."""
+        return " ".join(filter(None, (self.layer or "no layer", self.phase))) if self.kind == KERNELS else self.kind
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a term contributes to a functional.
+
+    Attributes:
+        key: the term.
+        value: the contribution with its interval, in the functional's unit.
+        real: whether it is more than noise, over all shares of the functional (Holm).
+        kernel_before: the term's largest kernel at the condition that the functional is taken at; None where unknown.
+        kernel_after: its largest kernel at the condition it is compared with.
+    """
+
+    key: Key
     value: Estimate
+    real: bool = False
+    kernel_before: str | None = None
+    kernel_after: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Name of the term."""
+        return self.key.label
+
+
+def tested(shares: Iterable[Share]) -> list[Share]:
+    """The shares with their verdicts, over all of them as one family (Holm)."""
+    listed = list(shares)
+    adjusted = holm([share.value.p for share in listed])
+    return [replace(share, real=p < LEVEL) for share, p in zip(listed, adjusted, strict=True)]
+
+
+def total_ms(shares: Iterable[Share]) -> float:
+    """Sum of the shares' values."""
+    return math.fsum(share.value.value for share in shares)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Profiled steps of one condition, and the unprofiled ones beside them.
+
+    Attributes:
+        times_ms: time of every term in every profiled step, shape (steps, terms).
+        rounds: round of every profiled step, shape (steps,).
+        unprofiled_ms: durations of unprofiled steps, shape (unprofiled,).
+        unprofiled_rounds: their rounds, shape (unprofiled,).
+        used: positions of the profiled steps to average; those that are not disturbed if None.
+    """
+
+    times_ms: Floats
+    rounds: Ints
+    unprofiled_ms: Floats = field(default_factory=lambda: np.zeros(0))
+    unprofiled_rounds: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    used: Ints | None = None
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of every batch size, estimated from the profiled steps.
-
-    Per batch size the estimate is the mean over the half of the profiled steps whose wall times lie nearest their
-    median (all of them up to two): a mean of whole steps, so that terms keep adding up.
+    """The terms at every condition, estimated from the profiled steps.
 
     Attributes:
-        keys: (layer, phase, kind) of every term.
-        batches: batch sizes with a profiled step, increasing.
-        values_ms: shape (batches, terms).
-        replicates_ms: bootstrap replicates, shape (replicates, batches, terms).
-        profiled: profiled steps of each batch size, and how many of them the estimate uses.
+        keys: of every term, profiling overhead not among them.
+        conditions: those with a profiled step, increasing.
+        values_ms: shape (conditions, terms).
+        replicates_ms: bootstrap replicates, shape (replicates, conditions, terms).
+        profiled: by condition, its profiled steps, and how many of them the estimate uses.
+        rounds: by condition, rounds that the used steps were taken in.
+        overhead_ms: profiling overhead, shape (conditions,); None where no step ran unprofiled. Added to the terms it
+            gives the time of unprofiled steps, so below 0 is time that the profiler cost.
+        overhead_replicates_ms: its replicates, shape (replicates, conditions).
     """
 
-    keys: tuple[tuple[str | None, str | None, str], ...]
-    batches: tuple[int, ...]
+    keys: tuple[Key, ...]
+    conditions: tuple[Condition, ...]
     values_ms: Floats
     replicates_ms: Floats
-    profiled: dict[int, tuple[int, int]]
+    profiled: Mapping[Condition, tuple[int, int]]
+    rounds: Mapping[Condition, int]
+    overhead_ms: Floats | None = None
+    overhead_replicates_ms: Floats | None = None
 
-    def decompose(self, functional: Functional, curve: Curve) -> list[Part]:
-        """Split the functional of the curve; the values of the parts add up to it.
+    def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
+        """Split the functional of T; the values of the shares add up to it.
 
         Args:
-            functional: over batch sizes that all have profiled steps.
-            curve: of the same recording.
+            functional: over conditions that all have profiled steps.
+            curve: of the same recording; without it T is the sum of the terms.
 
         Returns:
-            One part per term, then the observer effect, where the curve is of steps that no profiler watched.
+            A share per term, then what is left over, where anything is, then the profiling overhead, where steps ran
+            unprofiled; their verdicts are of one family.
         """
-        weights = coefficients(functional, self.batches)
-        values = weights @ self.values_ms
-        replicates = np.einsum("b,rbt->rt", weights, self.replicates_ms)
-        rounds = min(used for batch, (used, _) in self.profiled.items() if dict(functional.coefficients).get(batch))
-        scale = float(np.abs(weights[:, None] * self.values_ms).max())
-        parts = [
-            Part(layer, phase, kind, estimate(float(values[i]), replicates[:, i], rounds, scale))
-            for i, (layer, phase, kind) in enumerate(self.keys)
-        ]
-        if curve.watched:
-            return parts
-        timed = coefficients(functional, curve.batches)
-        whole = float(timed @ [p.time_ms.value for p in curve.points])
-        observer = curve.replicates_ms @ timed - replicates.sum(axis=1)
-        parts.append(Part(None, None, OBSERVER, estimate(whole - float(values.sum()), observer, rounds, scale)))
-        return parts
+        weights = coefficients(functional, self.conditions)
+        rounds = self._rounds(functional)
+        scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
+        shares = [Share(key, self._estimate(weights, i, rounds, scale)) for i, key in enumerate(self.keys)]
+        if curve is None or curve.profiled:
+            return tested(shares)
+        values, drawn = [weights @ self.values_ms], np.einsum("b,rbt->r", weights, self.replicates_ms)
+        overhead = []
+        if self.overhead_ms is not None and self.overhead_replicates_ms is not None:
+            replicates = self.overhead_replicates_ms @ weights
+            value = float(weights @ self.overhead_ms)
+            overhead = [Share(Key(None, None, OVERHEAD), estimate(value, replicates, rounds, scale))]
+            values.append(np.array([value]))
+            drawn = drawn + replicates
+        timed = coefficients(functional, curve.conditions)
+        times = np.array([point.time_ms.value for point in curve.points])
+        rest = math.fsum([*(timed * times), *(-np.concatenate(values))])
+        if abs(rest) > _ROUNDING * float(np.abs(timed * times).max()):
+            value_of = estimate(rest, curve.replicates_ms @ timed - drawn, min(rounds, curve.rounds), scale)
+            shares.append(Share(Key(None, None, LEFT_OVER), value_of))
+        return tested([*shares, *overhead])
 
-    def curve(self, steps: pd.DataFrame) -> Curve:
-        """T(b) of the profiled steps themselves, where no step ran unwatched: the sum of the terms, to the last digit.
+    def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
+        """The part of a functional that some terms make together.
+
+        Args:
+            functional: over conditions that all have profiled steps.
+            wanted: which terms; all if None.
+        """
+        weights = coefficients(functional, self.conditions)
+        chosen = np.array([wanted is None or wanted(key) for key in self.keys], bool)
+        value = float((weights @ self.values_ms)[chosen].sum())
+        replicates = np.einsum("b,rbt->r", weights, self.replicates_ms[:, :, chosen])
+        scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
+        return estimate(value, replicates, self._rounds(functional), scale)
+
+    def grouped(self, group: Callable[[Key], Key]) -> Terms:
+        """The terms added up by another key.
+
+        Args:
+            group: new key of a term.
+        """
+        groups = [group(key) for key in self.keys]
+        keys = tuple(dict.fromkeys(groups))
+        member = np.array([[one == key for key in keys] for one in groups], np.float64).reshape(-1, len(keys))
+        return replace(self, keys=keys, values_ms=self.values_ms @ member, replicates_ms=self.replicates_ms @ member)
+
+    def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
+        """T of the profiled steps themselves, where no step ran unprofiled: the sum of the terms, to the last digit.
 
         Args:
             steps: the `steps` table.
+            by: column of the condition.
         """
         sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
         points = []
-        for place, batch in enumerate(self.batches):
-            count, used = self.profiled[batch]
-            low, high = np.percentile(steps.loc[steps["batch"] == batch, "duration_ns"].astype(float) / 1e6, [25, 75])
-            time = time_estimate(float(sums[place]), replicates[:, place], used)
-            points.append(Point(batch, time, float((high - low) / sums[place]), count, count))
-        rounds = min(used for _, used in self.profiled.values())
-        return Curve(tuple(points), replicates, rounds, "mean of the central half", watched=True)
+        for i, condition in enumerate(self.conditions):
+            count, _ = self.profiled[condition]
+            low, high = np.percentile(steps.loc[steps[by] == condition, "duration_ns"].astype(float) / 1e6, [25, 75])
+            time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
+            points.append(Point(condition, time, float((high - low) / sums[i]), count, count))
+        rounds = min(self.rounds.values())
+        return Curve(tuple(points), replicates, rounds, "mean of the undisturbed", profiled=True)
+
+    def _estimate(self, weights: Floats, term: int, rounds: int, scale: float) -> Estimate:
+        return estimate(
+            float(weights @ self.values_ms[:, term]), self.replicates_ms[:, :, term] @ weights, rounds, scale
+        )
+
+    def _rounds(self, functional: Functional) -> int:
+        return min(self.rounds[condition] for condition, weight in functional.coefficients if weight)
 
 
-def estimate_terms(parts: pd.DataFrame) -> Terms:
+def estimate_terms(parts: pd.DataFrame, steps: pd.DataFrame, by: str = "batch") -> Terms:
     """Terms by layer and phase.
 
     Args:
-        parts: of `kernel_times.step_parts`, or with a column `kind` that says more than kernels and idle.
+        parts: of `step_parts`, or with a column `kind` that says more than kernels and idle.
+        steps: the `steps` table that they are of; its unprofiled steps give the profiling overhead.
+        by: column of the condition in both tables.
     """
-    kind = parts["kind"] if "kind" in parts else np.where(parts["name"] == IDLE, IDLE, "kernels")
-    grouped = parts[["batch", "step", "layer", "phase", "exclusive_ms"]].assign(kind=kind)
-    grouped = grouped.groupby(["batch", "step", "layer", "phase", "kind"], dropna=False, sort=False)
+    kind = parts["kind"] if "kind" in parts else np.where(parts["name"] == IDLE, IDLE, KERNELS)
+    grouped = parts[[by, "step", "layer", "phase", "exclusive_ms"]].assign(kind=kind)
+    grouped = grouped.groupby([by, "step", "layer", "phase", "kind"], dropna=False, sort=False)
     table = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"]).fillna(0.0).sort_index(axis=1)
-    keys = tuple(
-        (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(kind))
-        for layer, phase, kind in table.columns
-    )
-    batches = sorted(int(b) for b in table.index.unique("batch"))
-    return terms_of(keys, {batch: table.xs(batch, level="batch").to_numpy(np.float64) for batch in batches})
+    keys = [Key.of(*column) for column in table]
+    profiled = steps["profiled"].astype(bool)
+    under, timed = steps[profiled], steps[~profiled]
+    samples = {}
+    for condition in sorted(table.index.unique(by)):
+        of_condition = table.xs(condition, level=by)
+        beside = timed[timed[by] == condition]
+        round_of = under[under[by] == condition].set_index("step")["repeat"]
+        samples[native(condition)] = Samples(
+            of_condition.to_numpy(np.float64),
+            round_of.loc[of_condition.index].to_numpy(np.int64),
+            beside["duration_ns"].to_numpy(np.float64) / 1e6,
+            beside["repeat"].to_numpy(np.int64),
+        )
+    return terms_of(keys, samples, shared_rounds(steps if timed.empty else timed, by))
 
 
-def terms_of(keys: Sequence[tuple[str | None, str | None, str]], times_ms: Mapping[int, Floats]) -> Terms:
+def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: Sequence[int] | None = None) -> Terms:
     """Terms from their times.
 
     Args:
-        keys: (layer, phase, kind) of every term.
-        times_ms: by batch size, increasing: time of every term in every profiled step, shape (steps, terms).
+        keys: of every term.
+        samples: by condition, increasing.
+        shared: rounds that a replicate draws from, as `curve.shared_rounds` gives them for the curve. Where there are
+            fewer than two and all steps were profiled, steps stand for rounds.
     """
-    batches = tuple(times_ms)
+    alone = not any(len(one.unprofiled_ms) for one in samples.values())
+    if shared is None:
+        shared = sorted(set.intersection(*(set(one.rounds.tolist()) for one in samples.values())))
+    drawn = None if alone and len(shared) < 2 else _counts(resample_rounds(max(len(shared), 1)), len(shared))
     generator = np.random.default_rng(_SEED)
-    values, replicates, profiled = [], [], {}
-    for batch, steps_ms in times_ms.items():
-        everything = np.arange(len(steps_ms))[None, :]
-        drawn = generator.integers(0, len(steps_ms), size=(REPLICATES, len(steps_ms)))
-        weights = _central_weights(steps_ms.sum(axis=1), everything)
-        values.append((weights @ steps_ms)[0])
-        replicates.append(_central_weights(steps_ms.sum(axis=1), drawn) @ steps_ms)
-        profiled[batch] = (len(steps_ms), int((weights > 0).sum()))
-    return Terms(tuple(keys), batches, np.array(values), np.stack(replicates, axis=1), profiled)
+    values, replicates, overheads, overhead_replicates = [], [], [], []
+    profiled, rounds = {}, {}
+    for condition, one in samples.items():
+        used = undisturbed(one.times_ms.sum(axis=1)) if one.used is None else one.used
+        times, of_round = one.times_ms[used], one.rounds[used]
+        profiled[condition] = (len(one.times_ms), len(used))
+        if drawn is None:
+            counts, place = _counts(generator.integers(0, len(used), (REPLICATES, len(used))), len(used)), None
+            sums, sizes = times, np.ones(len(used))
+        else:
+            counts, place = drawn, {number: i for i, number in enumerate(shared)}
+            sums, sizes = _by_round(times, of_round, place)
+        value = times.mean(axis=0)
+        values.append(value)
+        replicates.append(_means(counts, sums, sizes, value))
+        rounds[condition] = int((sizes > 0).sum())
+        if not alone:
+            differences, weights, of_visit = _visits(one, used)
+            overhead = np.average(differences, weights=weights, keepdims=True)
+            sums, sizes = _by_round(differences[:, None], of_visit, place or {}, weights)
+            overheads.append(float(overhead[0]))
+            overhead_replicates.append(_means(counts, sums, sizes, overhead)[:, 0])
+    return Terms(
+        tuple(keys),
+        tuple(samples),
+        np.array(values),
+        np.stack(replicates, axis=1),
+        profiled,
+        rounds,
+        None if alone else np.array(overheads),
+        None if alone else np.stack(overhead_replicates, axis=1),
+    )
 
 
-def central_steps(parts: pd.DataFrame) -> list[int]:
-    """The profiled steps that an estimate of one batch size uses."""
+def overhead_ms(one: Samples, used: Ints) -> float:
+    """Profiling overhead at one condition, below 0 where profiled steps take longer.
+
+    Args:
+        one: steps of the condition, some of them unprofiled.
+        used: positions of the profiled steps that the terms are means of.
+    """
+    differences, weights, _ = _visits(one, used)
+    return float(np.average(differences, weights=weights))
+
+
+def _visits(one: Samples, used: Ints) -> tuple[Floats, Floats, Ints]:
+    """Unprofiled less profiled time of every visit that has both, its number of profiled steps, and its round.
+
+    A condition without such a visit is taken as one visit.
+    """
+    walls, of_round = one.times_ms.sum(axis=1)[used], one.rounds[used]
+    kept = undisturbed(one.unprofiled_ms)
+    timed, timed_round = one.unprofiled_ms[kept], one.unprofiled_rounds[kept]
+    both = np.intersect1d(of_round, timed_round)
+    if not len(both):
+        whole = (timed.mean() if len(timed) else walls.mean()) - walls.mean()
+        return np.array([whole]), np.ones(1), of_round[:1]
+    differences = [timed[timed_round == number].mean() - walls[of_round == number].mean() for number in both]
+    return np.array(differences), np.array([(of_round == number).sum() for number in both], np.float64), both
+
+
+def _by_round(
+    times: Floats, of_round: Ints, place: Mapping[int, int], weights: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Weighted sums of the times over each shared round, shape (rounds, terms), and the weights, shape (rounds,)."""
+    sums, sizes = np.zeros((len(place), times.shape[1])), np.zeros(len(place))
+    for i, number in enumerate(of_round.tolist()):
+        if number in place:
+            weight = 1.0 if weights is None else weights[i]
+            sums[place[number]] += weight * times[i]
+            sizes[place[number]] += weight
+    return sums, sizes
+
+
+def _counts(drawn: Ints, size: int) -> Floats:
+    """How often each round is in each replicate, shape (replicates, rounds)."""
+    counts = np.zeros((len(drawn), size))
+    if size:
+        np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
+    return counts
+
+
+def _means(counts: Floats, sums: Floats, sizes: Floats, otherwise: Floats) -> Floats:
+    """Means over the drawn rounds; a replicate that drew none with a step stands at the estimate."""
+    steps = (counts @ sizes)[:, None]
+    return np.where(steps > 0, counts @ sums / np.maximum(steps, 1e-12), otherwise)
+
+
+def undisturbed(times: Floats, size: float | None = None) -> Ints:
+    """Positions of the steps that an estimate uses: all but those far from the median.
+
+    Args:
+        times: of the steps, shape (steps,).
+        size: what a deviation is large or small against; the median of the times if None.
+    """
+    if len(times) < 3:
+        return np.arange(len(times))
+    middle = float(np.median(times))
+    distance = np.abs(times - middle)
+    far = max(_FAR * float(np.median(distance)), _LEAST_FAR * abs(middle if size is None else size))
+    return np.flatnonzero(distance <= far)
+
+
+def undisturbed_steps(parts: pd.DataFrame) -> list[int]:
+    """Numbers of the profiled steps that an estimate of one batch size uses."""
     walls = parts.groupby("step")["exclusive_ms"].sum()
-    return [int(walls.index[place]) for place in central_of(walls.to_numpy(np.float64))]
-
-
-def central_of(walls_ms: Floats) -> npt.NDArray[np.int64]:
-    """Positions of the steps that an estimate uses, of profiled steps with these wall times."""
-    return np.flatnonzero(_central_weights(walls_ms, np.arange(len(walls_ms))[None, :])[0] > 0)
-
-
-def _central_weights(walls: Floats, drawn: npt.NDArray[np.int64]) -> Floats:
-    """Weights over steps that average the half of each draw nearest its median; shape (draws, steps)."""
-    times = walls[drawn]
-    distance = np.abs(times - np.median(times, axis=1, keepdims=True))
-    count = drawn.shape[1] if drawn.shape[1] <= 2 else (drawn.shape[1] + 1) // 2
-    nearest = np.take_along_axis(drawn, np.argsort(distance, axis=1, kind="stable")[:, :count], axis=1)
-    weights = np.zeros((len(drawn), len(walls)))
-    np.add.at(weights, (np.arange(len(drawn))[:, None], nearest), 1.0 / count)
-    return weights
+    return [int(walls.index[i]) for i in undisturbed(walls.to_numpy(np.float64))]
 
 
 def main_kernels(parts: pd.DataFrame, batches: Sequence[int]) -> dict[tuple[str | None, str | None], list[str | None]]:
     """The kernel with the most time in every layer and phase, at each of the batch sizes.
 
     Returns:
-        By (layer, phase): a name per batch size, null where the term has no kernel there.
+        By (layer, phase): a name per batch size, None where the term has no kernel there.
     """
-    kernels = parts.loc[parts["batch"].isin(batches) & (parts["name"] != IDLE), [*_TERM_COLUMNS, "exclusive_ms"]]
-    total = kernels.groupby(["layer", "phase", "batch", "name"], dropna=False)["exclusive_ms"].sum().reset_index()
+    columns = ["layer", "phase", "batch", "name"]
+    kernels = parts.loc[parts["batch"].isin(batches) & (parts["name"] != IDLE), [*columns, "exclusive_ms"]]
+    total = kernels.groupby(columns, dropna=False)["exclusive_ms"].sum().reset_index()
     largest = total.sort_values("exclusive_ms").drop_duplicates(["layer", "phase", "batch"], keep="last")
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():

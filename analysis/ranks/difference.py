@@ -9,19 +9,15 @@ the others spend in communication, waiting.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...profiling.errors import CurvescopeError
-from ..decompose.anomalies import LEVEL, ExplainedPart
-from ..decompose.curve import Curve
 from ..decompose.functionals import Functional
-from ..decompose.statistics import Estimate, estimate, holm
-from ..decompose.terms import Part, terms_of
+from ..decompose.statistics import Estimate
+from ..decompose.terms import Key, Samples, Share, terms_of, undisturbed
 from .tables import COMMUNICATION, IDLE, Reduction
-
-_ONE = 0  # the place of the paired differences on the axis of batch sizes
 
 
 @dataclass(frozen=True)
@@ -32,10 +28,10 @@ class Difference:
         name: of the group.
         against: of the other.
         ranks: how many each has.
-        steps: that both ran, and how many of them the estimate uses: the half nearest the median.
+        steps: that both ran, and how many of them the estimate uses: those that are not disturbed.
         value: mean step time of the one less that of the other, in ms.
         own: the same of own time: all but communication.
-        parts: the shares of all terms, largest first, idle last; they add up to `value`. Kernels are those with the
+        parts: shares of all terms, largest first, idle last; they add up to `value`. Kernels are those with the
             most time in the term, of the other group and of the one.
     """
 
@@ -45,7 +41,7 @@ class Difference:
     steps: tuple[int, int]
     value: Estimate
     own: Estimate
-    parts: tuple[ExplainedPart, ...]
+    parts: tuple[Share, ...]
 
 
 @dataclass(frozen=True)
@@ -112,50 +108,44 @@ def explain_difference(one: Group, other: Group, names: Reduction, steps: Collec
         raise CurvescopeError(f"{one.name} and {other.name} have no step in common: there is nothing to compare.")
     named = names.named()
     terms = sorted({named[part][4] for group in (one, other) for _, part in group.times_ms})
-    keys = [named[term][:3] for term in terms]
-    place = {step: i for i, step in enumerate(common)}
+    keys = [Key(*named[term][:3]) for term in terms]
+    position = {step: i for i, step in enumerate(common)}
     column = {term: i for i, term in enumerate(terms)}
-    times = np.zeros((len(common), len(terms)))
-    for group, sign in ((one, 1.0), (other, -1.0)):
+    times = np.zeros((2, len(common), len(terms)))
+    for i, group in enumerate((one, other)):
         for (step, part), time in group.times_ms.items():
-            if step in place:
-                times[place[step], column[named[part][4]]] += sign * time
-    split = terms_of(keys, {_ONE: times})
-    whole = Functional("difference", _ONE, None, ((_ONE, 1.0),), "ms")
-    rounds = split.profiled[_ONE][1]
-    replicates = split.replicates_ms[:, 0, :]
-    size = float(np.abs(split.values_ms).max(initial=0.0))
-    shares = split.decompose(whole, Curve((), split.replicates_ms.sum(axis=2), rounds, "mean", watched=True))
-    adjusted = holm([share.value.p for share in shares])
+            if step in position:
+                times[i, position[step], column[named[part][4]]] += time
+    walls = times.sum(axis=2)
+    # Both sides of a pair are used, or none.
+    used = undisturbed(walls[0] - walls[1], float(np.median(walls)))
+    steps_of = np.array(common)
+    sides = {group.name: Samples(times[i], steps_of, used=used) for i, group in enumerate((one, other))}
+    split = terms_of(keys, sides)
+    functional = Functional("difference", one.name, None, ((one.name, 1.0), (other.name, -1.0)))
     main = [_main_kernels(group, named) for group in (other, one)]
-    parts = [_explained(share, main, p < LEVEL) for share, p in zip(shares, adjusted, strict=True)]
-    parts.sort(key=lambda e: (e.part.kind == IDLE, -abs(e.part.value.value)))
-    own = np.array([kind != COMMUNICATION for _, _, kind in keys])
-    values = split.values_ms[0]
+    shares = [
+        replace(share, kernel_before=main[0].get(share.key), kernel_after=main[1].get(share.key))
+        for share in split.decompose(functional)
+    ]
+    shares.sort(key=lambda share: (share.key.kind == IDLE, -abs(share.value.value)))
     return Difference(
         one.name,
         other.name,
         (one.ranks, other.ranks),
-        (len(common), rounds),
-        estimate(float(values.sum()), replicates.sum(axis=1), rounds, size),
-        estimate(float(values[own].sum()), replicates[:, own].sum(axis=1), rounds, size),
-        tuple(parts),
+        (len(common), len(used)),
+        split.sum(functional),
+        split.sum(functional, lambda key: key.kind != COMMUNICATION),
+        tuple(shares),
     )
-
-
-_Key = tuple[str | None, str | None, str]
 
 
 def _main_kernels(
     group: Group, named: Mapping[int, tuple[str | None, str | None, str, str | None, int]]
-) -> dict[_Key, str | None]:
+) -> dict[Key, str | None]:
     """The kernel with the most time in each term."""
     total: dict[int, float] = {}
     for (_, part), time in group.times_ms.items():
         total[part] = total.get(part, 0.0) + time
-    return {named[part][:3]: named[part][3] for part, _ in sorted(total.items(), key=lambda item: (item[1], item[0]))}
-
-
-def _explained(share: Part, main: list[dict[_Key, str | None]], real: bool) -> ExplainedPart:
-    before, after = (kernels.get((share.layer, share.phase, share.kind)) for kernels in main)
-    return ExplainedPart(share, before, after, real)
+    by_time = sorted(total.items(), key=lambda item: (item[1], item[0]))
+    return {Key(*named[part][:3]): named[part][3] for part, _ in by_time}

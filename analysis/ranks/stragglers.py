@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from ..decompose.anomalies import LEVEL, MATERIAL
-from ..decompose.statistics import Estimate, estimate, holm, resample_rounds
+from ..decompose.anomalies import MATERIAL
+from ..decompose.statistics import LEVEL, Estimate, estimate, holm, resample_rounds
 from .tables import COMMUNICATION, KERNELS, Ints, Reduction, shortest_of
 
 Floats = npt.NDArray[np.float64]

@@ -95,8 +95,8 @@ def notes(comparison: Comparison) -> list[str]:
             f"No kernel, copy or set of the device was recorded in {', '.join(comparison.unseen)}: there are no rows, "
             f"and a profiled step there is as long as its mark on the host. {RECORD_DEVICE}"
         )
-    if comparison.watched:
-        found.append(f"Every step was profiled in {', '.join(comparison.watched)}: times hold what profiling cost.")
+    if comparison.profiled:
+        found.append(f"Every step was profiled in {', '.join(comparison.profiled)}: times hold what profiling cost.")
     one_device = len({side.hardware.name for side in comparison.sides}) == 1
     if one_device and not comparison.modelled and any(c and c.real for line in comparison.steps for c in line.changes):
         found.append(

@@ -7,6 +7,7 @@ from html import escape
 
 from ...profiling.escaping import visible
 from ..decompose.anomalies import Diagnosis, Explanation
+from ..decompose.terms import total_ms
 from .causes import verdict_sentence
 from .text import interval, number, share, shortened, signed
 
@@ -18,7 +19,13 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
     """The curve and every anomaly."""
     points = diagnosis.curve.points
     rows = [
-        [str(p.batch), number(p.time_ms.value), interval(p.time_ms, 4), number(p.time_ms.value / p.batch), str(p.n)]
+        [
+            str(p.condition),
+            number(p.time_ms.value),
+            interval(p.time_ms, 4),
+            number(p.time_ms.value / p.condition),
+            str(p.n),
+        ]
         for p in points
     ]
     blocks = [_table(["batch", "step ms", "95 % interval", "ms/sample", "n"], rows)]
@@ -32,17 +39,17 @@ def explanation_html(explanation: Explanation) -> str:
     """The terms of one anomaly, with bars, and its causes."""
     value, unit = explanation.value, explanation.functional.unit
     title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
-    parts = sorted(explanation.parts, key=lambda p: -abs(p.part.value.value))
+    parts = sorted(explanation.parts, key=lambda p: -abs(p.value.value))
     listed, rest = parts[:_MOST_ROWS], parts[_MOST_ROWS:]
-    largest = max((abs(p.part.value.value) for p in parts), default=0.0)
+    largest = max((abs(p.value.value) for p in parts), default=0.0)
     rows = []
     for part in listed:
-        amount = part.part.value.value
+        amount = part.value.value
         kernel = shortened(part.kernel_after or "")
         label = part.label + (" *" if part.real else "")
         rows.append([label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel])
     if rest:
-        amount = sum(p.part.value.value for p in rest)
+        amount = total_ms(rest)
         rows.append(
             [f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), _bar(amount, largest), ""]
         )
@@ -79,3 +86,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["".join(cell("th", text, place) for place, text in enumerate(head))]
     lines += ["".join(cell("td", text, place) for place, text in enumerate(row)) for row in rows]
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+# Where this module is loaded, a notebook shows diagnoses and explanations as HTML.
+Diagnosis.html = diagnosis_html
+Explanation.html = explanation_html

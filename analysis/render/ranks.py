@@ -7,6 +7,7 @@ from rich.text import Text
 
 from ...profiling.attribution.kernel_names import short_name
 from ..decompose.statistics import Estimate
+from ..decompose.terms import total_ms
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from ..ranks.tables import KERNELS
@@ -133,14 +134,13 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     rows = table("term", "ms", "95 % interval", "kernel")
     rows.columns[-1].justify = "left"
     for one in difference.parts if everything else difference.parts[:_ROWS]:
-        part = one.part
-        label = " ".join(filter(None, (part.layer or ("no layer" if part.kind == KERNELS else None), part.phase)))
-        label = f"{label} {part.kind}".strip() if part.kind != KERNELS else label
+        key = one.key
+        label = key.label if key.kind == KERNELS else " ".join(filter(None, key))
         names = dict.fromkeys(shortened(short_name(n), 40) for n in (one.kernel_before, one.kernel_after) if n)
         style = "bold" if one.real else "dim"
-        rows.add_row(Text(label, style), _signed(part.value.value), _interval(part.value), Text(" → ".join(names)))
+        rows.add_row(Text(label, style), _signed(one.value.value), _interval(one.value), Text(" → ".join(names)))
     rest = difference.parts[_ROWS:]
     if rest and not everything:
-        rows.add_row(f"{len(rest)} smaller terms", signed(sum(one.part.value.value for one in rest)), "", "")
-    note = f"Mean of the central half of {steps} steps ({used}), pair by pair; bold is more than noise (Holm)."
+        rows.add_row(f"{len(rest)} smaller terms", signed(total_ms(rest)), "", "")
+    note = f"Mean of {used} of {steps} steps, pair by pair (disturbed ones left out); bold is more than noise (Holm)."
     return Group(Text(head, "bold"), rows, Text(note, "dim"))

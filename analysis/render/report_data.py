@@ -26,7 +26,7 @@ from ..decompose import anomalies
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import step_parts
-from ..decompose.terms import IDLE, central_steps, estimate_terms
+from ..decompose.terms import IDLE, KERNELS, estimate_terms, undisturbed_steps
 from .causes import evidence_text, verdict_sentence
 from .report_timeline import timeline
 from .text import signed
@@ -93,11 +93,11 @@ def _run(one: ReportInput) -> dict[str, Any]:
     steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
     recorded = replace(one.recorded, steps=steps)
     found = _diagnose(one, recorded)
-    watched = found.curve.watched
+    watched = found.curve.profiled
     explanations = list(found.explanations) or _last_pair(found, recorded)
     batches = sorted(int(b) for b in found.parts["batch"].dropna().unique())
     of_batch = found.parts["batch"]
-    used = {batch: central_steps(found.parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
+    used = {batch: undisturbed_steps(found.parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
     focus = _focus(explanations, batches)
     return {
         **_facts(one, watched),
@@ -120,15 +120,15 @@ def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     steps = recorded.steps
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
         parts = step_parts(one.kernels, steps)
-        terms = estimate_terms(parts)
+        terms = estimate_terms(parts, steps)
         return Diagnosis(terms.curve(steps), (), (), terms, parts)
     return anomalies.diagnose(steps, one.kernels, statistic=one.statistic, recorded=recorded)
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
     """With no anomaly, the excess of the last two batch sizes: how cost grows is worth seeing too."""
-    pairs, _ = neighbours(found.curve.batches)
-    if not pairs or found.terms is None or not set(pairs[-1]) <= set(found.terms.batches):
+    pairs, _ = neighbours(found.curve.conditions)
+    if not pairs or found.terms is None or not set(pairs[-1]) <= set(found.terms.conditions):
         return []
     return [anomalies.explain(excess(*pairs[-1]), found.curve, found.terms, found.parts, recorded)]
 
@@ -137,7 +137,7 @@ def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[
     """Batch sizes that steps are drawn of: those of the first anomaly, else the largest."""
     if explanations:
         functional = explanations[0].functional
-        return [functional.at, functional.to or max(b for b, _ in functional.coefficients)]
+        return [functional.at, functional.last]
     return list(batches[-1:])
 
 
@@ -150,7 +150,7 @@ def headline(meta: Mapping[str, Any], found: Diagnosis, watched: bool) -> str:
 
 
 def _verdict(found: Diagnosis, watched: bool) -> str:
-    batches = found.curve.batches
+    batches = found.curve.conditions
     if not found.findings:
         time = found.curve.points[-1].time_ms.value
         batch = f"batch {batches[-1]}" if batches[-1] else "unknown batch"
@@ -158,7 +158,7 @@ def _verdict(found: Diagnosis, watched: bool) -> str:
         return f"a step of {batch} takes {time:.4g} ms (n = {found.curve.points[-1].n}{profiled})."
     if found.explanations:
         first = found.explanations[0]
-        size = next(p.time_ms.value for p in found.curve.points if p.batch == _last(first))
+        size = found.curve.at(first.functional.last).time_ms.value
         amount = f"{signed(first.value.value)} ms ({first.value.value / size:+.0%} of the step)"
         at, to = first.functional.at, first.functional.to
         if to is not None:
@@ -175,17 +175,13 @@ def _verdict(found: Diagnosis, watched: bool) -> str:
     return f"no anomaly {span}; fixed plus proportional cost accounts for what is more than noise."
 
 
-def _last(explanation: Explanation) -> int:
-    return explanation.functional.to or max(batch for batch, _ in explanation.functional.coefficients)
-
-
 def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
     caveats = []
     if meta.get("kind") == MODELLED:
         caveats.append("Modelled: every time is the cost model's, nothing was measured; intervals are of its error.")
     if watched:
-        caveats.append("Every step was profiled: times hold what profiling cost, and the observer effect is unknown.")
+        caveats.append("Every step was profiled: times hold the profiling overhead, which is unknown.")
     if meta.get("status") != "complete":
         caveats.append(f"The recording is not complete (status: {meta.get('status')}).")
     if not hardware.roofs:
@@ -232,7 +228,7 @@ def _curve(found: Diagnosis) -> dict[str, Any]:
         "rounds": found.curve.rounds,
         "points": [
             {
-                "batch": p.batch or None,
+                "batch": p.condition or None,
                 "ms": p.time_ms.value,
                 "low": _finite(p.time_ms.low),
                 "high": _finite(p.time_ms.high),
@@ -264,18 +260,18 @@ def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [
         {
             "label": p.label,
-            "kind": p.part.kind,
-            "phase": p.part.phase,
-            "value": p.part.value.value,
-            "low": _finite(p.part.value.low),
-            "high": _finite(p.part.value.high),
+            "kind": p.key.kind,
+            "phase": p.key.phase,
+            "value": p.value.value,
+            "low": _finite(p.value.low),
+            "high": _finite(p.value.high),
             "real": p.real,
             "before": p.kernel_before,
             "after": p.kernel_after,
         }
         for p in explanation.parts
     ]
-    kernels = [p for p in parts if p["kind"] == "kernels"]
+    kernels = [p for p in parts if p["kind"] == KERNELS]
     rest = kernels[MOST_PARTS:]
     small: dict[str, Any] = {
         "label": f"{len(rest)} smaller terms",
@@ -286,14 +282,14 @@ def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
         "label": explanation.functional.label,
         "anomaly": real,
         "at": explanation.functional.at,
-        "to": _last(explanation),
+        "to": explanation.functional.last,
         "value": explanation.value.value,
         "low": _finite(explanation.value.low),
         "high": _finite(explanation.value.high),
         "unit": explanation.functional.unit,
         "also": explanation.also,
         "sentence": verdict_sentence(explanation.attribution),
-        "parts": [*kernels[:MOST_PARTS], *([small] if rest else []), *(p for p in parts if p["kind"] != "kernels")],
+        "parts": [*kernels[:MOST_PARTS], *([small] if rest else []), *(p for p in parts if p["kind"] != KERNELS)],
         "causes": [
             {
                 "cause": total.cause,
@@ -320,7 +316,7 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
     terms = found.terms
     if terms is None:
         return {"batches": [], "rows": [], "more": 0}
-    samples = np.array([batch or 1 for batch in terms.batches], dtype=float)
+    samples = np.array([batch or 1 for batch in terms.conditions], dtype=float)
     per_sample = terms.values_ms / samples[:, None]
     order = np.argsort(-per_sample.max(axis=0), kind="stable")
     rows = []
@@ -329,7 +325,7 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
         label = IDLE if kind == IDLE else (layer or "no layer")
         rows.append({"label": label, "phase": phase, "values": [_finite(v) for v in per_sample[:, place]]})
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
-    return {"batches": [b or None for b in terms.batches], "rows": rows, "more": more}
+    return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
 
 
 def _roofline(

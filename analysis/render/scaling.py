@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..decompose.statistics import Estimate
-from ..decompose.terms import IDLE, OBSERVER
+from ..decompose.terms import IDLE, LEFT_OVER, OVERHEAD, Key, Share, total_ms
 from ..ranks.parts import COMMUNICATION, INPUT, KERNELS, WAITING
-from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, LossPart, ScaledPoint, Series
+from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, ScaledPoint, Series
 from .text import interval, number, share, signed, table
 
 _LABELS = {
@@ -22,7 +22,8 @@ _LABELS = {
     INPUT: "input",
     IDLE: IDLE,
     SMALLER_BATCH: SMALLER_BATCH,
-    OBSERVER: OBSERVER,
+    LEFT_OVER: LEFT_OVER,
+    OVERHEAD: OVERHEAD,
 }
 _COLUMNS = 6  # numbers of devices that fit beside each other
 _SHOWN_LAYERS = 3
@@ -116,36 +117,34 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
     return Group(rows, Text("Share of the step's time; dim where it is not more than noise.", "dim"))
 
 
-def _part_of(point: ScaledPoint, kind: str) -> LossPart | None:
-    return None if point.loss is None else next((part for part in point.loss.parts if part.kind == kind), None)
+def _part_of(point: ScaledPoint, kind: str) -> Share | None:
+    return None if point.loss is None else next((part for part in point.loss.parts if part.key.kind == kind), None)
 
 
 def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     title = f"{point.point.devices} devices lose {signed(loss.value.value)} ms per step ({interval(loss.value)})"
     rows = table("part", "ms", "of the step", "95 % interval")
     for part in loss.parts:
-        rows.add_row(*_part(_LABELS[part.kind], part, point.time_ms.value))
-        if part.kind == KERNELS:
+        rows.add_row(*_part(_LABELS[part.key.kind], part, point.time_ms.value))
+        if part.key.kind == KERNELS:
             layers = [one for one in loss.kernels if one.real] if not everything else list(loss.kernels)
             for one in layers if everything else layers[:_SHOWN_LAYERS]:
                 rows.add_row(*_part("  " + _where(one), one, point.time_ms.value))
-    total = math.fsum(part.value.value for part in loss.parts)
+    total = total_ms(loss.parts)
     rows.add_section()
     rows.add_row("lost", signed(total), share(total, point.time_ms.value), "")
     marks = Text("* more than noise, among the parts it is listed with.", "dim")
     return Group(Text(title, "bold"), Padding(Group(rows, marks, *_late(loss)), (0, 0, 0, 2)))
 
 
-def _part(label: str, part: LossPart, step_ms: float) -> tuple[RenderableType, ...]:
+def _part(label: str, part: Share, step_ms: float) -> tuple[RenderableType, ...]:
     style = "" if part.real else "dim"
     cells = (signed(part.value.value), share(part.value.value, step_ms), interval(part.value))
     return Text(label + (" *" if part.real else ""), style), *(Text(cell, style) for cell in cells)
 
 
-def _where(part: LossPart) -> str:
-    if part.kind != KERNELS:
-        return _LABELS[part.kind]
-    return " ".join(filter(None, (part.layer or "no layer", part.phase)))
+def _where(part: Share) -> str:
+    return part.label if part.key.kind == KERNELS else _LABELS[part.key.kind]
 
 
 def _late(loss: Loss) -> list[RenderableType]:
@@ -166,10 +165,10 @@ def _late(loss: Loss) -> list[RenderableType]:
     return [Text(text)]
 
 
-def loss_of(loss: Loss, kind: str) -> LossPart:
+def loss_of(loss: Loss, kind: str) -> Share:
     """The part of that kind; of nothing where no rank has any."""
-    absent = LossPart(kind, None, None, Estimate(0.0, 0.0, 0.0, 1.0), real=False)
-    return next((part for part in loss.parts if part.kind == kind), absent)
+    absent = Share(Key(None, None, kind), Estimate(0.0, 0.0, 0.0, 1.0))
+    return next((part for part in loss.parts if part.key.kind == kind), absent)
 
 
 def series_document(series: Series) -> dict[str, Any]:
@@ -206,9 +205,9 @@ def _loss_document(loss: Loss) -> dict[str, Any]:
     }
 
 
-def _part_document(part: LossPart) -> dict[str, Any]:
-    ms = estimate_document(part.value)
-    return {"kind": _LABELS[part.kind], "layer": part.layer, "phase": part.phase, "ms": ms, "real": part.real}
+def _part_document(part: Share) -> dict[str, Any]:
+    key, ms = part.key, estimate_document(part.value)
+    return {"kind": _LABELS[key.kind], "layer": key.layer, "phase": key.phase, "ms": ms, "real": part.real}
 
 
 def _late_document(late: Lateness) -> dict[str, Any]:

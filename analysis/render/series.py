@@ -59,6 +59,6 @@ def render_series(listed: Sequence[Series], everything: bool = False) -> Rendera
 def relative_size(series: Series, finding: Finding) -> float:
     """The tested functional over the time that would make it 0 at its largest batch size."""
     last = max(batch for batch, _ in finding.tested.coefficients)
-    time_ms = next(p.time_ms.value for p in series.curve.points if p.batch == last)
+    time_ms = next(p.time_ms.value for p in series.curve.points if p.condition == last)
     value = finding.tested_value.value
     return value / (time_ms - value) if time_ms != value else float("inf")

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.attribution.kernel_names import short_name
-from ..decompose.anomalies import ExplainedPart, Explanation, Finding, Verdict
+from ..decompose.anomalies import Explanation, Finding, Verdict
 from ..decompose.breakdown import Breakdown
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.statistics import Estimate
-from ..decompose.terms import OBSERVER
+from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
 
 _SHOWN_PARTS = 8
 SHOWN_EXPLANATIONS = 3
@@ -63,31 +63,31 @@ def render_curve(curve: Curve) -> RenderableType:
         if point.n == 1:
             spread = Text("unknown", "dim")
         rows.add_row(
-            str(point.batch),
+            str(point.condition),
             number(time),
             interval(point.time_ms, 4),
-            number(time / point.batch),
-            number(point.batch / time * 1e3),
+            number(time / point.condition),
+            number(point.condition / time * 1e3),
             spread,
             str(point.n),
         )
     what = f"{curve.statistic.capitalize()} of n steps in {curve.rounds} rounds"
     notes = [f"{what}; spread is their interquartile range over it."]
-    if curve.watched:
+    if curve.profiled:
         notes = [
-            "Mean of the central half of n steps, all watched by a profiler;",
-            "what watching cost is not known. Spread is their interquartile range over it.",
+            "Mean of n steps without the disturbed ones, all of them profiled: the profiling overhead is not known.",
+            "Spread is their interquartile range over it.",
         ]
-    if curve.alike >= _NOTED_ALIKE:
+    if curve.round_correlation >= _NOTED_ALIKE:
         notes.append(
-            f"Visits resemble those just before them: errors of two rounds correlate by up to {curve.alike:.2f}; "
-            "the intervals are wider for it."
+            "Visits resemble those just before them: errors of two rounds correlate by up to "
+            f"{curve.round_correlation:.2f}; the intervals are wider for it."
         )
     if curve.errors_ms is not None:
         notes = ["Without repeats: the intervals come from a stated or published error."]
     if curve.statistic == MODELLED:
         notes = ["The intervals hold what the model is wrong by; instability below means less than that."]
-    if unstable := [str(p.batch) for p in curve.points if not p.stable]:
+    if unstable := [str(p.condition) for p in curve.points if not p.stable]:
         notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))
 
@@ -162,24 +162,24 @@ def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
         title += f"; also seen as {', '.join(explanation.also)}"
     rows = table("term", unit, "share", "95 % interval", "kernel")
     rows.columns[-1].justify = "left"
-    kernels = [p for p in explanation.parts if p.part.kind == "kernels"]
-    others = [p for p in explanation.parts if p.part.kind != "kernels"]
+    kernels = [p for p in explanation.parts if p.key.kind == KERNELS]
+    others = [p for p in explanation.parts if p.key.kind != KERNELS]
     listed = kernels if everything else kernels[:_SHOWN_PARTS]
     for part in listed:
-        rows.add_row(*_part(part, value.value))
+        rows.add_row(*_share(part, value.value))
     if rest := kernels[len(listed) :]:
-        amount = sum(p.part.value.value for p in rest)
+        amount = total_ms(rest)
         rows.add_row(f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), "", "")
     for part in others:
-        rows.add_row(*_part(part, value.value))
-    total = math.fsum(p.part.value.value for p in explanation.parts)
+        rows.add_row(*_share(part, value.value))
+    total = total_ms(explanation.parts)
     rows.add_section()
     rows.add_row("total", signed(total), share(total, value.value), "", "")
     return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
 
 
-def _part(part: ExplainedPart, whole: float) -> tuple[RenderableType, ...]:
-    value = part.part.value
+def _share(part: Share, whole: float) -> tuple[RenderableType, ...]:
+    value = part.value
     style = "" if part.real else "dim"
     return (
         Text(part.label + (" *" if part.real else ""), style),
@@ -195,7 +195,7 @@ def share(value: float, whole: float) -> str:
     return f"{value / whole:.0%}" if whole else ""
 
 
-def _kernel_change(part: ExplainedPart) -> str:
+def _kernel_change(part: Share) -> str:
     before, after = part.kernel_before, part.kernel_after
     if before == after:
         return shortened(before or "")
@@ -211,8 +211,8 @@ def shortened(name: str, length: int = 60) -> str:
 def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time."""
     rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s")
-    last = 1 if breakdown.observer_ms is None else 2  # idle, and the observer effect where it is known
-    groups, ends = breakdown.rows[:-last], breakdown.rows[-last:]
+    apart = (IDLE, LEFT_OVER, OVERHEAD)
+    groups, ends = ([r for r in breakdown.rows if (r.label in apart) == end] for end in (False, True))
     listed = groups if limit is None else groups[:limit]
     for row in [*listed, None, *ends]:
         if row is None:
@@ -230,7 +230,7 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
             "" if row.gb_per_s is None else number(row.gb_per_s, 3),
         )
     if breakdown.observer_ms is None:
-        rows.add_row(OBSERVER, "unknown", "", "", "", "", "")
+        rows.add_row(OVERHEAD, "unknown", "", "", "", "", "")
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
     rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "")
@@ -241,7 +241,7 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
     )
     note = (
         f"Batch {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
-        f"{breakdown.n_profiled} profiled steps (those nearest their median). FLOPs by the direct algorithm, bytes "
+        f"{breakdown.n_profiled} profiled steps (disturbed ones left out). FLOPs by the direct algorithm, bytes "
         "compulsory, both from shapes. ± is half the interquartile range."
     )
     return Group(rows, Text(note, "dim"))

@@ -215,7 +215,7 @@ def weak_of(*points):
 
 
 def parts_of(loss):
-    return {part.kind: part.value.value for part in loss.parts}
+    return {part.key.kind: part.value.value for part in loss.parts}
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_planted_slow_rank_is_named_with_its_layer(random):
     assert (loss.late.rank, loss.late.node, loss.late.latest_in) == (2, 1, 6)
     assert loss.late.waited_ms.value == pytest.approx(20, abs=1)
     first = loss.late.parts[0]
-    assert (first.layer, first.phase, first.kind, first.real) == ("conv", "forward", "kernels", True)
+    assert (first.key.layer, first.key.phase, first.key.kind, first.real) == ("conv", "forward", "kernels", True)
     assert first.value.low < 20 < first.value.high
 
 
@@ -241,7 +241,7 @@ def test_planted_input_and_contention_are_told_apart(random):
     loss = series.points[1].loss
     assert parts_of(loss)["input"] == pytest.approx(9)
     assert parts_of(loss)["kernels"] == pytest.approx(4, abs=0.5)
-    assert [(part.layer, part.phase) for part in loss.kernels if part.real] == [("conv", "forward")]
+    assert [(part.key.layer, part.key.phase) for part in loss.kernels if part.real] == [("conv", "forward")]
 
 
 def test_parts_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
@@ -261,7 +261,7 @@ def test_parts_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
         # One device of that batch has a step of 4 ms a sample and 1 ms that does not shrink with it.
         unshared_ms = 1.0 - 1.0 / point.point.devices
         assert parts_of(point.loss)["smaller batch"] == pytest.approx(unshared_ms, abs=0.7)
-        assert parts_of(point.loss)["observer effect"] == pytest.approx(0.5 / point.point.devices - 0.5, abs=0.7)
+        assert parts_of(point.loss)["profiling overhead"] == pytest.approx(0.5 / point.point.devices - 0.5, abs=0.7)
 
 
 def test_perfect_scaling_loses_nothing(random):
@@ -293,7 +293,7 @@ def test_unknown_intervals_are_null_in_the_document(random):
     assert point["n"] == 2
     assert point["discarded_steps"] == 7
     assert {part["kind"] for part in point["loss"]["parts"]} == {
-        *("communication", "load imbalance", "slower kernels", "input", "idle", "observer effect")
+        *("communication", "load imbalance", "slower kernels", "input", "idle", "profiling overhead")
     }
 
 

@@ -120,11 +120,11 @@ function block(id, title, tools, ...children) {
 const note = (text) => html("p", { class: "note" }, text);
 const phaseClass = (phase, kind) => {
   if (kind === "idle" || kind === "rest" || kind === "total") return kind;
-  if (kind === "observer effect") return "observer";
+  if (kind === "profiling overhead") return "observer";
   return ["forward", "backward", "optimizer"].includes(phase) ? phase : "none";
 };
 const PHASES = [["forward", "forward"], ["backward", "backward"], ["optimizer", "optimizer"], ["none", "no phase"],
-  ["idle", "idle"], ["observer", "observer effect"]];
+  ["idle", "idle"], ["observer", "profiling overhead"]];
 function key(names) {
   return html("ul", { class: "key" }, PHASES.filter(([name]) => names.has(name)).map(([name, text]) => {
     const swatch = html("i", {});

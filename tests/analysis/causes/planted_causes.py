@@ -94,7 +94,7 @@ PLANS = {
     ),
     "instability": Plan(jitter=0.4, two_paces=True),
     "fixed cost shared": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
-    "observer effect": Plan(unseen_ms=lambda b: 40.0 if b == _LAST else 0.0),
+    "profiling overhead": Plan(unseen_ms=lambda b: 40.0 if b == _LAST else 0.0),
     "unexplained": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {})),
 }  # fmt: skip
 

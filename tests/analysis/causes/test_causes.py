@@ -54,14 +54,14 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
 def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
     explanation = explained(cause, 2, functional)
     causes = explanation.attribution.causes
-    scale = sum(abs(p.part.value.value) for p in explanation.parts)
+    scale = sum(abs(p.value.value) for p in explanation.parts)
     assert math.fsum(c.amount for c in causes) == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
     by_term = {}
     for total in causes:
         for term in total.terms:
             by_term.setdefault(term.label, []).append(term.amount)
     for part in explanation.parts:
-        own = part.part.value.value
+        own = part.value.value
         assert math.fsum(by_term[part.label]) == pytest.approx(own, rel=1e-9, abs=1e-12 * scale)
         assert all(amount * own >= 0 for amount in by_term[part.label])
 
@@ -123,4 +123,4 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     causes = {c.cause: c.amount for c in split.attribution.causes}
     assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
     assert {"launch- or host-bound", "algorithm switch", UNEXPLAINED} <= set(causes)
-    assert "observer effect" not in causes
+    assert "profiling overhead" not in causes

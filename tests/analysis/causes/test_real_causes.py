@@ -53,10 +53,10 @@ def test_causes_account_for_all_that_a_network_does(network):
         shares = [cause.amount / split.value.value for cause in split.attribution.causes]
         assert math.fsum(shares) == pytest.approx(1, abs=1e-9)
         assert {cause.cause for cause in split.attribution.causes} <= set(CAUSES)
-        # Of every layer, of idle and of the observer effect each has its causes, and they make up its part.
+        # Of every layer, of idle and of the profiling overhead each has its causes, and they make up its part.
         for part in split.parts:
             claimed = [t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label]
-            assert math.fsum(claimed) == pytest.approx(part.part.value.value, rel=1e-9, abs=1e-9)
+            assert math.fsum(claimed) == pytest.approx(part.value.value, rel=1e-9, abs=1e-9)
 
 
 def evidence(name, term, live=None):

@@ -13,7 +13,7 @@ from curvescope.analysis.decompose.anomalies import Verdict, diagnose, explain, 
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.decompose.kernel_times import step_parts
-from curvescope.analysis.decompose.terms import IDLE, OBSERVER, estimate_terms
+from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, estimate_terms
 from curvescope.profiling.errors import CurvescopeError
 
 from ..synthetic import BATCHES, profiled_step, sweep, timed_steps
@@ -55,11 +55,11 @@ def test_a_jump_is_found_at_its_place_with_its_layer_phase_and_kernels():
     first = diagnosis.explanations[0]
     assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 8, 16)
     top = first.parts[0]
-    assert (top.part.layer, top.part.phase) == ("conv3", "backward")
+    assert (top.key.layer, top.key.phase) == ("conv3", "backward")
     assert (top.kernel_before, top.kernel_after) == ("fast_path", "slow_path")
     assert top.real
     # 4 ms per sample at 16 samples, nothing at 8
-    assert top.part.value.value == pytest.approx(64.0)
+    assert top.value.value == pytest.approx(64.0)
     # The same jump bends the curve before and after it: one event, not three.
     assert len(diagnosis.explanations) == 1
     assert set(first.also) == {"bend at 8", "bend at 16"}
@@ -105,15 +105,15 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
     steps = pd.concat([steps, pd.DataFrame(rows)], ignore_index=True)
     columns = ["name", "start_ns", "duration_ns", "stream", "step", "layer", "phase", "op", "source", "flops"]
     parts = step_parts(pd.DataFrame(kernels, columns=[*columns, "bytes_compulsory"]), steps)
-    curve, terms = cost_curve(steps), estimate_terms(parts)
+    curve, terms = cost_curve(steps), estimate_terms(parts, steps)
     for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4), curvature(1, 2, 4, "linear")):
         explanation = explain(functional, curve, terms, parts, Recorded(steps))
-        total = math.fsum(part.part.value.value for part in explanation.parts)
+        total = math.fsum(part.value.value for part in explanation.parts)
         caused = math.fsum(cause.amount for cause in explanation.attribution.causes)
         assert caused == pytest.approx(total, rel=1e-12, abs=1e-12)
         size = sum(abs(weight) * 5 for _, weight in functional.coefficients)
         assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-9 * size)
-        assert [p.part.kind for p in explanation.parts[-2:]] == [IDLE, OBSERVER]
+        assert [p.key.kind for p in explanation.parts[-2:]] == [IDLE, OVERHEAD]
 
 
 def test_observer_effect_is_a_term_of_its_own():
@@ -125,17 +125,17 @@ def test_observer_effect_is_a_term_of_its_own():
     diagnosis = diagnose(steps, kernels)
     parts = step_parts(kernels, steps)
     explanation = explain(excess(4, 8), diagnosis.curve, diagnosis.terms, parts, Recorded(steps))
-    shares = {part.label: part.part.value.value for part in explanation.parts}
+    shares = {part.label: part.value.value for part in explanation.parts}
     assert shares["conv1 forward"] == pytest.approx(0, abs=1e-9)
     assert shares[IDLE] == pytest.approx(1.0 - 2 * 1.0)
-    assert shares[OBSERVER] == pytest.approx(-2.0 - 2 * -2.0)
+    assert shares[OVERHEAD] == pytest.approx(-2.0 - 2 * -2.0)
 
 
 def test_a_batch_without_profiled_step_cannot_be_split():
     steps, kernels = sweep(lambda b: 10.0 * b, jump, np.random.default_rng(2), batches=(1, 2, 4))
     parts = step_parts(kernels, steps[~((steps["batch"] == 2) & steps["profiled"])])
     with pytest.raises(CurvescopeError, match="batch 2 has no profiled step"):
-        explain(excess(1, 2), cost_curve(steps), estimate_terms(parts), parts, Recorded(steps))
+        explain(excess(1, 2), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps))
 
 
 def test_a_recording_without_timed_steps_has_no_curve():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from curvescope.analysis.decompose.breakdown import COLUMNS, KEYS, Row, break_down
 from curvescope.analysis.decompose.device_columns import device_columns
 from curvescope.analysis.decompose.kernel_times import device_work, step_parts
-from curvescope.analysis.decompose.terms import IDLE, OBSERVER, central_steps
+from curvescope.analysis.decompose.terms import IDLE, LEFT_OVER, OVERHEAD, undisturbed_steps
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.schema import KERNELS
@@ -29,7 +29,7 @@ PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 def plainly(steps, kernels, by, batch=None):
     """The same from frames: a row for each group, then idle."""
     parts = step_parts(kernels, steps if batch is None else steps[steps["batch"] == batch])
-    used = central_steps(parts)
+    used = undisturbed_steps(parts)
     of_used = parts["step"].isin(used)
 
     def row_of(label, group):
@@ -53,14 +53,14 @@ def plainly(steps, kernels, by, batch=None):
 
 def assert_as_plainly(found, steps, kernels, by, batch=None):
     """Times to a thousandth of a nanosecond; groups of equal times may come in either order."""
-    rows = sorted((row for row in found.rows if row.label != OBSERVER), key=lambda row: row.label)
+    rows = sorted((row for row in found.rows if row.label not in (LEFT_OVER, OVERHEAD)), key=lambda row: row.label)
     expected = sorted(plainly(steps, kernels, by, batch), key=lambda row: row.label)
     assert [row.label for row in rows] == [row.label for row in expected]
     for one, two in zip(rows, expected, strict=True):
         for name, value in dataclasses.asdict(two).items():
             near = isinstance(value, float)
             assert getattr(one, name) == (pytest.approx(value, rel=1e-12, abs=1e-9) if near else value), (name, two)
-    times = [row.time_ms for row in found.rows if row.label not in (IDLE, OBSERVER)]
+    times = [row.time_ms for row in found.rows if row.label not in (IDLE, LEFT_OVER, OVERHEAD)]
     assert times == sorted(times, reverse=True)
     assert sum(row.time_ms for row in found.rows) == pytest.approx(found.time_ms, rel=1e-12)
 
@@ -95,7 +95,7 @@ def test_a_sweep_has_its_observer_effect_and_rates():
         assert_as_plainly(one, steps, kernels, "layer", batch)
         timed = steps[(steps["batch"] == batch) & ~steps["profiled"].astype(bool)]["duration_ns"]
         assert one.time_ms == pytest.approx(float(timed.median()) / 1e6)
-        assert one.rows[-1].label == OBSERVER
+        assert one.rows[-1].label == OVERHEAD
         assert one.observer_ms == one.rows[-1].time_ms
         assert {row.label: row for row in one.rows}["conv1 forward"].gflop_per_s == pytest.approx(500.0)
     assert break_down(steps, [table(kernels)], "layer") == one

@@ -99,6 +99,6 @@ def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_o
         return cost_curve(frame.assign(profiled=False))
 
     known, unknown = steps(lambda n: n), steps(lambda n: 0)
-    assert known.alike > 0.3
-    assert unknown.alike == 0
+    assert known.round_correlation > 0.3
+    assert unknown.round_correlation == 0
     assert known.points[0].time_ms.high > unknown.points[0].time_ms.high

@@ -235,7 +235,7 @@ def test_command_imports_and_breakdown_says_what_is_not_known(tmp_path, capsys):
     assert "8772 kernels" in capsys.readouterr().out
     assert main(["breakdown", target, "--by", "phase"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "observer effect unknown" in out
+    assert "profiling overhead unknown" in out
     assert "every step was profiled" in out
     assert main(["breakdown", target, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["observer_ms"] is None

@@ -135,7 +135,7 @@ def test_a_sweep_of_profiles_is_explained(tmp_path, capsys):
     first = document["anomalies"][0]
     assert (first["functional"]["at"], first["functional"]["to"]) == (8, 16)
     parts = {part["label"]: part["part"]["value"]["value"] for part in first["parts"]}
-    assert "observer effect" not in parts
+    assert "profiling overhead" not in parts
     assert parts["conv backward"] == pytest.approx(3.2, rel=1e-3)  # 4.8 ms where 1.6 were its share
     assert sum(parts.values()) == pytest.approx(first["value"]["value"], rel=1e-9)
     assert main(["explain", str(done.path)]) == 0

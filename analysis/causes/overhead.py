@@ -1,17 +1,18 @@
-"""Observer effect: the profiler slowed the two sizes unlike. Amount: its term, which is measured, less instability."""
+"""Profiling overhead: the profiler slowed the two sizes unlike. Amount: its term, which is measured."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..decompose.terms import OVERHEAD
 from .case import Case, Claim, seen
 
-CAUSE = "observer effect"
+CAUSE = OVERHEAD
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim the observer effect's own term."""
-    if case.part.kind != "observer effect":
+    """Claim the term of the profiling overhead."""
+    if case.share.key.kind != OVERHEAD:
         return None
     facts = [case.facts[batch] for batch in (case.before, case.after)]
     timed = [float(np.median(f.timed_ms)) if len(f.timed_ms) else None for f in facts]
@@ -20,4 +21,4 @@ def weigh(case: Case) -> Claim | None:
         seen("step under it", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
     )
     refutation = "A recorder that costs less leaves this term as large."
-    return Claim(CAUSE, case.part.value.value, 0.7, evidence, refutation)
+    return Claim(CAUSE, case.share.value.value, 0.7, evidence, refutation)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -281,7 +282,7 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
     alone = not any(len(one.unprofiled_ms) for one in samples.values())
     if shared is None:
         shared = sorted(set.intersection(*(set(one.rounds.tolist()) for one in samples.values())))
-    drawn = None if alone and len(shared) < 2 else _counts(resample_rounds(max(len(shared), 1)), len(shared))
+    drawn = None if alone and len(shared) < 2 else _drawn(len(shared))
     generator = np.random.default_rng(_SEED)
     values, replicates, overheads, overhead_replicates = [], [], [], []
     profiled, rounds = {}, {}
@@ -355,6 +356,12 @@ def _by_round(
             sums[place[number]] += weight * times[i]
             sizes[place[number]] += weight
     return sums, sizes
+
+
+@cache
+def _drawn(rounds: int) -> Floats:
+    """How often each round is in each replicate of the curve, shape (replicates, rounds)."""
+    return _counts(resample_rounds(max(rounds, 1)), rounds)
 
 
 def _counts(drawn: Ints, size: int) -> Floats:

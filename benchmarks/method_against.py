@@ -42,7 +42,7 @@ def ours(_: Path) -> Values:
 
     torch.set_num_threads(1)
     backend = open_backend("torch", "cpu")
-    method = Method(cache="hot", profiled_visits=0, verify=False)
+    method = Method(cache="hot", profile=False, verify=False)
     measurement = Measurement(Gemm(192, 192, 192))
     while not measurement.done(method):
         measurement.visit(backend, method)

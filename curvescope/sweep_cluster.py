@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from .profiling.errors import BackendMissingError, CurvescopeError
 from .profiling.measure import worker_server
-from .profiling.measure.visit import Empty
+from .profiling.measure.experiment import Empty
 from .profiling.measure.visit_processes import KILLED, Machine
 
 if TYPE_CHECKING:
     from .profiling.measure.configuration import Setting
+    from .profiling.measure.experiment import Visit
     from .profiling.measure.protocol import Protocol
-    from .profiling.measure.visit import Visit
 
 LOCAL = "local"
 _LOOK_S = 0.5  # how often is looked whether a worker is still there
@@ -244,12 +244,9 @@ class WorkerMeasurer:
             self.machine = found
         return found  # type: ignore[no-any-return]
 
-    def visit(
-        self, setting: Setting, batch: int, protocol: Protocol, profile: bool
-    ) -> tuple[Visit | Empty, list[dict[str, Any]]]:
-        """One visit, and rows of the `clocks` table from beside it."""
-        found = self._ask("visit", setting, batch, protocol, profile)
-        return (found, []) if isinstance(found, Empty) else found
+    def visit(self, setting: Setting, batch: int, protocol: Protocol) -> Visit | Empty:
+        """One visit."""
+        return self._ask("visit", setting, batch, protocol)  # type: ignore[no-any-return]
 
     def fits(self, setting: Setting, batch: int) -> bool:
         """Whether a step of that batch size can be run."""

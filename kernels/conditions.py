@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ..profiling.hardware.clocks import ClockSampler
 from ..profiling.hardware.host import cpu_frequency_hz
+from ..profiling.hardware.host_usage import read_wait_ns
 
 # Above these a result is said to be disturbed. Published GPU benchmarks take 2 % for the limit of a stable result; a
 # thread that waited for 2 % of the time made its kernel that much slower. Others' work first costs memory bandwidth.
@@ -29,7 +30,7 @@ class Snapshot(NamedTuple):
 
     Attributes:
         wall_ns: monotonic clock.
-        waiting_ns: time that threads of this process stood ready without a processor; null where not told.
+        waiting_ns: time that threads of this process were ready and had no core; None if unknown.
         own_ns: processor time of this process.
         busy_ns: processor time of everybody, all processors together; null where not told.
     """
@@ -82,16 +83,9 @@ def read_snapshot() -> Snapshot:
         # cpu user nice system idle iowait irq softirq steal: guest time is inside user. Steal is others' work too.
         fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         busy_ns = (sum(fields) - fields[3] - fields[4]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
-    return Snapshot(time.monotonic_ns(), _waiting_ns(), time.process_time_ns(), busy_ns)
-
-
-def _waiting_ns() -> int | None:
-    total, seen = 0, False
-    for stat in Path("/proc/self/task").glob("*/schedstat"):
-        with suppress(OSError, ValueError, IndexError):  # a thread may end while we look
-            total += int(stat.read_text().split()[1])
-            seen = True
-    return total if seen else None
+    waits = read_wait_ns()
+    waiting_ns = sum(waits.values()) if waits else None
+    return Snapshot(time.monotonic_ns(), waiting_ns, time.process_time_ns(), busy_ns)
 
 
 class CpuWatch:

@@ -58,7 +58,8 @@ class Method:
         visits: least and most visits.
         visit_s: time a visit samples for.
         samples_per_visit: least and most samples of a visit.
-        profiled_visits: visits that end with one call under the profiler, to see the kernels; the first are taken.
+        profile: whether each visit ends with one call under the profiler, to see the kernels; it takes some 20 ms more
+            than the call.
         verify: whether results are checked before they are timed.
     """
 
@@ -68,7 +69,7 @@ class Method:
     visits: tuple[int, int] = (6, 60)
     visit_s: float = 0.1
     samples_per_visit: tuple[int, int] = (1, 200)
-    profiled_visits: int = 3
+    profile: bool = True
     verify: bool = True
 
 

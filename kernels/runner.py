@@ -7,25 +7,25 @@ what was discarded and what disturbed stand in `recording.json` under `results`.
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_host, describe_versions
 from ..profiling.masking import without_secrets
-from ..profiling.recording.store import RecordingWriter, columns_of
+from ..profiling.measure.experiment import SEED, Experiment, Visit, VisitWriter
+from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
 from .conditions import Conditions, Note
 from .method import Measurement, Method
 from .sweeps import Sweep
 from .timers import Sample
 
-_SEED = 0
 # Operands of problems that are visited in turn are kept up to this much; beyond, each visit makes its own again.
 _KEPT_BYTES = 1_000_000_000
 STEP_KIND = "operator"
@@ -129,7 +129,7 @@ def run_sweep(
         "layers": sweep.layers,
         "protocol": {"name": "bench", "statistic": "median", "timer": backend.timer.name, **asdict(method)},
         "backend": backend.name,
-        "seed": _SEED,
+        "seed": SEED,
         "device": (device := backend.describe()),
         "ceilings": ceilings.entry_for(device),
         "host": describe_host(),
@@ -138,7 +138,7 @@ def run_sweep(
     with RecordingWriter(path, meta) as writer:
         run = _Run(sweep, backend, method, writer, report)
         try:
-            run.visit_all()
+            Experiment(tuple(sweep.problems), run.visit, (0, None), finished=run.finished).run()
         finally:
             writer.update(results=[document(result) for result in run.results()])
     return run.results()
@@ -153,47 +153,32 @@ class _Run:
         writer: RecordingWriter,
         report: Callable[[Result], None],
     ) -> None:
-        self._sweep, self._backend, self._method, self._writer, self._report = sweep, backend, method, writer, report
-        self._measurements = {value: Measurement(p, _SEED) for value, p in sweep.problems.items()}
-        self._steps = 0
+        self._sweep, self._backend, self._method, self._report = sweep, backend, method, report
+        self._measurements = {value: Measurement(p, SEED) for value, p in sweep.problems.items()}
+        self._visits = VisitWriter(writer, STEP_KIND)
+        self._keep = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values()) <= _KEPT_BYTES
 
     def results(self) -> list[Result]:
         return [self._result(value, m) for value, m in self._measurements.items() if m.verdict is not None]
 
-    def visit_all(self) -> None:
-        moved = [p.work.bytes_compulsory or 0 for p in self._sweep.problems.values()]
-        keep = sum(moved) <= _KEPT_BYTES
-        for repeat, order in enumerate(self._orders()):
-            waiting = [value for value in order if not self._measurements[value].done(self._method)]
-            if not waiting:
-                break
-            for value in waiting:
-                self._visit(value, repeat)
-                if not keep:
-                    self._measurements[value].release()
+    def finished(self, value: int) -> bool:
+        return self._measurements[value].done(self._method)
 
-    def _orders(self) -> Iterator[list[int]]:
-        shuffled = random.Random(_SEED)  # noqa: S311 - an order of measurement, no secret
-        order = list(self._measurements)
-        while True:
-            yield order
-            order = shuffled.sample(order, len(order))
-
-    def _visit(self, value: int, repeat: int) -> None:
+    def visit(self, value: int, round_: int) -> None:
         measurement = self._measurements[value]
         conditions_before = len(measurement.conditions)
         samples = measurement.visit(self._backend, self._method)
-        steps = [self._step_row(value, repeat, i, s, False) for i, s in enumerate(samples)]
-        if samples and repeat < self._method.profiled_visits and samples[0].duration_ns < self._longest_profiled_ns():
-            steps.extend(self._profile(value, repeat, len(steps)))
-        if steps:
-            self._writer.write("steps", columns_of(steps))
-        if new := measurement.conditions[conditions_before:]:
-            self._writer.write("clocks", columns_of([_clock_row(c) for c in new]))
+        unprofiled = [{"start_ns": s.start_ns, "duration_ns": round(s.duration_ns)} for s in samples]
+        cheap = bool(samples) and samples[0].duration_ns < self._method.time_limit_s * 1e9
+        profiled = [self._profile(measurement)] if cheap and self._method.profile else []
+        clocks = [_clock_row(conditions) for conditions in measurement.conditions[conditions_before:]]
+        self._visits.write(value, round_, Visit(unprofiled, profiled, clocks=clocks))
         self._report(self._result(value, measurement))
+        if not self._keep:
+            measurement.release()
 
-    def _profile(self, value: int, repeat: int, index: int) -> list[dict[str, Any]]:
-        measurement = self._measurements[value]
+    def _profile(self, measurement: Measurement) -> StepRows:
+        """One call under the profiler, with the problem's work on its longest kernel."""
         prepared = measurement.prepare(self._backend, self._method)
         assert prepared is not None
         if self._method.cache == "cold":
@@ -203,41 +188,22 @@ class _Run:
             timer = prepared.timer or self._backend.timer
             (run,) = timer.take(prepared.run, 1, 1, prepared.before)
             sample = Sample(run.start_ns, run.duration_ns / prepared.inner)
-            kernels = [self._kernel_row(prepared.kernel, sample)]
-        else:
-            sample, kernels = Sample(*rows.windows[0]), rows.kernels
-        step = self._step_row(value, repeat, index, sample, True)
-        if kernels:
+            window = sample.start_ns, round(sample.duration_ns)
+            rows = StepRows([self._kernel_row(prepared.kernel, *window)], [window], {})
+        if rows.kernels:
             work = measurement.problem.work
-            longest = max(kernels, key=lambda row: row["duration_ns"])
+            longest = max(rows.kernels, key=lambda row: row["duration_ns"])
             longest |= {"flops": work.flops, "bytes_compulsory": work.bytes_compulsory}
-            self._writer.write("kernels", columns_of([{**row, "step": step["step"]} for row in kernels]))
-        return [step]
+        return rows
 
-    def _longest_profiled_ns(self) -> float:
-        return self._method.time_limit_s * 1e9
-
-    def _kernel_row(self, name: str, sample: Sample) -> dict[str, Any]:
+    def _kernel_row(self, name: str, start_ns: int, duration_ns: int) -> dict[str, Any]:
         return {
             "name": name,
-            "start_ns": sample.start_ns,
-            "duration_ns": round(sample.duration_ns),
+            "start_ns": start_ns,
+            "duration_ns": duration_ns,
             "layer": self._sweep.layer,
             "phase": self._sweep.phase,
             "source": "bench",
-        }
-
-    def _step_row(self, value: int, repeat: int, index: int, sample: Sample, profiled: bool) -> dict[str, Any]:
-        self._steps += 1
-        return {
-            "step": self._steps - 1,
-            "batch": value,
-            "repeat": repeat,
-            "index": index,
-            "phase": STEP_KIND,
-            "start_ns": sample.start_ns,
-            "duration_ns": round(sample.duration_ns),
-            "profiled": profiled,
         }
 
     def _result(self, value: int, measurement: Measurement) -> Result:

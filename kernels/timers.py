@@ -42,13 +42,14 @@ class PerfCounter:
 
     name = "perf_counter"
 
-    def __init__(self) -> None:
-        reads = [time.perf_counter_ns() for _ in range(1001)]
+    def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock_ns = clock_ns
+        reads = [clock_ns() for _ in range(1001)]
         self.resolution_ns = max(1.0, statistics.median(b - a for a, b in pairwise(reads)))
 
     def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
         """See `Timer.take`."""
-        clock = time.perf_counter_ns
+        clock = self._clock_ns
         samples = []
         for _ in repeat(None, count):
             if before is not None:

@@ -34,14 +34,19 @@ def read_host_use() -> HostUse | None:
     except ImportError:  # not a POSIX system
         return None
     used = resource.getrusage(resource.RUSAGE_SELF)
+    faults = used.ru_minflt + used.ru_majflt
+    return HostUse(time.process_time_ns(), round(used.ru_stime * 1e9), faults, read_wait_ns())
+
+
+def read_wait_ns() -> dict[str, int]:
+    """Nanoseconds that each thread of this process was ready to run and had no core; empty if the kernel keeps none."""
     waits: dict[str, int] = {}
     # Threads come and go, and not every kernel keeps the account (proc(5), schedstat: run, waited, slices).
     with suppress(OSError):
         for task in _TASKS.iterdir():
             with suppress(OSError, IndexError, ValueError):
                 waits[task.name] = int((task / "schedstat").read_text().split()[1])
-    faults = used.ru_minflt + used.ru_majflt
-    return HostUse(time.process_time_ns(), round(used.ru_stime * 1e9), faults, waits)
+    return waits
 
 
 def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str, int | None]:

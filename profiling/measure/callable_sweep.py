@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..hardware.clocks import ClockSampler
 from ..recording.store import RecordingWriter
+from .experiment import Empty, StepRow, Visit, VisitWriter
 from .protocol import Protocol
-from .sweep import Rounds, describe_sweep
-from .visit import Empty, Visit
+from .sweep import describe_sweep, sweep_batches
 
 MakeStep = Callable[[int], Callable[[], object]]
+_MODE = "training"
 
 
 def sweep_callable(
@@ -27,39 +27,33 @@ def sweep_callable(
     """Time the steps of a function over batch sizes and record them; nothing is profiled, so anomalies have no terms.
 
     Args:
-        name: what to call the steps.
+        name: name of the steps.
         make_step: given a batch size, prepares its data and returns a function that runs one whole step, and returns
             when the device is done with it.
         batches: batch sizes, increasing.
-        protocol: how often.
+        protocol: number and length of visits.
         path: folder of the recording to create.
-        clock_ns: that steps are timed by.
+        clock_ns: the clock that times steps.
 
     Raises:
         CurvescopeError: the recording cannot be written. What a step raises is passed on.
     """
     clocks = ClockSampler("cpu")
 
-    def measure(batch: int, _profile: bool) -> Visit | Empty:
+    def measure(batch: int) -> Visit | Empty:
         step = make_step(batch)
-        duration_ns = 0
-        timed: list[dict[str, Any]] = []
 
-        def run() -> None:
-            nonlocal duration_ns
+        def run() -> StepRow:
             start_ns, began_ns = time.monotonic_ns(), clock_ns()
             step()
-            duration_ns = clock_ns() - began_ns
-            timed.append({"start_ns": start_ns, "duration_ns": duration_ns})
+            return {"start_ns": start_ns, "duration_ns": clock_ns() - began_ns}
 
         with clocks:
-            for _ in range(protocol.discarded_steps):
-                run()
-            timed.clear()
-            for _ in range(protocol.steps_of_visit(batch, duration_ns)):
-                run()
-        return Visit(timed)
+            discarded = [run() for _ in range(protocol.discarded_steps)]
+            count = protocol.steps_of_visit(batch, discarded[-1]["duration_ns"])
+            timed = [run() for _ in range(count)]
+        return Visit(timed, clocks=clocks.take())
 
-    meta = {**describe_sweep(name, "training", batches, protocol), "device": None, "clocks_missing": clocks.missing}
+    meta = {**describe_sweep(name, _MODE, batches, protocol), "device": None, "clocks_missing": clocks.missing}
     with RecordingWriter(path, meta) as writer:
-        Rounds(measure, clocks, batches, protocol, writer, lambda _: None, lambda _: False).run()
+        sweep_batches(VisitWriter(writer, _MODE), measure, protocol)

@@ -13,18 +13,22 @@ from ..errors import CurvescopeError
 class Protocol:
     """How a sweep measures; printed with every result.
 
+    A visit profiles as many steps as it times unprofiled, but at least one, at most `profiled_steps`, and none that
+    would make its profiled part longer than the rest of the visit: profiling at most about doubles a visit, or adds one
+    step to it where that step alone takes longer.
+
     Attributes:
-        name: what to call it.
+        name: name of the protocol.
         rounds: least and most rounds over all batch sizes; between them the time limit and `until` decide.
         discarded_steps: steps at the start of each visit that are run and not kept; at least one.
-        steps_per_visit: least and most timed steps of one visit; between them `visit_s` decides.
-        visit_s: time the timed steps of one visit may take.
-        profiled_rounds: rounds in which each visit ends with a profiled step; the first rounds are taken.
-        time_limit_s: no round starts that is not expected to end within it, once the least number is done; null for
+        steps_per_visit: least and most unprofiled steps of one visit; between them `visit_s` decides.
+        visit_s: seconds that the unprofiled steps of one visit may take.
+        profiled_steps: most profiled steps of one visit; 0 for none.
+        time_limit_s: no round starts that is not expected to end within it, once the least number is done; None for
             none: all rounds are run.
-        statistic: what stands for T(b): median or mean of the timed steps.
-        until: stop once the interval of every batch size is within this share of its T(b) to either side; null: never.
-        images: samples that pass in all rounds together, so that a batch size takes images/batch steps; null: the
+        statistic: T(b) as a statistic of the unprofiled steps: median or mean.
+        until: largest half-width of the interval of any T(b), as a share of it, at which to stop; None: never.
+        images: samples that pass in all rounds together, so that a batch size takes images/batch steps; None: the
             steps do not depend on the batch size.
     """
 
@@ -33,14 +37,14 @@ class Protocol:
     discarded_steps: int
     steps_per_visit: tuple[int, int]
     visit_s: float
-    profiled_rounds: int
+    profiled_steps: int
     time_limit_s: float | None
     statistic: str = "median"
     until: float | None = None
     images: int | None = None
 
     def steps_of_visit(self, batch: int, discarded_ns: int) -> int:
-        """Timed steps of one visit, from what the last discarded step took."""
+        """Unprofiled steps of one visit, from the duration of its last discarded step."""
         if self.images is not None:
             return max(1, math.ceil(self.images / (batch * self.rounds[0])))
         least, most = self.steps_per_visit
@@ -48,14 +52,14 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "default": Protocol("default", (6, 40), 1, (1, 8), 0.6, 6, 112.0),
-    "quick": Protocol("quick", (4, 12), 1, (1, 2), 0.3, 3, 27.0),
+    "default": Protocol("default", (6, 40), 1, (1, 8), 0.3, 8, 112.0),
+    "quick": Protocol("quick", (4, 12), 1, (1, 4), 0.15, 4, 27.0),
     # The benchmark post that gave the VGG figures on a GTX 1080: the mean of 100 runs.
-    "addfor": Protocol("addfor", (10, 10), 1, (10, 10), 0.0, 3, None, "mean"),
+    "addfor": Protocol("addfor", (10, 10), 1, (10, 10), 0.0, 8, None, "mean"),
     # Images/s over all iterations, epochs · images / (batch · devices) of them. Five rounds, so that there is a spread.
-    "dell": Protocol("dell", (5, 5), 1, (1, 1), 0.0, 3, None, "mean", images=10_000),
+    "dell": Protocol("dell", (5, 5), 1, (1, 1), 0.0, 8, None, "mean", images=10_000),
     # 20 steps ignored, 100 measured, 7 repeats, the median.
-    "dlperf": Protocol("dlperf", (7, 7), 20, (100, 100), 0.0, 3, None),
+    "dlperf": Protocol("dlperf", (7, 7), 20, (100, 100), 0.0, 8, None),
 }
 
 

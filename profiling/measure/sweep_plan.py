@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from queue import Empty as NothingLeft
 from queue import SimpleQueue
 from typing import Any
@@ -19,10 +19,10 @@ from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Setting
+from .experiment import Empty, StepRow, Visit, VisitWriter
 from .progress import Progress
 from .protocol import Protocol, doubled
-from .sweep import Rounds, StepRow, describe_sweep
-from .visit import Empty, Visit
+from .sweep import describe_sweep, sweep_batches, why_empty
 from .visit_processes import LocalMeasurer, Machine, Measurer
 
 PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1)
@@ -84,6 +84,9 @@ def setting_from(entry: Mapping[str, Any]) -> Setting:
 
 def protocol_from(entry: Mapping[str, Any]) -> Protocol:
     """The protocol that a plan holds."""
+    entry = dict(entry)
+    if "profiled_rounds" in entry:  # until version 0.1 the first rounds had one profiled step in each visit
+        entry["profiled_steps"] = min(1, entry.pop("profiled_rounds"))
     return Protocol(**{**entry, **{name: tuple(entry[name]) for name in ("rounds", "steps_per_visit")}})
 
 
@@ -160,7 +163,7 @@ def _run_setting(
 ) -> str | None:
     begun = (path / META_FILE).is_file()
     if begun and (before := open_recording(path)).complete:
-        return _why_nothing(before.meta, before.parts("steps"))
+        return None if before.parts("steps") else why_empty(before.meta)
     machine = measurer.describe(setting.device)
     if isinstance(machine, Empty):
         return machine.detail
@@ -169,15 +172,13 @@ def _run_setting(
         writer = RecordingWriter.resume(path, "steps")
     else:
         writer = RecordingWriter(path, _describe(setting, plan, machine))
-    samples = _Samples()
-    machines = [] if begun else [machine]  # that the recording tells of; one that goes on with it is another
+    machines = [] if begun else [machine]  # that the recording names; a resumed one is measured on another
 
-    def measure(batch: int, profile: bool) -> Visit | Empty:
-        found, rows = measurer.visit(setting, batch, plan.protocol, profile)
-        samples.rows += rows
+    def measure(batch: int) -> Visit | Empty:
+        found = measurer.visit(setting, batch, plan.protocol)
         if not any(measurer.machine is known for known in machines):
             machines.append(measurer.machine)
-            entry = {"first_step": rounds.next_step, **measurer.machine.entry}
+            entry = {"first_step": visits.next_step, **measurer.machine.entry}
             writer.update(went_on_at=[*writer.meta.get("went_on_at", []), entry])
         return found
 
@@ -192,28 +193,8 @@ def _run_setting(
             between = doubled(first, largest) if plan.batches else ()
             batches = sorted({*plan.batches, *between, max(largest, 1)})
             writer.update(largest_batch=largest, smallest_too_large=too_large, batches=batches)
-        rounds = Rounds(
-            measure,
-            samples,
-            writer.meta["batches"],
-            plan.protocol,
-            writer,
-            lambda standing: report(setting.label, standing),
-            precise,
-        )
-        rounds.run()
-    return _why_nothing(writer.meta, rounds.steps)
-
-
-@dataclass
-class _Samples:
-    """Rows of the `clocks` table that come with the visits."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    def take(self) -> list[dict[str, Any]]:
-        rows, self.rows = self.rows, []
-        return rows
+        visits = VisitWriter(writer, setting.kind)
+        return sweep_batches(visits, measure, plan.protocol, lambda one: report(setting.label, one), precise)
 
 
 def _describe(setting: Setting, plan: Plan, machine: Machine) -> dict[str, Any]:
@@ -234,13 +215,6 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
             f"{path} was begun on another device ({'; '.join(differ)}), and its batch sizes are held against each "
             "other. Go on with it on such a device, or begin anew with another -o DIR."
         )
-
-
-def _why_nothing(meta: Mapping[str, Any], measured: Sequence[object]) -> str | None:
-    if measured:
-        return None
-    first = meta["empty"][0]
-    return f"batch {first['batch']}: {first['why']} ({first['detail']})"
 
 
 def find_largest(fits: Callable[[int], bool], first: int) -> tuple[int, int | None]:

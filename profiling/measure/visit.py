@@ -1,14 +1,14 @@
-"""One visit of one batch size: discarded steps, timed steps, and in some rounds a profiled one."""
+"""One visit of one batch size: discarded steps, unprofiled steps, then profiled ones."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from ..attribution.events import Operation, StepRows
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
 from ..workload.network_step import Workload
+from .experiment import Empty, StepRow, Visit
 from .protocol import Protocol
 
 OUT_OF_MEMORY = "out of memory"
@@ -16,53 +16,28 @@ OUT_OF_MEMORY = "out of memory"
 _OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "bad_alloc", "could not create a memory")
 
 
-@dataclass(frozen=True)
-class Empty:
-    """Why a cell has no measurement.
-
-    Attributes:
-        why: out of memory, killed or failed.
-        detail: what the library or the system said.
-    """
-
-    why: str
-    detail: str
-
-
-@dataclass(frozen=True)
-class Visit:
-    """What one visit measured.
-
-    Attributes:
-        timed: columns of the `steps` table for each timed step, the recording's own numbering left out.
-        profiled: rows of the profiled step; null where none was asked for.
-        profile_fits: false where it was asked for and did not fit the memory beside the step.
-    """
-
-    timed: list[dict[str, Any]]
-    profiled: StepRows | None = None
-    profile_fits: bool = True
-
-
-def visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> Visit | Empty:
+def visit(workload: Workload, batch: int, protocol: Protocol) -> Visit | Empty:
     """Measure one batch size once.
 
     Args:
         workload: what to step.
         batch: samples in a step.
         protocol: how many steps.
-        profile: end with a profiled step.
 
     Returns:
-        What was measured, or that the batch does not fit the memory.
+        The steps, or that the batch does not fit the memory.
     """
-    timed = []
+    unprofiled: list[StepRow] = []
+    profiled: list[StepRows] = []
+    began_ns = workload.clock_ns()
     try:
-        timed = _time_steps(workload, batch, protocol)
-        if not profile:
-            return Visit(timed)
-        workload.warm_up_profiler()
-        return Visit(timed, workload.record_step(count_work))
+        discarded_ns = discard_steps(workload, batch, protocol.discarded_steps)
+        unprofiled = time_steps(workload, protocol.steps_of_visit(batch, discarded_ns))
+        most = min(len(unprofiled), protocol.profiled_steps)
+        # One by one: those that fitted the memory stay.
+        for rows in profile_steps(workload, most, workload.clock_ns() - began_ns):
+            profiled.append(rows)
+        return Visit(unprofiled, profiled)
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise
@@ -70,12 +45,7 @@ def visit(workload: Workload, batch: int, protocol: Protocol, profile: bool) -> 
     # After the handler, where the traceback no longer holds the step's tensors.
     workload.release()
     # The profiler takes memory of its own: a step that fits without it was measured.
-    return Visit(timed, profile_fits=False) if timed else empty
-
-
-def part_of_visit(batch: int, repeat: int) -> str:
-    """Name of the parts that one visit adds to the tables."""
-    return f"b{batch:07d}_r{repeat:05d}"
+    return Visit(unprofiled, profiled, profile_fits=False) if unprofiled else empty
 
 
 def memory_ran_out(error: Exception) -> bool:
@@ -83,17 +53,19 @@ def memory_ran_out(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
-def _time_steps(workload: Workload, batch: int, protocol: Protocol) -> list[dict[str, Any]]:
+def discard_steps(workload: Workload, batch: int, count: int) -> int:
+    """Load a batch and run steps that are not kept; returns the duration of the last, nanoseconds."""
     workload.load(batch)
-    for _ in range(protocol.discarded_steps):
-        _, discarded_ns = workload.time_step()
-    return time_steps(workload, protocol.steps_of_visit(batch, discarded_ns))
+    duration_ns = 0
+    for _ in range(count):
+        _, duration_ns = workload.time_step()
+    return duration_ns
 
 
-def time_steps(workload: Workload, count: int) -> list[dict[str, Any]]:
-    """Time so many steps of the loaded batch; columns as of `Visit.timed`."""
+def time_steps(workload: Workload, count: int) -> list[StepRow]:
+    """Time steps of the loaded batch; columns as in `Visit.unprofiled`."""
     fresh_peak = reset_peak(workload.device)
-    timed: list[dict[str, Any]] = []
+    timed: list[StepRow] = []
     for _ in range(count):
         before = read_host_use()
         start_ns, duration_ns = workload.time_step()
@@ -103,6 +75,35 @@ def time_steps(workload: Workload, count: int) -> list[dict[str, Any]]:
         return timed
     peak = read_peak(workload.device)
     return [{**row, **peak} for row in timed]
+
+
+def profile_steps(
+    workload: Workload, most: int, limit_ns: float, before: Callable[[], object] = lambda: None
+) -> Iterator[StepRows]:
+    """Profile steps of the loaded batch, one profiler session each.
+
+    A session costs about 30 ms besides its step, and 0.05 to 0.1 ms for each of its kernels (AlexNet and GoogLeNet on
+    two cores), so time bounds the number.
+
+    Args:
+        workload: what to step.
+        most: number of steps unless the time ends them; 0 profiles nothing.
+        limit_ns: no step after the first starts that is not expected to end within it. The first use of the profiler
+            in a process, a second or so, counts.
+        before: see `torch_step.record_step`.
+
+    Yields:
+        The rows of each step.
+    """
+    began_ns = workload.clock_ns()
+    for number in range(1, most + 1):
+        if number == 1:
+            workload.warm_up_profiler()
+        step_began_ns = workload.clock_ns()
+        yield workload.record_step(count_work, before=before)
+        now_ns = workload.clock_ns()
+        if now_ns - began_ns + (now_ns - step_began_ns) > limit_ns:
+            return
 
 
 def count_work(operation: Operation) -> tuple[int | None, int | None]:

@@ -23,8 +23,9 @@ from ..hardware.host import describe_device, describe_host, describe_versions
 from ..hardware.memory_usage import limit_memory
 from ..workload.network_step import Workload, import_torch, pick_device
 from .clock_alignment import clock_identity
+from .experiment import Empty, Visit
 from .protocol import Protocol as Repeats
-from .visit import OUT_OF_MEMORY, Empty, Visit, visit
+from .visit import OUT_OF_MEMORY, visit
 
 if TYPE_CHECKING:
     from .configuration import Setting
@@ -83,10 +84,8 @@ class Measurer(Protocol):
     def describe(self, device: str) -> Machine | Empty:
         """Where it measures, or why it cannot."""
 
-    def visit(
-        self, setting: Setting, batch: int, protocol: Repeats, profile: bool
-    ) -> tuple[Visit | Empty, list[dict[str, Any]]]:
-        """One visit, and rows of the `clocks` table from beside it."""
+    def visit(self, setting: Setting, batch: int, protocol: Repeats) -> Visit | Empty:
+        """One visit."""
 
     def fits(self, setting: Setting, batch: int) -> bool:
         """Whether a step of that batch size can be run."""
@@ -129,10 +128,8 @@ class LocalMeasurer:
             self.machine = found
         return found
 
-    def visit(
-        self, setting: Setting, batch: int, protocol: Repeats, profile: bool
-    ) -> tuple[Visit | Empty, list[dict[str, Any]]]:
-        """One visit, and rows of the `clocks` table from beside it."""
+    def visit(self, setting: Setting, batch: int, protocol: Repeats) -> Visit | Empty:
+        """One visit."""
         clocks = ClockSampler(setting.device)
 
         def wait() -> None:
@@ -140,9 +137,9 @@ class LocalMeasurer:
             self._while_waiting()
 
         with clocks:
-            found = self._processes.ask(_visit, setting, batch, protocol, profile, while_waiting=wait)
+            found = self._processes.ask(_visit, setting, batch, protocol, while_waiting=wait)
         assert isinstance(found, (Visit, Empty))
-        return found, clocks.take()
+        return found if isinstance(found, Empty) else replace(found, clocks=clocks.take())
 
     def fits(self, setting: Setting, batch: int) -> bool:
         """Whether a step of that batch size can be run."""
@@ -252,16 +249,16 @@ def _gpu(device: str) -> str:
     return str(getattr(facts, "uuid", device))
 
 
-def _visit(setting: Setting, batch: int, protocol: Repeats, profile: bool) -> Visit | Empty:
+def _visit(setting: Setting, batch: int, protocol: Repeats) -> Visit | Empty:
     workload = _build(setting)
     # Fresh processes pay for more than a change of batch size does: the libraries' kernels, the optimizer's state.
-    return visit(workload, batch, replace(protocol, discarded_steps=protocol.discarded_steps + 1), profile)
+    return visit(workload, batch, replace(protocol, discarded_steps=protocol.discarded_steps + 1))
 
 
 def _try(setting: Setting, batch: int) -> Visit | Empty:
     # The optimizer's state is there from the second step on.
     once = Repeats("trial", (1, 1), 1, (1, 1), 0.0, 0, None)
-    return visit(_build(setting), batch, once, profile=False)
+    return visit(_build(setting), batch, once)
 
 
 def _build(setting: Setting) -> Workload:

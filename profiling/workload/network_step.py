@@ -103,7 +103,8 @@ class Workload:
         precision: one of `PRECISIONS`.
         compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
         wrap: what the forward pass goes through instead of the model itself, as for data-parallel training.
-        feed: fetches the batch of each step, inside the step; null: the same random batch stays on the device.
+        feed: fetches the batch of each step, inside the step; None: the same random batch stays on the device.
+        clock_ns: the clock that times steps, nanoseconds; the monotonic one, as of everything that is recorded.
     """
 
     network: Network
@@ -113,6 +114,7 @@ class Workload:
     compiled: bool = False
     wrap: Callable[[Any], Any] | None = None
     feed: Feed | None = None
+    clock_ns: Callable[[], int] = time.monotonic_ns
     model: Any = field(init=False)
     _forward: Any = field(init=False)
     _optimizer: Any = field(init=False)
@@ -177,12 +179,12 @@ class Workload:
             ) from error
 
     def time_step(self) -> tuple[int, int]:
-        """Run one step; returns its start on the monotonic clock and its duration, both in nanoseconds."""
+        """Run one step; returns its start on the clock and its duration, both in nanoseconds."""
         self._synchronize()
-        start = time.monotonic_ns()
+        start_ns = self.clock_ns()
         self._run(lambda _: contextlib.nullcontext())
         self._synchronize()
-        return start, time.monotonic_ns() - start
+        return start_ns, self.clock_ns() - start_ns
 
     def annotated_steps(self, count: int) -> Iterator[int]:
         """Run steps in NVTX ranges, for a profiler that watches this process: step, phase and layer.

@@ -14,9 +14,9 @@ from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure import worker_server
 from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.experiment import Empty, Visit
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import Plan, list_cells, run_plan, write_plan
-from curvescope.profiling.measure.visit import Empty, Visit
 from curvescope.profiling.measure.visit_processes import KILLED
 from curvescope.profiling.recording.store import Status, open_recording
 from curvescope.sweep_cluster import SweepCluster, WorkerLostError
@@ -54,7 +54,7 @@ class FakeCluster(SweepCluster):
         if 13 in arguments:
             del self.machines[address]
             raise WorkerLostError(address)
-        return Visit([]), []
+        return Visit([])
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_a_worker_that_ends_is_followed_by_a_free_one_of_its_kind():
     first, second = cluster.measurers("cuda:0", 2)
     cluster.machines["tcp://d"] = machine("d", device={**CARD, "name": "Fake 200"})  # came later
     del cluster.machines["tcp://a"]
-    assert first.visit(Setting("x"), 1, THREE_ROUNDS, False) == (Visit([]), [])
+    assert first.visit(Setting("x"), 1, THREE_ROUNDS) == Visit([])
     assert (first.machine.identity, second.machine.identity) == ("c", "b")
     assert ("tcp://d", "visit") not in cluster.asked
 
@@ -81,7 +81,7 @@ def test_a_worker_that_is_done_takes_the_place_of_one_that_ends():
     first, second = cluster.measurers("cuda:0", 2)
     second.done()
     del cluster.machines["tcp://a"]
-    first.visit(Setting("x"), 1, THREE_ROUNDS, False)
+    first.visit(Setting("x"), 1, THREE_ROUNDS)
     assert first.machine.identity == "b"
 
 
@@ -91,15 +91,15 @@ def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
     first, _ = cluster.measurers("cuda:0", 2)
     del cluster.machines["tcp://a"]
     with pytest.raises(CurvescopeError, match=r"no other of its kind came.*sweep --resume"):
-        first.visit(Setting("x"), 1, THREE_ROUNDS, False)
+        first.visit(Setting("x"), 1, THREE_ROUNDS)
 
 
 def test_a_visit_that_ends_every_worker_is_an_empty_cell():
     cluster = fake(a={}, b={}, c={}, d={})
     (first,) = cluster.measurers("cuda:0", 1)
-    found, rows = first.visit(Setting("x"), 13, THREE_ROUNDS, False)
+    found = first.visit(Setting("x"), 13, THREE_ROUNDS)
     assert isinstance(found, Empty)
-    assert (found.why, rows, len(cluster.machines)) == (KILLED, [], 1)
+    assert (found.why, len(cluster.machines)) == (KILLED, 1)
 
 
 @pytest.mark.parametrize("odd", [{"device": {**CARD, "name": "Fake 200"}}, {"cpu": "Other CPU"}, {"torch": "2.6.0"}])
@@ -120,7 +120,7 @@ def test_a_stopped_sweep_asks_for_no_successor():
     cluster.machines.clear()
     first.stop()
     with pytest.raises(KeyboardInterrupt):
-        first.visit(Setting("x"), 1, THREE_ROUNDS, False)
+        first.visit(Setting("x"), 1, THREE_ROUNDS)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from curvescope.kernels.sweeps import single
 
 from .fakes import FakeBackend, exact
 
-METHOD = Method(visit_s=0.0, profiled_visits=0)
+METHOD = Method(visit_s=0.0, profile=False)
 
 
 def result(tmp_path, problem, durations_ns):

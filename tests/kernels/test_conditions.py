@@ -11,6 +11,7 @@ import pytest
 
 from curvescope.kernels import conditions as module
 from curvescope.kernels.conditions import Conditions, CpuWatch, Snapshot, describe_disturbance, read_snapshot
+from curvescope.profiling.hardware import host_usage
 
 
 def conditions(**changes):
@@ -63,6 +64,7 @@ def test_counters_of_the_system_are_read_in_their_units(monkeypatch, tmp_path):
         (tasks / thread).mkdir(parents=True)
         (tasks / thread / "schedstat").write_text(f"1000 {waited} 5\n")
     (tmp_path / "proc" / "stat").write_text("cpu  10 20 15 30 10 5 6 4 99 99\ncpu0 1 1 1 1\n")
+    monkeypatch.setattr(host_usage, "_TASKS", tasks)
     monkeypatch.setattr(module, "Path", lambda path: tmp_path / path.removeprefix("/"))
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_CLK_TCK": 100}[name])
     found = read_snapshot()

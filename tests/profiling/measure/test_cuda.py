@@ -11,7 +11,7 @@ from curvescope.profiling.recording.store import open_recording
 
 pytestmark = pytest.mark.gpu
 
-ONE_ROUND = Protocol("one", (1, 1), 1, (2, 2), visit_s=0.0, profiled_rounds=1, time_limit_s=None)
+ONE_ROUND = Protocol("one", (1, 1), 1, (2, 2), visit_s=0.0, profiled_steps=1, time_limit_s=None)
 
 
 def sweep(folder, setting, batches):

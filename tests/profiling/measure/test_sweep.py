@@ -22,7 +22,7 @@ from .. import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch")
 
-SHORT = Protocol("short", (4, 4), 1, (2, 2), visit_s=0.1, profiled_rounds=2, time_limit_s=60.0)
+SHORT = Protocol("short", (4, 4), 1, (2, 2), visit_s=0.1, profiled_steps=1, time_limit_s=60.0)
 BATCHES = (2, 4, 8, 16)
 
 
@@ -41,7 +41,7 @@ def test_every_step_is_kept(recorded):
     steps = recorded.frame("steps")
     timed = steps[~steps["profiled"]]
     assert timed.groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 8)
-    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 2)
+    assert steps[steps["profiled"]].groupby("batch").size().to_dict() == dict.fromkeys(BATCHES, 4)
     assert steps["step"].is_unique
     assert recorded.meta["status"] == Status.COMPLETE
     assert recorded.meta["rounds"] == 4
@@ -77,7 +77,7 @@ def test_backward_work_lands_on_its_layer(recorded):
     mm = kernels[(kernels["layer"] == "middle") & (kernels["phase"] == "backward")]
     by_batch = mm.merge(recorded.frame("steps")[["step", "batch"]], on="step").groupby("batch")["flops"].sum()
     assert by_batch[4] == 0
-    assert by_batch[8] == by_batch[16] == 2 * planted.WASTED_FLOPS  # in each of two profiled steps
+    assert by_batch[8] == by_batch[16] == 4 * planted.WASTED_FLOPS  # in each of four profiled steps
 
 
 def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
@@ -98,7 +98,7 @@ def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
 @pytest.mark.alone
 def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
     """At batch 8, in the layer `middle`, in the backward pass."""
-    protocol = replace(SHORT, rounds=(10, 10), profiled_rounds=3)
+    protocol = replace(SHORT, rounds=(10, 10))
     for run in range(20):
         recording = sweep(tmp_path / str(run), planted.build, protocol=protocol)
         first = diagnose(recording.frame("steps"), recording.frame("kernels")).explanations[0]
@@ -175,10 +175,10 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     workload = workload_of()
     record_step = workload.record_step
 
-    def refuse(*arguments):
+    def refuse(*arguments, **options):
         if workload._batch[0] == 16:
             raise MemoryError
-        return record_step(*arguments)
+        return record_step(*arguments, **options)
 
     workload.record_step = refuse
     run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
@@ -187,7 +187,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     assert set(steps[~steps["profiled"]]["batch"]) == set(BATCHES)
     assert set(steps[steps["profiled"]]["batch"]) == {2, 4, 8}
     assert recording.meta["empty"] == []
-    assert recording.meta["lost"]["profiles_out_of_memory"]["count"] == SHORT.profiled_rounds
+    assert recording.meta["lost"]["profiles_out_of_memory"]["count"] == SHORT.rounds[0]
     assert diagnose(steps, recording.frame("kernels")).curve.batches == BATCHES
 
 
@@ -283,7 +283,7 @@ def test_forward_and_backward_without_optimizer(tmp_path):
 def test_a_sweep_ends_with_its_time_limit_but_not_before_the_least_rounds(tmp_path):
     """On a clock of the test's: every reading is a second later, and a visit reads it three times."""
     seconds = iter(range(10**6))
-    protocol = Protocol("limited", (2, 50), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=30.0)
+    protocol = Protocol("limited", (2, 50), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=30.0)
     run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", clock_s=lambda: next(seconds))
     rounds = open_recording(tmp_path / "r").meta["rounds"]
     assert 2 < rounds < 10
@@ -294,7 +294,7 @@ def test_a_sweep_ends_with_its_time_limit_but_not_before_the_least_rounds(tmp_pa
 
 
 def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
-    protocol = Protocol("until", (2, 50), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+    protocol = Protocol("until", (2, 50), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=None)
     seen = []
 
     def after_four_rounds(steps):
@@ -311,7 +311,7 @@ def test_discarded_steps_are_run_and_not_kept(tmp_path):
     run = []
     time_step = workload.time_step
     workload.time_step = lambda: run.append(1) or time_step()
-    protocol = Protocol("ignoring", (1, 1), 5, (3, 3), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+    protocol = Protocol("ignoring", (1, 1), 5, (3, 3), visit_s=0.0, profiled_steps=0, time_limit_s=None)
     run_sweep(workload, (2,), protocol, tmp_path / "r")
     assert len(run) == 1 + 5 + 3  # the trial before anything is recorded, too
     assert len(open_recording(tmp_path / "r").frame("steps")) == 3

@@ -20,8 +20,8 @@ from curvescope.profiling.measure.sweep_plan import Plan, find_largest, list_cel
 from curvescope.profiling.measure.visit_processes import PRELOADED, LocalMeasurer
 from curvescope.profiling.recording.store import Status, open_recording
 
-TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_rounds=1, time_limit_s=None)
-ONE_ROUND = Protocol("one", (1, 1), 1, (1, 1), visit_s=0.0, profiled_rounds=0, time_limit_s=None)
+TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_steps=1, time_limit_s=None)
+ONE_ROUND = Protocol("one", (1, 1), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=None)
 
 MODELS = """
 import os
@@ -121,7 +121,7 @@ UNDISTURBED = (setting("linear"), setting("deep", "forward"))
 
 
 def test_a_killed_sweep_resumes_and_ends_with_the_cells_of_an_undisturbed_one(workplace):
-    """At its worst moment: of the fourth visit, a profiled one, all is written but the steps, which come last."""
+    """At its worst moment: of the fourth visit all is written but the steps, which come last."""
     undisturbed = cells(sweep(workplace / "whole", UNDISTURBED, (1, 2), TWO_ROUNDS)[0])
     (workplace / "run.py").write_text(RUN)
     write_plan(workplace / "cut", read_plan(workplace / "whole"))
@@ -234,7 +234,7 @@ def test_settings_are_one_recording_each_and_say_what_they_are(workplace):
 
 
 def test_a_compiled_step_has_phases_and_no_layers(workplace):
-    profiled = Protocol("profiled", (1, 1), 1, (1, 1), visit_s=0.0, profiled_rounds=1, time_limit_s=None)
+    profiled = Protocol("profiled", (1, 1), 1, (1, 1), visit_s=0.0, profiled_steps=1, time_limit_s=None)
     (recording,), failed = sweep(workplace / "r", [setting("deep", compiled=True)], (2,), profiled)
     assert failed == []
     assert recording.meta["compiled"] is True

@@ -1,0 +1,328 @@
+"""The experiment loop to the nanosecond, on a clock that only steps advance: sweeps, scaling runs and benchmarks."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.kernels import sweeps
+from curvescope.kernels.backends import Prepared
+from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.method import Method
+from curvescope.kernels.runner import run_sweep as run_bench
+from curvescope.kernels.timers import PerfCounter
+from curvescope.profiling.measure import scaling_run
+from curvescope.profiling.measure import visit as visit_module
+from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.experiment import Experiment, Visit, VisitWriter, part_of_visit
+from curvescope.profiling.measure.process_group import Team
+from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
+from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, write_scaling_plan
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.rank_info import Place
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from ...kernels.fakes import FakeBackend, exact
+from .fake_clock import COLD_NS, OVERHEAD_NS, SESSION_NS, WARM_UP_NS, FakeClock, FakeWorkload
+
+BATCHES = (1, 2, 4)
+THREE = Protocol("three", (3, 3), 2, (4, 4), visit_s=0.0, profiled_steps=4, time_limit_s=None)
+# Of random.Random(0).shuffle, each from the increasing order.
+SHUFFLED = [[1, 2, 4], [1, 4, 2], [4, 2, 1], [1, 2, 4], [1, 4, 2]]
+
+
+def step_ns(batch):
+    return 1_000_003 * batch + 70_001
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def sweep(path, clock, protocol=THREE, batches=BATCHES):
+    workload = FakeWorkload(clock, step_ns)
+    run_sweep(workload, batches, protocol, path, clock_s=clock.seconds)
+    recording = open_recording(path)
+    return workload, recording, recording.frame("steps").sort_values("step")
+
+
+def visits_of(steps):
+    """(round, condition) of every visit, as they were made."""
+    return [key for key, _ in itertools.groupby(steps[["repeat", "batch"]].itertuples(index=False, name=None))]
+
+
+def test_a_step_lasts_what_the_clock_says(clock):
+    workload = FakeWorkload(clock, step_ns)
+    workload.load(2)
+    assert workload.time_step() == (1_000_000_000, step_ns(2) + COLD_NS)
+    assert workload.time_step() == (1_000_000_000 + step_ns(2) + COLD_NS, step_ns(2))
+
+
+def test_a_sweep_records_every_step_but_the_discarded_ones(tmp_path, clock):
+    workload, _, steps = sweep(tmp_path / "r", clock)
+    unprofiled, profiled = steps[~steps["profiled"]], steps[steps["profiled"]]
+    assert unprofiled["duration_ns"].tolist() == [step_ns(batch) for batch in unprofiled["batch"]]
+    assert profiled["duration_ns"].tolist() == [step_ns(batch) + OVERHEAD_NS for batch in profiled["batch"]]
+    assert [point.time_ms.value for point in cost_curve(steps).points] == [step_ns(batch) / 1e6 for batch in BATCHES]
+    recorded = set(steps["start_ns"])
+    trial, *ran = workload.log
+    assert trial == (1, 1_000_000_000, step_ns(1) + COLD_NS)
+    assert len(recorded) == len(steps) == len(ran) - 2 * 9  # two discarded in each of nine visits
+    assert recorded < {start for _, start, _ in ran}
+    assert all(took == step_ns(batch) for batch, start, took in ran if start in recorded)
+
+
+def test_rounds_are_interleaved_and_all_but_the_first_are_shuffled_by_the_seed(tmp_path, clock):
+    _, recording, steps = sweep(tmp_path / "r", clock, Protocol("five", (5, 5), 1, (1, 1), 0.0, 0, None))
+    assert visits_of(steps) == [(round_, batch) for round_, order in enumerate(SHUFFLED) for batch in order]
+    assert recording.meta["rounds"] == 5
+
+
+def test_conditions_of_a_group_stay_together():
+    visits = []
+    points = [(1, "a"), (1, "b"), (2, "a"), (4, "a"), (4, "b")]
+    experiment = Experiment(points, lambda point, _: visits.append(point), (3, 3), group=lambda point: point[0])
+    assert experiment.run() == 3
+    orders = [visits[:5], visits[5:10], visits[10:]]
+    assert orders == [[p for group in order for p in points if p[0] == group] for order in SHUFFLED[:3]]
+
+
+def test_the_number_of_steps_follows_the_time_of_a_visit(tmp_path, clock):
+    protocol = Protocol("timed", (1, 1), 2, (1, 8), visit_s=0.005, profiled_steps=0, time_limit_s=None)
+    _, _, steps = sweep(tmp_path / "r", clock, protocol)
+    # 1.07, 2.07 and 4.07 ms a step
+    assert steps.groupby("batch").size().to_dict() == {1: 5, 2: 2, 4: 1}
+
+
+def test_profiled_steps_are_as_many_as_unprofiled_ones_in_every_visit_and_follow_them(tmp_path, clock):
+    _, recording, steps = sweep(tmp_path / "r", clock)
+    for _, visit in steps.groupby(["repeat", "batch"]):
+        assert visit["profiled"].tolist() == [False] * 4 + [True] * 4
+        assert visit["index"].tolist() == list(range(8))
+    assert set(recording.frame("kernels")["step"]) == set(steps[steps["profiled"]]["step"])
+
+
+@pytest.mark.parametrize(("cost", "expected"), [(1, 4), (2, 2), (7, 1)])
+def test_profiling_at_most_doubles_a_visit(clock, cost, expected):
+    """Two discarded and four unprofiled steps; a session costs that many steps."""
+    workload = FakeWorkload(clock, step_ns)
+    record = workload.record_step
+
+    def dear(*arguments, **options):
+        clock.now_ns += (cost - 1) * step_ns(2)
+        return record(*arguments, **options)
+
+    workload.record_step = dear
+    began_ns = clock.now_ns
+    found = visit_module.visit(workload, 2, THREE)
+    assert (len(found.unprofiled), len(found.profiled)) == (4, expected)
+    spent_ns = clock.now_ns - began_ns - 6 * step_ns(2) - COLD_NS
+    assert spent_ns == WARM_UP_NS + expected * (cost * step_ns(2) + OVERHEAD_NS + SESSION_NS)
+    assert spent_ns <= 6 * step_ns(2) + COLD_NS or expected == 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
+def test_every_protocol_profiles_in_every_round(protocol):
+    assert protocol.profiled_steps >= 4
+
+
+@pytest.mark.parametrize(("limit_s", "rounds"), [(0.001, 2), (0.0209, 2), (0.0211, 3), (0.0281, 4), (1.0, 9)])
+def test_no_round_starts_that_would_end_beyond_the_time_limit(tmp_path, limit_s, rounds):
+    """A round is one visit each of 1, 2 and 4 ms: the third ends after 21 ms."""
+    clock = FakeClock()
+
+    def visit(condition, _):
+        clock.now_ns += condition * 1_000_000
+
+    experiment = Experiment(BATCHES, visit, (2, 9), limit_s, clock_s=clock.seconds)
+    assert experiment.run() == rounds
+    assert clock.now_ns == 1_000_000_000 + rounds * 7_000_000
+
+
+def test_a_sweep_holds_its_time_limit(tmp_path, clock):
+    protocol = Protocol("limited", (2, 9), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=0.060)
+    _, recording, _ = sweep(tmp_path / "r", clock, protocol)
+    # Two steps a visit are 14.4 ms a round.
+    assert recording.meta["rounds"] == 4
+    assert recording.meta["elapsed_s"] == round(4 * (2 * sum(map(step_ns, BATCHES)) + 3 * COLD_NS) / 1e9, 3)
+
+
+def test_what_does_not_fit_is_visited_once_and_a_run_of_which_nothing_is_left_ends():
+    visits, gone = [], set()
+
+    def visit(condition, _):
+        visits.append(condition)
+        if condition != 2 or len(visits) > 5:
+            gone.add(condition)
+
+    Experiment(BATCHES, visit, (3, None), finished=gone.__contains__).run()
+    assert visits == [1, 2, 4, 2, 2, 2]
+
+
+def test_a_resumed_sweep_makes_the_visits_that_are_missing_in_their_rounds():
+    have = {(1, 0), (2, 0), (4, 0), (1, 1)}
+    visits = []
+    reports = []
+    Experiment(
+        BATCHES,
+        lambda *visit: visits.append(visit),
+        (3, 3),
+        visited=lambda *visit: visit in have,
+        report=lambda progress: reports.append(progress.doing),
+    ).run()
+    assert visits == [(4, 1), (2, 1), (4, 2), (2, 2), (1, 2)]
+    assert reports[0] == "round 2, 4"
+
+
+def steps_of(count, profiles=()):
+    return Visit([{"start_ns": i, "duration_ns": 5} for i in range(count)], list(profiles))
+
+
+def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_path, clock):
+    """The process was killed after the kernels of the second visit were on disk, and before its steps were."""
+    workload = FakeWorkload(clock, step_ns)
+    workload.load(1)
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        VisitWriter(writer, "forward").write(1, 0, steps_of(2, [workload.record_step()]))
+        torn = [{**workload.record_step().kernels[0], "step": 3}]
+        writer.write("kernels", {name: [row[name] for row in torn] for name in torn[0]}, part_of_visit(2, 0))
+        writer.write("clocks", {"start_ns": [1]}, part_of_visit(2, 0))
+    assert open_recording(tmp_path / "r").frame("kernels")["step"].tolist() == [2, 3]
+
+    with RecordingWriter.resume(tmp_path / "r", "steps") as writer:
+        recording = open_recording(tmp_path / "r")
+        assert recording.frame("kernels")["step"].tolist() == [2]
+        assert recording.frame("clocks").empty
+        visits = VisitWriter(writer, "forward")
+        assert (visits.has(1, 0), visits.has(2, 0), visits.next_step) == (True, False, 3)
+        visits.write(2, 0, steps_of(1, [workload.record_step()]))
+    recording = open_recording(tmp_path / "r")
+    assert recording.frame("steps")["step"].tolist() == [0, 1, 2, 3, 4]
+    assert recording.frame("kernels")["step"].tolist() == [2, 4]
+
+
+def test_a_peak_that_counts_from_before_the_visit_is_not_recorded(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(visit_module, "read_peak", lambda _: {"peak_memory_bytes": 12345})
+    for fresh, peaks in ((True, {12345}), (False, set())):
+        monkeypatch.setattr(visit_module, "reset_peak", lambda _, fresh=fresh: fresh)
+        _, _, steps = sweep(tmp_path / str(fresh), clock, batches=(1,))
+        assert set(steps["peak_memory_bytes"].dropna()) == peaks
+
+
+# Scaling runs
+
+
+class FourRanks(Team):
+    """Rank 0 of four that do what it does."""
+
+    def __init__(self):
+        super().__init__(Place(0, 4, 0), 1.0)
+        self.nodes = [0, 0, 0, 0]
+
+    def make_groups(self, devices, backend):
+        pass
+
+    def tell(self, what):
+        return what
+
+    def gather(self, what):
+        return [what] * 4
+
+
+def point_ns(point):
+    return 1_000_003 * point.batch + 50_021 * point.devices
+
+
+@pytest.fixture
+def scale(tmp_path, clock, monkeypatch):
+    """Runs a scaling run of a protocol on the clock; returns the frame of steps by number of devices, and the plan."""
+
+    def make(_, devices):
+        return FakeWorkload(clock, lambda batch: point_ns(ScalingPoint(devices, batch)))
+
+    monkeypatch.setattr(scaling_run._Rank, "_make_workload", make)
+
+    def run(protocol):
+        setting = Setting("tests.profiling.planted:build_plain", (3, 16, 16), kind="forward")
+        plan = ScalingPlan(setting, (1, 2, 4), 2, 8, protocol, None, "resident", 60.0)
+        folder = tmp_path / "run"
+        if not (folder / PLAN_FILE.name).is_file():
+            write_scaling_plan(folder, plan)
+        scaling_run.run_rank(folder, plan, FourRanks(), clock_s=clock.seconds)
+        paths = {devices: folder / f"devices{devices}" / "rank0" for devices in plan.devices}
+        return {devices: open_recording(path) for devices, path in paths.items()}, plan
+
+    return run
+
+
+def test_a_scaling_run_records_every_point_to_the_nanosecond_and_in_its_order(scale):
+    recordings, plan = scale(THREE)
+    frames = {devices: recording.frame("steps") for devices, recording in recordings.items()}
+    for devices, steps in frames.items():
+        unprofiled = steps[~steps["profiled"]]
+        expected = [point_ns(ScalingPoint(devices, batch)) for batch in unprofiled["batch"]]
+        assert unprofiled["duration_ns"].tolist() == expected
+        assert unprofiled.groupby(["repeat", "batch"]).size().unique().tolist() == [4]
+        # Ranks step once together before each profiled step: in the time of six or eight steps that is two or three.
+        # The first visit does not know yet what profiling costs.
+        profiled = steps[steps["profiled"]].groupby(["repeat", "batch"]).size()
+        assert set(profiled[0]) == {1}
+        assert {*profiled[1], *profiled[2]} <= {2, 3}
+    made = sorted(
+        (row.start_ns, row.repeat, devices, row.batch)
+        for devices, steps in frames.items()
+        for row in steps.itertuples()
+    )
+    order = [key for key, _ in itertools.groupby(made, key=lambda row: row[1:])]
+    points = [(point.devices, point.batch) for point in plan.points]
+    expected = [(r, *p) for r, devices in enumerate(SHUFFLED[:3]) for n in devices for p in points if p[0] == n]
+    assert order == expected
+
+
+def test_a_scaling_run_discards_more_steps_where_the_number_of_devices_changed(scale):
+    recordings, plan = scale(Protocol("one", (1, 1), 2, (1, 1), 0.0, 0, None))
+    points = [sum(point.devices == devices for point in plan.points) for devices in plan.devices]
+    discarded = [recording.meta["discarded_steps"] for recording in recordings.values()]
+    assert discarded == [2 * count + scaling_run._FRESH_STEPS for count in points]
+
+
+def test_a_scaling_run_holds_its_time_limit(scale):
+    recordings, _ = scale(Protocol("limited", (2, 50), 1, (1, 1), 0.0, 0, time_limit_s=0.2))
+    rounds = {recording.frame("steps")["repeat"].max() + 1 for recording in recordings.values()}
+    assert len(rounds) == 1
+    assert 2 < rounds.pop() < 10
+
+
+# Benchmarks
+
+
+class ClockBackend(FakeBackend):
+    """A backend whose product of n columns takes `step_ns(n)` on the clock, read by the timer of real benchmarks."""
+
+    def __init__(self, clock):
+        super().__init__(exact)
+        self.clock = clock
+        self.timer = PerfCounter(clock)
+        self.watch._timer = clock
+
+    def prepare(self, problem, operands):
+        def run():
+            self.clock.now_ns += step_ns(problem.n)
+
+        return Prepared(run, lambda: self._kernel(problem, operands), "fake_kernel")
+
+
+def test_a_benchmark_records_every_call_to_the_nanosecond_and_in_shuffled_rounds(tmp_path, clock):
+    problems = sweeps.span(Gemm(8, 8, 8), ["n=1,2,4"])[0]
+    method = Method(cache="hot", visits=(5, 5), visit_s=0.01, samples_per_visit=(1, 3))
+    results = run_bench(problems, ClockBackend(clock), method, tmp_path / "r")
+    assert [result.median_ns for result in results] == [step_ns(n) for n in BATCHES]
+    steps = open_recording(tmp_path / "r").frame("steps").sort_values("step")
+    assert steps["duration_ns"].tolist() == [step_ns(batch) for batch in steps["batch"]]
+    assert visits_of(steps) == [(round_, n) for round_, order in enumerate(SHUFFLED) for n in order]
+    for (_, n), visit in steps.groupby(["repeat", "batch"]):
+        samples = {1: 3, 2: 3, 4: 2}[n]
+        assert visit["profiled"].tolist() == [False] * samples + [True]

@@ -20,10 +20,10 @@ from ..profiling.workload.network_step import PRECISIONS, STEP_KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..profiling.measure.dask_workers import SweepCluster
     from ..profiling.measure.progress import Progress as Standing
     from ..profiling.measure.sweep_plan import Plan
     from ..profiling.measure.visit_processes import Measurer
-    from ..sweep_cluster import SweepCluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
 def _cluster(args: argparse.Namespace) -> SweepCluster:
     from ..profiling.errors import CurvescopeError
     from ..profiling.hardware.host import usable_cores
+    from ..profiling.measure.dask_workers import LOCAL, SweepCluster, visible_gpus
     from ..profiling.workload.network_step import pick_device
-    from ..sweep_cluster import LOCAL, SweepCluster, visible_gpus
 
     if args.scheduler != LOCAL:
         if args.workers is not None:

@@ -9,19 +9,18 @@ from collections import Counter
 
 import pytest
 
-from curvescope import sweep_cluster
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measure import worker_server
+from curvescope.profiling.measure import dask_workers, worker_server
 from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.dask_workers import SweepCluster, WorkerLostError
 from curvescope.profiling.measure.experiment import Empty, Visit
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import Plan, list_cells, run_plan, write_plan
 from curvescope.profiling.measure.visit_processes import KILLED
 from curvescope.profiling.recording.store import Status, open_recording
-from curvescope.sweep_cluster import SweepCluster, WorkerLostError
 
-from ..profiling.measure.fake_measurers import CARD, machine
+from .fake_measurers import CARD, machine
 
 LINEAR = """
 from torch import nn
@@ -59,7 +58,7 @@ class FakeCluster(SweepCluster):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr(sweep_cluster, "_LOOK_S", 0.01)
+    monkeypatch.setattr(dask_workers, "_LOOK_S", 0.01)
 
 
 def fake(**kinds):
@@ -86,7 +85,7 @@ def test_a_worker_that_is_done_takes_the_place_of_one_that_ends():
 
 
 def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
-    monkeypatch.setattr(sweep_cluster, "_SUCCESSOR_S", 0.1)
+    monkeypatch.setattr(dask_workers, "_SUCCESSOR_S", 0.1)
     cluster = fake(a={}, b={})
     first, _ = cluster.measurers("cuda:0", 2)
     del cluster.machines["tcp://a"]

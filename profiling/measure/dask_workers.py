@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from .profiling.errors import BackendMissingError, CurvescopeError
-from .profiling.measure import worker_server
-from .profiling.measure.experiment import Empty
-from .profiling.measure.visit_processes import KILLED, Machine
+from ..errors import BackendMissingError, CurvescopeError
+from . import worker_server
+from .experiment import Empty
+from .visit_processes import KILLED, Machine
 
 if TYPE_CHECKING:
-    from .profiling.measure.configuration import Setting
-    from .profiling.measure.experiment import Visit
-    from .profiling.measure.protocol import Protocol
+    from .configuration import Setting
+    from .experiment import Visit
+    from .protocol import Protocol
 
 LOCAL = "local"
 _LOOK_S = 0.5  # how often is looked whether a worker is still there
@@ -272,7 +272,7 @@ class WorkerMeasurer:
 
 def visible_gpus() -> list[str]:
     """GPUs of this machine as CUDA_VISIBLE_DEVICES names them; empty without any."""
-    from .profiling.workload.network_step import import_torch
+    from ..workload.network_step import import_torch
 
     count = int(import_torch().cuda.device_count())
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

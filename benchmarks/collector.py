@@ -248,7 +248,9 @@ def main() -> None:
 
         attached = {"NVTX_INJECTION64_PATH": str(library_path()), "CURVESCOPE_CHUNK_FOLDER": str(chunks)}
         without, pushed = child("push-pop", chunks, {}), child("push-pop", chunks, attached)
-        ranges = sum(len(events) for path in chunks.iterdir() for events in read_chunks(path).threads.values()) // 2
+        ranges = (
+            sum(len(events) for path in chunks.glob("*.chunks") for events in read_chunks(path).threads.values()) // 2
+        )
         print(f"a push/pop pair of the nvtx package, ns: {without['median_ns']:.0f} without, ", end="")
         print(f"{pushed['median_ns']:.0f} with the collector ({ranges:,} of {_PAIRS * _ROUNDS:,} recorded)")
 

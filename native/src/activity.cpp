@@ -16,6 +16,7 @@
 #include "raw_buffers.h"
 #include "record_reader.h"
 #include "recorder.h"
+#include "shared_counts.h"
 
 namespace curvescope::activity {
 namespace {
@@ -47,6 +48,8 @@ struct Session {
   ActivityBuffers buffers;
   const std::unique_ptr<RawBuffers> raw = RawBuffers::from_environment();
   CUpti_SubscriberHandle subscriber = nullptr;
+  SharedCounts* const counts = recorder::shared_counts();
+  std::uint64_t buffers_read = 0;  // by the writer, and not yet on disk
   std::int64_t next_flush_ns = 0;
   std::atomic<bool> active{false};
 };
@@ -116,6 +119,7 @@ std::uint64_t CUPTIAPI monotonic_ns() { return static_cast<std::uint64_t>(curves
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   Session* s = session.load(std::memory_order_acquire);
   *buffer = s == nullptr ? nullptr : s->buffers.request();
+  if (*buffer != nullptr && s->counts != nullptr) ++s->counts->gpu_buffers;
   *bytes = *buffer == nullptr ? 0 : ActivityBuffers::kBytes;
   *most_records = 0;
 }
@@ -193,6 +197,7 @@ void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
       writer->lose("raw_buffers", 1);
     s->reader.read(full.data, full.bytes, gone, writer);
     s->buffers.release(full.slot);
+    ++s->buffers_read;
     any = true;
   }
   if (any && !gone) {
@@ -200,6 +205,13 @@ void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
     if (s->found.api.ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped != 0)
       writer->lose("cupti_dropped", dropped);
   }
+}
+
+// Writes the rows of the buffers that were read, which no longer count as lost with the process.
+void write_rows(Session* s, ChunkWriter* writer) noexcept {
+  s->reader.write(writer);
+  if (s->counts != nullptr) s->counts->gpu_buffers -= s->buffers_read;
+  s->buffers_read = 0;
 }
 
 // The narrowest of a few brackets: what comes between the readings widens them.
@@ -228,7 +240,7 @@ void flush(Session* s, ChunkWriter* writer) noexcept {
   read_buffers(s, writer, true);  // makes room for those to come
   s->found.api.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   read_buffers(s, writer, true);
-  s->reader.write(writer);
+  write_rows(s, writer);
 }
 
 // Work that this thread launched may still be running: a block that is recorded holds it whole.
@@ -276,7 +288,7 @@ void drain(ChunkWriter* writer) noexcept {
       sample_clock(s, writer);
     }
     read_buffers(s, writer, false);
-    s->reader.write(writer);
+    write_rows(s, writer);
     s->buffers.prepare();
   }
   write_facts(writer);

@@ -44,6 +44,11 @@ enum class EventKind : std::uint16_t {
   kEnd = 6,  // of the start with the same range id, in whatever thread
 };
 
+// Whether an event of the kind begins a range or is a mark: what is counted where events are lost.
+constexpr bool begins(EventKind kind) noexcept {
+  return kind == EventKind::kPush || kind == EventKind::kMark || kind == EventKind::kStart;
+}
+
 struct Event {
   std::int64_t time_ns;   // CLOCK_MONOTONIC
   std::uint64_t payload;  // its bits, by payload_type
@@ -62,7 +67,7 @@ static_assert(sizeof(Event) == 48);
 struct LostCounts {
   std::uint64_t events;  // pushes and starts (each with its end) and marks for which there was no room
   std::uint64_t names;   // events whose name was dropped
-  std::uint64_t writes;  // events that the disk did not take
+  std::uint64_t writes;  // pushes, starts and marks that the disk did not take
 };
 
 struct TableHeader {

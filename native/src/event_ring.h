@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "chunk_format.h"
+#include "shared_counts.h"
 
 namespace curvescope {
 
@@ -15,9 +16,12 @@ class EventRing {
  public:
   static constexpr std::size_t kCapacity = 16384;  // 768 KiB: 8 ms of a thread that pushes every microsecond
 
-  explicit EventRing(std::int64_t thread) : events_(new Event[kCapacity]), thread_(thread) {}
+  // Counts into `begun`, whose only writer it is, or for itself where there is none.
+  explicit EventRing(std::int64_t thread, SharedCount* begun = nullptr)
+      : events_(new Event[kCapacity]), thread_(thread), begun_(begun != nullptr ? begun : &own_begun_) {}
 
   std::int64_t thread() const noexcept { return thread_; }
+  const SharedCount* begun() const noexcept { return begun_; }
 
   // Producer, before anything else: ranges that another recording left open are none of this one.
   void enter(std::uint64_t recording) noexcept {
@@ -96,6 +100,8 @@ class EventRing {
   }
 
   void append(const Event& event) noexcept {
+    // Before the event can be taken: what was written is never more than what was begun.
+    if (begins(event.kind)) begun_->store(begun_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const std::size_t head = head_.load(std::memory_order_relaxed);
     events_[head % kCapacity] = event;
     head_.store(head + 1, std::memory_order_release);
@@ -103,6 +109,8 @@ class EventRing {
 
   std::unique_ptr<Event[]> events_;
   std::int64_t thread_;
+  SharedCount own_begun_{0};
+  SharedCount* begun_;
   std::uint64_t recording_ = 0;
   std::size_t reserved_ = 0;
   std::vector<Depth> depths_;

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -21,12 +22,12 @@
 #include "chunk_writer.h"
 #include "event_ring.h"
 #include "names.h"
+#include "shared_counts.h"
 
 namespace curvescope::recorder {
 namespace {
 
-constexpr long kFlushNs = 10'000'000;      // what a killed process can lose of its ranges
-constexpr std::size_t kMostThreads = 512;  // 384 MiB of rings
+constexpr long kFlushNs = 10'000'000;  // what a killed process can lose of its ranges
 constexpr char kFolderVariable[] = "CURVESCOPE_CHUNK_FOLDER";
 
 // All that belongs to one process. A forked child makes its own and leaks the parent's, whose locks may be held by
@@ -37,6 +38,9 @@ struct Process {
   std::atomic<std::uint64_t> recording{0};  // counts them; 0 while there is none
   std::mutex rings_mutex;
   std::vector<std::unique_ptr<EventRing>> rings;
+  std::atomic<SharedCounts*> counts{nullptr};
+  // A process that records itself reads its own counts. Only those are shared that another process shall read.
+  std::atomic<bool> shares_counts{false};
   std::timed_mutex flush_mutex;  // over the next three
   std::unique_ptr<ChunkWriter> writer;
   std::size_t numbers_written = 0;
@@ -63,6 +67,33 @@ std::mutex start_mutex;
 std::uint64_t recordings = 0;
 pthread_key_t thread_end;
 thread_local EventRing* ring = nullptr;
+
+// Under the mutex of the rings. Made once a process has something to count, for few forked children do.
+SharedCounts* counts_of(Process& p) noexcept {
+  if (p.shares_counts.exchange(false)) p.counts = SharedCounts::create(*folder);
+  return p.counts;
+}
+
+// A slot that no ring counts into; null where there is none.
+SharedCount* free_slot(Process& p) noexcept {
+  SharedCounts* counts = counts_of(p);
+  if (counts == nullptr) return nullptr;
+  for (SharedCounts::Thread& slot : counts->threads) {
+    const auto counts_into = [&slot](const auto& one) { return one->begun() == &slot.begun; };
+    if (std::none_of(p.rings.begin(), p.rings.end(), counts_into)) return &slot.begun;
+  }
+  return nullptr;
+}
+
+void count_dropped(Process& p) noexcept {
+  ++p.lost_events;
+  if (SharedCounts* counts = p.counts) ++counts->dropped;
+}
+
+void count_unwritten(Process& p, std::uint64_t count) noexcept {
+  p.lost_writes += count;
+  if (SharedCounts* counts = p.counts) counts->unwritten += count;
+}
 
 struct Batch {
   std::int64_t thread;
@@ -107,8 +138,10 @@ void write_numbers(Process& p) noexcept try {
 // The events are taken before the strings are written, so every name they use is interned.
 void flush_events(Process& p) noexcept try {
   for (const Batch& batch : take_events(p)) {
-    const std::size_t count = batch.events.size();
-    if (count != 0 && !p.writer->write_events(batch.thread, batch.events.data(), count)) p.lost_writes += count;
+    const auto& events = batch.events;
+    if (events.empty() || p.writer->write_events(batch.thread, events.data(), events.size())) continue;
+    const auto begun = std::count_if(events.begin(), events.end(), [](const Event& e) { return begins(e.kind); });
+    count_unwritten(p, static_cast<std::uint64_t>(begun));
   }
 } catch (...) {
   // No memory to take anything: the next flush will.
@@ -159,11 +192,10 @@ void start_writer(Process& p) {
 
 EventRing* ring_of_this_thread(Process& p) {
   if (ring != nullptr) return ring;
-  auto made = std::make_unique<EventRing>(syscall(SYS_gettid));
   {
     const std::lock_guard<std::mutex> lock(p.rings_mutex);
     if (p.rings.size() >= kMostThreads) return nullptr;
-    p.rings.push_back(std::move(made));
+    p.rings.push_back(std::make_unique<EventRing>(syscall(SYS_gettid), free_slot(p)));
     ring = p.rings.back().get();
   }
   pthread_setspecific(thread_end, ring);
@@ -195,6 +227,7 @@ void after_fork_in_child() {
   if (made != nullptr && recording != 0) {
     made->writer.reset(new (std::nothrow) ChunkWriter(*folder, names));
     made->recording = made->writer == nullptr ? 0 : recording;
+    made->shares_counts = true;
   }
   process = made;
 }
@@ -249,14 +282,19 @@ bool start(const char* chunk_folder) noexcept try {
 bool start_injected() noexcept {
   const char* wanted = std::getenv(kFolderVariable);
   if (wanted == nullptr || *wanted == 0) return false;
-  if (start(wanted)) return true;
-  const Process* p = process;
-  return p != nullptr && p->recording != 0;
+  const bool started = start(wanted);
+  Process* p = process;
+  if (started) p->shares_counts = true;
+  return started || (p != nullptr && p->recording != 0);
 }
 
 void start_cupti() noexcept try {
   Process* p = process;
   if (p == nullptr || p->recording == 0) return;
+  {
+    const std::lock_guard<std::mutex> lock(p->rings_mutex);
+    counts_of(*p);
+  }
   activity::start(names);
   std::atexit(at_exit);
   start_writer(*p);
@@ -303,14 +341,14 @@ bool record(const Event& event) noexcept {
       const bool taken = event.kind == EventKind::kPush  ? mine->push(event)
                          : event.kind == EventKind::kPop ? mine->pop(event)
                                                          : mine->mark(event);
-      if (!taken) ++p->lost_events;
+      if (!taken) count_dropped(*p);
       if (mine->half_full()) sem_post(&p->wake);
       return taken;
     }
   } catch (...) {
     // No memory for a ring.
   }
-  if (event.kind != EventKind::kPop) ++p->lost_events;
+  if (event.kind != EventKind::kPop) count_dropped(*p);
   return false;
 }
 
@@ -320,6 +358,11 @@ void name_number(const char* what, std::uint32_t domain, std::uint64_t number, s
   if (numbers->rows.size() < Numbers::kMost) numbers->rows.push_back({kind, domain, number, name});
 } catch (...) {
   // No memory to name it in.
+}
+
+SharedCounts* shared_counts() noexcept {
+  const Process* p = process;
+  return p == nullptr ? nullptr : p->counts.load();
 }
 
 void wake() noexcept {

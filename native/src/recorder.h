@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "chunk_format.h"
+#include "shared_counts.h"
 
 namespace curvescope::recorder {
 
@@ -31,6 +32,9 @@ bool record(const Event& event) noexcept;
 
 // Says what a number stands for: a category of a domain, a thread's id.
 void name_number(const char* what, std::uint32_t domain, std::uint64_t number, std::uint32_t name) noexcept;
+
+// The counts of this process that outlive it; null where it has none.
+SharedCounts* shared_counts() noexcept;
 
 // The writer has something to do.
 void wake() noexcept;

@@ -70,6 +70,30 @@ class Piece(NamedTuple):
             out += self.base  # modulo 2**64, as the base was taken off
 
 
+class SharedCounts(NamedTuple):
+    """What one process counted of itself in a file that outlives it.
+
+    Attributes:
+        process: its id.
+        begun: ranges and marks that it recorded.
+        dropped: ranges and marks for which it had no room.
+        unwritten: ranges and marks that the disk did not take.
+        gpu_buffers: buffers of GPU records that it had not written.
+    """
+
+    process: int
+    begun: int
+    dropped: int
+    unwritten: int
+    gpu_buffers: int
+
+
+# native/src/shared_counts.h: this, then one cache line for each slot of threads.
+_COUNTS_MAGIC = 0x31544E4356435643
+_COUNTS = np.dtype([("magic", "<u8"), ("process", "<i8"), *((name, "<u8") for name in SharedCounts._fields[2:])])
+_LINE_BYTES = 64
+
+
 class RawBuffer(NamedTuple):
     """One of CUPTI's buffers as it came: the version that wrote it, where its records begin, its bytes."""
 
@@ -111,7 +135,7 @@ class ProcessChunks:
         tables: chunks of each table, by name.
         raw: CUPTI's buffers as they came; the texts their records point to are in the tables `raw_names` and
             `raw_calls`.
-        lost: events without room, names without room, events that the disk did not take.
+        lost: ranges and marks without room, names without room, ranges and marks that the disk did not take.
         torn_bytes: bytes after the last whole chunk, as a kill inside a write leaves them.
     """
 
@@ -122,6 +146,12 @@ class ProcessChunks:
     raw: list[RawBuffer] = field(default_factory=list)
     lost: tuple[int, int, int] = (0, 0, 0)
     torn_bytes: int = 0
+
+    @property
+    def begun(self) -> int:
+        """Ranges and marks whose begin is here."""
+        begins = (PUSH, MARK, START)
+        return sum(int(np.isin(events["kind"], begins).sum()) for events in self.threads.values())
 
     def table(self, name: str) -> TablePart:
         """A whole table; one without rows where nothing was recorded."""
@@ -199,6 +229,16 @@ def read_chunks(path: Path) -> ProcessChunks:
     found.torn_bytes = size - at
     found.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
     return found
+
+
+def read_counts(path: Path) -> SharedCounts | None:
+    """The counts of one process; None where it ended before they were made."""
+    data = path.read_bytes()
+    head = np.frombuffer(data, _COUNTS, 1)[0] if len(data) >= _LINE_BYTES else None
+    if head is None or head["magic"] != _COUNTS_MAGIC:
+        return None
+    begun = np.frombuffer(data, "<u8", offset=_LINE_BYTES)[:: _LINE_BYTES // 8].sum()
+    return SharedCounts(int(head["process"]), int(begun), *(int(head[name]) for name in SharedCounts._fields[2:]))
 
 
 def _raw_buffer(payload: memoryview) -> RawBuffer:

@@ -16,7 +16,7 @@ from ..hardware.ceilings import entry_for
 from ..hardware.host import cpu_name
 from ..readers import Options
 from ..recording.store import RecordingWriter
-from .chunks import ProcessChunks, read_chunks
+from .chunks import ProcessChunks, SharedCounts, read_chunks, read_counts
 from .cupti import ProcessColumns, Texts
 from .nvtx import RangeCounts, empty_ranges, to_ranges
 from .torch_events import TorchProcess, read_processes
@@ -37,6 +37,8 @@ def merge_chunks(
     """
     options = options or Options()
     processes = [read_chunks(path) for path in sorted(folder.glob("*.chunks"))]
+    # After the chunks: what a process that still runs writes from here on is not in the recording.
+    shared = [kept for path in sorted(folder.glob("*.counts")) if (kept := read_counts(path)) is not None]
     on_gpu = {process.process for process in processes if process.table("kernels").rows}
     # Where kernels run on a GPU, what the host runs only launches them.
     torch = [one for one in read_processes(folder) if one.process not in on_gpu]
@@ -50,8 +52,7 @@ def merge_chunks(
             writer.write("memory", table)
         for table in one.clocks():
             writer.write("clocks", table)
-    for process in processes:
-        _count_lost(process, writer)
+    _count_lost(processes, shared, writer)
     writer.count_lost("nvtx_unclosed", counts.unclosed)
     writer.count_lost("nvtx_unopened", counts.unopened)
     writer.update(
@@ -134,12 +135,25 @@ def _found(built: Timeline) -> dict[str, Any]:
     return {"kernels_before_launch": count, "kernel_before_launch_ns": most_ns} if count else {}
 
 
-def _count_lost(process: ProcessChunks, writer: RecordingWriter) -> None:
-    lost = dict(zip(("nvtx_dropped", "nvtx_unnamed", "nvtx_unwritten"), process.lost, strict=True))
-    for name, count in (lost | {"torn_bytes": process.torn_bytes}).items():
-        writer.count_lost(name, count)
-    for what, count in process.rows("lost"):
-        writer.count_lost(process.names[what], count)
+def _count_lost(processes: Sequence[ProcessChunks], shared: Sequence[SharedCounts], writer: RecordingWriter) -> None:
+    """Count what the processes counted as lost, and what they recorded and did not write before they ended."""
+    for one in processes:
+        writer.count_lost("nvtx_unnamed", one.lost[1])
+        writer.count_lost("torn_bytes", one.torn_bytes)
+        for what, count in one.rows("lost"):
+            writer.count_lost(one.names[what], count)
+    # By process: one that calls exec leaves files of each program that it was.
+    for process in {one.process for one in processes} | {one.process for one in shared}:
+        chunks = [one for one in processes if one.process == process]
+        counts = [kept for kept in shared if kept.process == process]
+        # Counts of a process that was killed are younger in the shared file than in its last chunk.
+        dropped = max(sum(one.lost[0] for one in chunks), sum(kept.dropped for kept in counts))
+        unwritten = max(sum(one.lost[2] for one in chunks), sum(kept.unwritten for kept in counts))
+        written = sum(one.begun for one in chunks)
+        writer.count_lost("nvtx_dropped", dropped)
+        writer.count_lost("nvtx_unwritten", unwritten)
+        writer.count_lost("nvtx_unsaved", max(0, sum(kept.begun for kept in counts) - written - unwritten))
+        writer.count_lost("cupti_unsaved", sum(kept.gpu_buffers for kept in counts))
 
 
 def _thread_names(process: ProcessChunks) -> dict[str, Any]:

@@ -40,7 +40,12 @@ LOSSES = {
     # The collector: ranges.
     "nvtx_dropped": Loss(_LOST, "ranges and marks that came faster than they could be written; each was dropped whole"),
     "nvtx_unnamed": Loss(_PARTIAL, "events whose name had no room (a million names or 64 MiB)"),
-    "nvtx_unwritten": Loss(_LOST, f"events {_UNWRITTEN}"),
+    "nvtx_unwritten": Loss(_LOST, f"ranges and marks {_UNWRITTEN}"),
+    "nvtx_unsaved": Loss(
+        _LOST,
+        "ranges and marks still in memory when their process was killed or called os._exit or exec, or when the "
+        "recording ended",
+    ),
     "nvtx_unclosed": Loss(
         _PARTIAL, "ranges whose end was not recorded; the process was killed, or left them open; they are left out"
     ),
@@ -49,6 +54,11 @@ LOSSES = {
     ),
     # The collector: GPU records, by table, and its files.
     "cupti_dropped": Loss(_LOST, "GPU records that CUPTI dropped; they came faster than they could be written"),
+    "cupti_unsaved": Loss(
+        _LOST,
+        "buffers of GPU records, each of up to 4 MiB, still in memory when their process was killed or called os._exit "
+        "or exec, or when the recording ended",
+    ),
     "cupti_buffers_cut": Loss(_LOST, "buffers of GPU records that could not be read to their end"),
     "records_without_memory": Loss(_LOST, "buffers of GPU records whose rest was not read for want of memory"),
     "records_of_unknown_kind": Loss(_PARTIAL, "GPU records of a kind that Curvescope does not know"),

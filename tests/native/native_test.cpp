@@ -23,6 +23,7 @@
 #include "chunk_format.h"
 #include "curvescope/collector.h"
 #include "fake_cupti.h"
+#include "shared_counts.h"
 
 extern "C" int cuInit(unsigned int);
 
@@ -62,6 +63,7 @@ struct Counts {
   std::uint64_t pops = 0;
   std::uint64_t unmatched_pops = 0;
   std::uint64_t lost = 0;
+  std::uint64_t begun = 0;                    // in the shared counts
   std::map<std::string, std::uint64_t> rows;  // of each table
   std::uint64_t dropped = 0;                  // sum of the table of losses
   bool thread_named = false;
@@ -134,6 +136,17 @@ void count_file(const std::string& path, Counts* counts) {
   ++counts->files;
 }
 
+// What the threads of a process counted in its shared file.
+std::uint64_t begun_in(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::uint64_t> words(sizeof(curvescope::SharedCounts) / 8);
+  file.read(reinterpret_cast<char*>(words.data()), sizeof(curvescope::SharedCounts));
+  check(file && words[0] == curvescope::kCountsMagic, "the shared counts are whole");
+  std::uint64_t begun = 0;
+  for (std::size_t at = 8; at < words.size(); at += 8) begun += words[at];
+  return begun;
+}
+
 // Reads and removes every file of a folder, and the folder.
 Counts take_folder(const char* folder) {
   Counts counts;
@@ -141,7 +154,11 @@ Counts take_folder(const char* folder) {
   while (const dirent* entry = readdir(entries)) {
     if (entry->d_name[0] == '.') continue;
     const std::string path = std::string(folder) + "/" + entry->d_name;
-    count_file(path, &counts);
+    if (path.size() > 7 && path.compare(path.size() - 7, 7, ".counts") == 0) {
+      counts.begun += begun_in(path);
+    } else {
+      count_file(path, &counts);
+    }
     unlink(path.c_str());
   }
   closedir(entries);
@@ -199,6 +216,7 @@ void every_range_is_recorded_or_counted_as_lost() {
   check(counts.files == (kForkedRecord ? 2 : 1), "one file for each process");
   check(counts.pushes > 1, "ranges are recorded");
   check(counts.pushes == counts.pops, "a range is recorded whole or not at all");
+  check(counts.pushes == counts.begun, "what a process wrote before it ended well is all that it began");
   check(counts.pushes + counts.unmatched_pops + counts.lost == kThreads * kRanges * 3 / 2 + (kForkedRecord ? 1 : 0),
         "every range and unmatched pop is recorded or counted");
 }

@@ -158,7 +158,7 @@ def test_records_flushed_before_a_sudden_end_are_there(record_fake, end):
         gpu.start()
         for i in range(1000): gpu.kernel("k", gpu.now(), gpu.now() + 1, i + 1)
         folder = pathlib.Path(os.environ["CURVESCOPE_CHUNK_FOLDER"])
-        while sum(read_chunks(path).table("kernels").rows for path in folder.iterdir()) < 1000:
+        while sum(read_chunks(path).table("kernels").rows for path in folder.glob("*.chunks")) < 1000:
             time.sleep(0.01)
         {end}
         """
@@ -248,9 +248,9 @@ def check_kills(tmp_path, doubles, runs):
         with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
             process.stdout.readline()
             time.sleep(moments.uniform(0.0, 0.1))
-            before = [read_chunks(path).table("kernels") for path in chunks.iterdir()]
+            before = [read_chunks(path).table("kernels") for path in chunks.glob("*.chunks")]
             process.kill()
-        after = [read_chunks(path).table("kernels") for path in chunks.iterdir()]
+        after = [read_chunks(path).table("kernels") for path in chunks.glob("*.chunks")]
         for earlier, later in zip(before, after, strict=False):
             assert later.rows >= earlier.rows
             if earlier.rows:

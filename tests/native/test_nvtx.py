@@ -124,13 +124,13 @@ def test_after_os_exit_what_was_flushed_is_there_and_the_exit_code_is_passed_on(
     code, recording = record(
         tmp_path,
         f"""
-        import os, nvtx
+        import os, pathlib, nvtx
         for _ in range(100):
             with nvtx.annotate("flushed"):
                 pass
         nvtx.push_range("open")
-        folder = os.environ["{FOLDER_VARIABLE}"]
-        while sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)) < 201 * {EVENT.itemsize}:
+        folder = pathlib.Path(os.environ["{FOLDER_VARIABLE}"])
+        while sum(path.stat().st_size for path in folder.glob("*.chunks")) < 201 * {EVENT.itemsize}:
             pass
         os._exit(7)
         """,
@@ -202,7 +202,7 @@ def test_a_file_cut_anywhere_gives_the_chunks_before_the_cut(tmp_path):
         env={**os.environ, "NVTX_INJECTION64_PATH": str(library_path()), FOLDER_VARIABLE: str(tmp_path / "c")},
         check=True,
     )
-    (path,) = (tmp_path / "c").iterdir()
+    (path,) = (tmp_path / "c").glob("*.chunks")
     whole = path.read_bytes()
     (events,) = read_chunks(path).threads.values()
     assert len(events) == 10

@@ -36,6 +36,15 @@ def test_a_fixed_cost_is_real_and_no_anomaly():
     assert pairs[0].value.value == pytest.approx(-100, rel=0.15)
 
 
+@pytest.mark.parametrize(("extra", "verdict"), [(0.019, Verdict.SMALL), (0.021, Verdict.ANOMALY)])
+def test_an_excess_under_2_percent_of_the_step_is_no_anomaly_however_sure(extra, verdict):
+    times_ms = {1: 100.0, 2: 200.0 / (1 - extra)}  # the excess is `extra` of the larger step
+    steps = timed_steps(times_ms.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0)
+    (finding,) = find(cost_curve(steps))
+    assert finding.p_adjusted < 1e-6
+    assert finding.verdict == verdict
+
+
 def jump(batch):
     """A slow path in conv3's backward pass from batch 16 on."""
     slow = 4.0 * batch if batch >= 16 else 0.0

@@ -60,3 +60,10 @@ def test_an_unknown_axis_is_refused():
 def test_neighbours_of_one_batch_size_are_none():
     assert neighbours([8]) == ([], [])
     assert neighbours([4, 1, 2]) == ([(1, 2), (2, 4)], [(1, 2, 4)])
+
+
+def test_log2_curvature_on_uneven_batches_by_hand():
+    """Time per sample 5, 3 and 2 ms at 0, 1 and 3 doublings: slopes −2 and −½ over a mean distance of 1½."""
+    assert value(curvature(1, 2, 8), {1: 5.0, 2: 6.0, 8: 16.0}.get) == pytest.approx((-0.5 - -2.0) / 1.5)
+    # The square of the number of doublings has second derivative 2, whatever the spacing.
+    assert value(curvature(1, 2, 8), {1: 0.0, 2: 2.0 * 1, 8: 8.0 * 9}.get) == pytest.approx(2.0)

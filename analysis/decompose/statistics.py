@@ -79,13 +79,14 @@ def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic:
     return np.asarray(STATISTICS[statistic](values.reshape(len(drawn), -1), axis=1))
 
 
-def estimate(value: float, replicates: Floats, rounds: int, scale: float) -> Estimate:
+def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> Estimate:
     """An interval and a p-value from bootstrap replicates.
 
     Args:
         value: the statistic of all the data.
         replicates: the statistic of each replicate.
-        rounds: how many rounds there were; with one nothing is known of the spread: the interval is infinite, p is 1.
+        rounds: how many rounds there were, in effect; with one nothing is known of the spread: the interval is
+            infinite, p is 1.
         scale: size of the numbers the statistic is made of; a spread far below it is rounding.
     """
     if rounds < 2:

@@ -171,7 +171,7 @@ class Terms:
         weights = coefficients(functional, self.conditions)
         rounds = self._rounds(functional)
         scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
-        shares = [Share(key, self._estimate(weights, i, rounds, scale)) for i, key in enumerate(self.keys)]
+        shares = [Share(key, self._estimate(functional, weights, i, scale)) for i, key in enumerate(self.keys)]
         if curve is None or curve.profiled:
             return tested(shares)
         values, drawn = [weights @ self.values_ms], np.einsum("b,rbt->r", weights, self.replicates_ms)
@@ -232,13 +232,28 @@ class Terms:
         rounds = min(self.rounds.values())
         return Curve(tuple(points), replicates, rounds, "mean of the undisturbed", profiled=True)
 
-    def _estimate(self, weights: Floats, term: int, rounds: int, scale: float) -> Estimate:
-        return estimate(
-            float(weights @ self.values_ms[:, term]), self.replicates_ms[:, :, term] @ weights, rounds, scale
-        )
+    def _estimate(self, functional: Functional, weights: Floats, term: int, scale: float) -> Estimate:
+        values = self.values_ms[:, term]
+        rounds = self._rounds(functional, values)
+        return estimate(float(weights @ values), self.replicates_ms[:, :, term] @ weights, rounds, scale)
 
-    def _rounds(self, functional: Functional) -> int:
-        return min(self.rounds[condition] for condition, weight in functional.coefficients if weight)
+    def _rounds(self, functional: Functional, values: Floats | None = None) -> float:
+        """Rounds behind a functional.
+
+        Where its conditions have unlike numbers of them, as disturbed steps are left out: the degrees of freedom of
+        Welch and Satterthwaite (Biometrics Bulletin 2, 1946), the noise at each condition taken as proportional to the
+        values there, but never more than one condition has; without values, the fewest.
+        """
+        weights = {condition: weight for condition, weight in functional.coefficients if weight}
+        free = np.array([self.rounds[condition] - 1 for condition in weights], np.float64)
+        if values is None or free.min() < 1:
+            return float(free.min()) + 1
+        position = {condition: i for i, condition in enumerate(self.conditions)}
+        variances = np.array([(weight * values[position[condition]]) ** 2 for condition, weight in weights.items()])
+        if not variances.any():
+            return float(free.min()) + 1
+        variances /= variances.sum()
+        return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
 
 
 def estimate_terms(parts: pd.DataFrame, steps: pd.DataFrame, by: str = "batch") -> Terms:

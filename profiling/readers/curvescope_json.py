@@ -12,7 +12,7 @@ from ..recording.export import BASE_KEY, ROW_EVENT
 from ..recording.schema import TABLES
 from ..recording.store import FORMAT, RecordingWriter
 from . import Options
-from .event_scan import nanoseconds
+from .event_columns import nanoseconds
 from .source import Source
 from .trace_events import Event, TraceEvents
 
@@ -34,7 +34,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
     lost: Counter[str] = Counter()
-    events = TraceEvents(source, options.report)
+    events = TraceEvents(source, Event, options.report)
     for piece in events:
         base = events.document.get(BASE_KEY)
         if not isinstance(base, int):

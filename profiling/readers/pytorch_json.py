@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,9 @@ from ..errors import CurvescopeError
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
-from .event_scan import JSON, NUMBER, TEXT, TIME, Columns, EventScan, Field, signed
+from .event_columns import JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
 from .source import Source
-from .trace_events import Event, TraceEvents
+from .trace_events import TraceEvents
 
 NAME = "PyTorch profiler JSON"
 
@@ -38,13 +40,19 @@ _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
 _COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "PtoP": "peer"}
 
 _AMOUNTS = ("registers per thread", "shared memory", "bytes")
-_FIELDS = (
-    *(Field("cat", TEXT), Field("name", TEXT), Field("ts", TIME), Field("dur", TIME)),
-    *(Field("pid", JSON), Field("tid", JSON)),
-    *(Field(name, NUMBER, True) for name in ("Sequence number", "Fwd thread id", "correlation", "device", "stream")),
-    *(Field(name, NUMBER, True) for name in _AMOUNTS),
-    *(Field(name, JSON, True) for name in ("grid", "block", "Input Dims", "Concrete Inputs", "Input type")),
-    *(Field(name, JSON, True) for name in ("Process Group Name", "Process Group Ranks")),
+_TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
+_ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
+_CORRELATION = Field("correlation", NUMBER, True)
+_HOST_FIELDS = (
+    *(*_TIMED, *_ON_THREAD),
+    *(Field(name, NUMBER, True) for name in ("Sequence number", "Fwd thread id")),
+    *(Field(name, JSON, True) for name in ("Input Dims", "Concrete Inputs", "Input type")),
+)
+_CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
+_DEVICE_FIELDS = (
+    *(*_TIMED, _CORRELATION),
+    *(Field(name, NUMBER, True) for name in ("device", "stream", *_AMOUNTS)),
+    *(Field(name, JSON, True) for name in ("grid", "block", "Process Group Name", "Process Group Ranks")),
 )
 _HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER = range(1, 9)
 _CATEGORIES = {
@@ -60,6 +68,7 @@ _CATEGORIES = {
 _PLACE = ("device", "stream", "correlation_id")
 _BATCH_ROWS = 1 << 18
 _NO_THREAD = -(1 << 63)
+_CATEGORY = attrgetter("ph", "cat")
 _Table = dict[str, npt.NDArray[Any]]
 
 
@@ -80,11 +89,10 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     Raises:
         CurvescopeError: broken JSON, no trace of this profiler, or several processes in one file.
     """
-    trace = TraceEvents(source, options.report)
-    with EventScan(_FIELDS) as scan:
-        events = _Events(scan)
-        for piece in trace.columns(scan, events.miss):
-            events.take(piece)
+    events = _Events()
+    trace = TraceEvents(source, events.event_type, options.report)
+    for piece in trace:
+        events.take(piece)
     events.lost.update(trace.lost)
     profile = events.profile()
     for name, count in events.lost.items():
@@ -103,57 +111,48 @@ class _Events:
         devices: numbers of the devices that worked.
     """
 
-    def __init__(self, scan: EventScan) -> None:
+    def __init__(self) -> None:
         self.lost: Counter[str] = Counter()
         self.devices: set[int] = set()
-        self._texts = scan.texts
-        self._category = _PerText(self._texts, lambda text: _CATEGORIES.get(text.lower(), 0))
+        self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *_CALL_FIELDS, *_DEVICE_FIELDS))))
+        self._texts = self._columns.texts
+        self.event_type = self._columns.event_type
+        self._category = Memo(lambda key: _CATEGORIES.get(str(key[1]).lower(), 0) if key[0] == "X" else 0)
         self._of_name = _PerText(self._texts, _kind_by_name)
         self._thread = _PerText(self._texts, _thread_number)
         self._processes: set[int] = set()
         self._pieces: dict[str, list[_Table]] = {"host": [], "calls": [], "device": []}
         self._empty: dict[str, _Table] = {}
 
-    def miss(self, event: Event) -> None:
-        """Count an event that cannot be read, if it would have been."""
-        if str(event.cat or "").lower() in _CATEGORIES:
-            self.lost["events_unreadable"] += 1
-
-    def take(self, piece: Columns) -> None:
+    def take(self, events: Sequence[Any]) -> None:
         """Sort some events by what they are."""
-        values, valid = piece.values, piece.valid
-        kind = np.where(valid["cat"], self._category.of(values["cat"]), 0)
-        by_name = np.where(valid["name"], self._of_name.of(values["name"]), 0)
+        try:
+            kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
+        except TypeError:  # of a list or an object as the category
+            self.take([event for event in events if isinstance(event.ph, str) and isinstance(event.cat, str)])
+            return
         self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
-        kind[kind == _COUNTER] = 0
         on_host = (kind == _HOST) | (kind == _ANNOTATION) | (kind == _MODULE_RANGE)
-        kind = np.where(on_host & (by_name == _MODULE_RANGE), _MODULE_RANGE, kind)
+        self._take_host(_chosen(events, on_host), kind[on_host])
+        self._take_calls(_chosen(events, kind == _CALL))
+        on_device = (kind == _KERNEL) | (kind == _COPY) | (kind == _SET)
+        self._take_device(_chosen(events, on_device), kind[on_device])
+
+    def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
+        if not events:
+            return
+        columns = self._columns.columns(events, _HOST_FIELDS)
+        by_name = np.where(columns["name"].valid, self._of_name.of(columns["name"].values), 0)
+        kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)
         kind = np.where((kind == _HOST) & (by_name == _ANNOTATION), _ANNOTATION, kind)
-        kind[(kind == _MODULE_RANGE) & (by_name != _MODULE_RANGE)] = 0  # Python functions
-        called, device = kind == _CALL, kind >= _KERNEL
-        on_host = (kind > 0) & ~called & ~device
-        thread = self._thread.of(values["tid"])
-        readable = valid["name"] & valid["ts"] & valid["dur"] & (values["ts"] >= 0) & (values["dur"] >= 0)
-        readable &= device | (valid["tid"] & (thread != _NO_THREAD))
-        readable &= on_host | valid["correlation"]
-        readable &= ~device | (valid["device"] & valid["stream"])
-        self.lost["events_unreadable"] += int(np.count_nonzero((kind > 0) & ~readable))
-        self._processes.update(np.unique(values["pid"][(on_host | called) & readable & valid["pid"]]).tolist())
-        self.devices.update(np.unique(values["device"][device & readable]).tolist())
-        timed: _Table = {
-            "name": values["name"].astype(np.int32),
-            "start_ns": values["ts"],
-            "end_ns": values["ts"] + values["dur"],
-        }
-        known = {name: np.where(valid[name], values[name], NONE) for name in values}
-        for name in _AMOUNTS:  # less than nothing is no amount
-            np.maximum(known[name], NONE, out=known[name])
+        ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
+        rows, timed = self._readable(columns, ours, ("tid",))
+        known = {name: column.values for name, column in columns.items()}
         self._keep(
             "host",
-            on_host & readable,
+            rows,
             {
                 **timed,
-                "thread": thread,
                 "kind": kind.astype(np.int8),
                 "sequence": known["Sequence number"],
                 "forward_thread": known["Fwd thread id"],
@@ -162,16 +161,29 @@ class _Events:
                 "dtypes": known["Input type"].astype(np.int32),
             },
         )
-        self._keep("calls", called & readable, {**timed, "thread": thread, "correlation_id": values["correlation"]})
+
+    def _take_calls(self, events: list[Any]) -> None:
+        columns = self._columns.columns(events, _CALL_FIELDS)
+        rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"))
+        self._keep("calls", rows, {**timed, "correlation_id": columns["correlation"].values})
+
+    def _take_device(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
+        columns = self._columns.columns(events, _DEVICE_FIELDS)
+        required = ("correlation", "device", "stream")
+        rows, timed = self._readable(columns, np.ones(len(events), np.bool_), required)
+        self.devices.update(np.unique(columns["device"].values[rows]).tolist())
+        known = {name: column.values for name, column in columns.items()}
+        for name in _AMOUNTS:  # less than nothing is no amount
+            np.maximum(known[name], NONE, out=known[name])
         self._keep(
             "device",
-            device & readable,
+            rows,
             {
                 **timed,
-                "kind": kind.astype(np.int8),
-                "device": values["device"],
-                "stream": values["stream"],
-                "correlation_id": values["correlation"],
+                "kind": kind,
+                "device": columns["device"].values,
+                "stream": columns["stream"].values,
+                "correlation_id": columns["correlation"].values,
                 "registers_per_thread": known["registers per thread"],
                 "shared_memory_bytes": known["shared memory"],
                 "bytes": known["bytes"],
@@ -181,6 +193,26 @@ class _Events:
                 "members": known["Process Group Ranks"].astype(np.int32),
             },
         )
+
+    def _readable(self, columns: dict[str, Column], ours: Bools, required: tuple[str, ...]) -> tuple[Bools, _Table]:
+        """Which of our events have a name, a time and what else is required; and the columns of all of them.
+
+        Those that have not are counted.
+        """
+        name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
+        rows = (start >= 0) & (duration >= 0)
+        for column in columns.values():
+            if column.readable is not None:
+                rows &= column.readable
+        for field in ("name", "ts", "dur", *required):
+            rows &= columns[field].valid
+        timed: _Table = {"name": name.values.astype(np.int32), "start_ns": start, "end_ns": start + duration}
+        if "tid" in required:
+            timed["thread"] = self._thread.of(columns["tid"].values)
+            rows &= timed["thread"] != _NO_THREAD
+            self._processes.update(np.unique(columns["pid"].values[ours & rows & columns["pid"].valid]).tolist())
+        self.lost["events_unreadable"] += int(np.count_nonzero(ours & ~rows))
+        return ours & rows, timed
 
     def profile(self) -> Profile:
         """The neutral tables.
@@ -277,6 +309,10 @@ class _Events:
         pieces = self._pieces.pop(group)
         empty = self._empty[group]
         return {name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)]) for name in empty}
+
+
+def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:
+    return list(compress(events, rows.tobytes()))
 
 
 class _PerText:

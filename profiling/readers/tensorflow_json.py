@@ -25,7 +25,7 @@ from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
-from .event_scan import nanoseconds, signed
+from .event_columns import nanoseconds, signed
 from .source import Source
 from .trace_events import Event, TraceEvents
 
@@ -61,7 +61,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         CurvescopeError: broken JSON, or nothing in it that ran.
     """
     trace = _Trace()
-    events = TraceEvents(source, options.report)
+    events = TraceEvents(source, Event, options.report)
     for piece in events:
         for event in piece:
             trace.take(event)

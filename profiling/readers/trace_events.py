@@ -1,29 +1,32 @@
-"""Events of a Chrome trace (JSON), some megabytes of the file at a time, whatever its size.
+"""Events of a Chrome trace (JSON), some hundred kilobytes of the file at a time, whatever its size.
 
-The file is cut where an event ends at the top of the list `traceEvents`, found by counting brackets outside of
-strings over arrays of bytes; msgspec decodes the pieces. Readers that ask for columns get what native code can read of
-a piece (`event_scan`) without either. What Python's json takes and JSON does not allow, NaN and infinite numbers, is
-decoded by that, and a comma before the closing bracket is passed over; both are counted. A file that ends before its
-brackets close is refused: its sums would be wrong.
+Each piece ends before a comma between two objects, and msgspec decodes it as a list of events. A piece that decodes
+was cut between two events: anywhere else a bracket or a string is left open. Where it does not decode, the end of the
+last whole event is found by counting brackets outside of strings. Events that msgspec refuses go through Python's
+json: NaN and infinite numbers, which JSON does not allow, become null. They are counted, and so is a comma before the
+closing bracket. A file that ends before its brackets close is refused: its sums would be wrong.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from itertools import pairwise
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
 from ..errors import CurvescopeError
-from .event_scan import Columns, EventScan
 from .source import Source
 
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 4 << 20  # of one read
+_PIECE_BYTES = 512 << 10  # of one list: the events of a larger one leave the processor's cache
 _MOST_EVENT_BYTES = 64 << 20
 _MOST_REST_BYTES = 64 << 20
+_MOST_TRIES = 3  # the last bracket may open an object within an event
 _KEY = b'"traceEvents"'
 _OPENS = np.zeros(256, np.int8)
 _OPENS[[ord("{"), ord("[")]] = 1
@@ -45,7 +48,10 @@ class Event(msgspec.Struct):
     args: Any = None
 
 
-class TraceEvents:
+E = TypeVar("E")
+
+
+class TraceEvents(Generic[E]):
     """The events of a trace, read once, in order.
 
     Attributes:
@@ -53,73 +59,60 @@ class TraceEvents:
         lost: named counts of what was repaired.
     """
 
-    def __init__(self, source: Source, report: Callable[[str, int, int], None] = lambda *_: None) -> None:
+    def __init__(
+        self, source: Source, event_type: type[E], report: Callable[[str, int, int], None] = lambda *_: None
+    ) -> None:
+        """Prepare to read.
+
+        Args:
+            source: the JSON text.
+            event_type: type of an event, a msgspec structure; `args` may be restricted to objects, nothing else.
+            report: called with what is done, bytes done, and 0.
+        """
         self.document: dict[str, Any] = {}
         self.lost: Counter[str] = Counter()
         self._source, self._report = source, report
-        self._decoder = msgspec.json.Decoder(list[Event])
+        self._decoder = msgspec.json.Decoder(list[event_type])  # type: ignore[valid-type]
         self._done = 0
         self._bare = False
 
-    def __iter__(self) -> Iterator[list[Event]]:
-        """Lists of events, some megabytes each.
+    def __iter__(self) -> Iterator[list[E]]:
+        """Lists of events.
 
         Raises:
             CurvescopeError: broken JSON, or no list of events.
         """
-        for piece in self._pieces(None):
-            assert isinstance(piece, list)
-            yield piece
-
-    def columns(self, scan: EventScan, unreadable: Callable[[Event], None]) -> Iterator[Columns]:
-        """The complete spans among the events as columns, some megabytes each.
-
-        Args:
-            scan: says which fields, and keeps the texts.
-            unreadable: told of each that is left out.
-
-        Raises:
-            CurvescopeError: broken JSON, or no list of events.
-        """
-        for piece in self._pieces(scan):
-            yield scan.columns(piece, unreadable) if isinstance(piece, list) else piece
-
-    def _pieces(self, scan: EventScan | None) -> Iterator[list[Event] | Columns]:
-        """Columns of what native code can read, if it is to read; lists of the other events."""
         with self._source.open() as stream:
             buffer = self._read(stream, _CHUNK_BYTES).removeprefix(b"\xef\xbb\xbf")
-            buffer = buffer[self._before_events(buffer) :]
-            first = True
+            # Where the bracket of the list or the comma before the next event is, or the space before that comma.
+            at, before, size = self._before_events(buffer) - 1, b"[", _PIECE_BYTES
             while True:
-                if scan is not None and (found := scan.next(buffer, first)) is not None:
-                    yield found.columns
-                    if found.odd:
-                        yield [event for low, high in found.odd for event in self._decode(buffer[low:high], True)]
-                    buffer, first = buffer[found.size :], False
-                    if not found.closed and (more := self._read(stream, _CHUNK_BYTES)):
-                        buffer += more
-                        continue
-                end, closing = _last_end(buffer)
-                if end:
-                    yield self._decode(buffer[:end], first)
-                    first = False
-                if closing is not None:
-                    if buffer[closing : closing + 1] != b"]":
-                        raise _broken("its list of events does not end")
-                    rest = buffer[end:closing].strip(_SPACE)
-                    if rest == b"," and not first:
-                        self.lost["stray_commas"] += 1
-                    elif rest:
-                        yield self._decode(rest, first)
-                    self._after_events(buffer[closing + 1 :], stream)
-                    return
-                buffer = buffer[end:]
-                if len(buffer) > _MOST_EVENT_BYTES:
-                    raise CurvescopeError("one event of more than 64 MiB in it: no profiler wrote that.")
-                more = self._read(stream, max(_CHUNK_BYTES, len(buffer)))
-                if not more:
+                if len(buffer) - at < size and (more := self._read(stream, max(_CHUNK_BYTES, size))):
+                    buffer, at = buffer[at:] + more, 0
+                events, end = self._decode_front(buffer, at, at + size, before)
+                if events is None:
+                    piece = buffer[at : at + size]
+                    skip = len(before) if before == b"[" else 0
+                    last, closing = _last_end(piece[skip:])
+                    end = at + skip + last
+                    events = self._decode_whole(buffer[at:end], before) if last else None
+                    if closing is not None:
+                        closing += at + skip
+                        if events is not None:
+                            yield events
+                        before = b"," if last else before
+                        yield from self._close(buffer[end if last else at : closing + 1], before)
+                        self._after_events(buffer[closing + 1 :], stream)
+                        return
+                if events is not None:
+                    yield events
+                    at, before, size = end, b",", _PIECE_BYTES
+                elif len(buffer) - at < size:
                     raise _broken("its list of events does not end")
-                buffer += more
+                elif size > _MOST_EVENT_BYTES:
+                    raise CurvescopeError("one event of more than 64 MiB in it: no profiler wrote that.")
+                else:
+                    size *= 2
 
     def _read(self, stream: BinaryIO, size: int) -> bytes:
         data = stream.read(size)
@@ -176,31 +169,65 @@ class TraceEvents:
             raise _broken("it is no object")
         return document
 
-    def _decode(self, data: bytes, first: bool) -> list[Event]:
+    def _decode_front(self, buffer: bytes, at: int, end: int, before: bytes) -> tuple[list[E] | None, int]:
+        """The events up to one of the last commas between two objects, and its position; None if none decodes."""
+        for _ in range(_MOST_TRIES if buffer.startswith(before, at) else 0):
+            end = max(at, buffer.rfind(b"{", at + 1, end))
+            low = max(at + 1, end - 64)
+            comma = low + len(buffer[low:end].rstrip(_SPACE)) - 1
+            if comma > at and buffer.startswith(b",", comma):
+                listed = bytearray(memoryview(buffer)[at : comma + 1])
+                listed[0], listed[-1] = b"[]"
+                try:
+                    return self._decoder.decode(listed), comma
+                except (msgspec.MsgspecError, RecursionError):
+                    pass
+        return None, 0
+
+    def _decode_whole(self, data: bytes, before: bytes) -> list[E]:
+        """Whole events, of which some may be no strict JSON; before them is a bracket or a comma."""
         data = data.lstrip(_SPACE)
-        if not first:
-            if not data.startswith(b","):
-                raise _broken("no comma between events")
-            data = data[1:]
+        if not data.startswith(before):
+            raise _broken("no comma between events")
+        data = data[1:]
+        listed = b"[" + data + b"]"
         try:
-            return self._decoder.decode(b"[" + data + b"]")
+            return self._decoder.decode(listed)
         except (msgspec.MsgspecError, RecursionError):
             pass
+        positions, steps = _brackets(data)
+        ends = (positions[(np.cumsum(steps) == 0) & (steps < 0)] + 1).tolist()
+        if len(ends) > 1:
+            pieces = [b"," + data[: ends[0]], *(data[low:high] for low, high in pairwise(ends))]
+            return [event for piece in pieces for event in self._decode_whole(piece, b",")]
         try:
-            values = json.loads(b"[" + data + b"]", parse_constant=self._count_number)
-        except (ValueError, RecursionError) as error:
+            values = json.loads(listed, parse_constant=self._count_number, parse_float=_finite)
+            events = [value for value in values if isinstance(value, dict)]
+            for event in events:
+                if not isinstance(event.get("args"), dict):
+                    event.pop("args", None)
+            self.lost["events_unreadable"] += len(values) - len(events)
+            return self._decoder.decode(json.dumps(events, ensure_ascii=False).encode(errors="replace"))
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise _broken(str(error)) from error
-        events = []
-        for value in values:
-            if isinstance(value, dict):
-                events.append(Event(**{field: value.get(field) for field in Event.__struct_fields__}))
-            else:
-                self.lost["events_unreadable"] += 1
-        return events
 
-    def _count_number(self, text: str) -> float:
+    def _close(self, rest: bytes, before: bytes) -> Iterator[list[E]]:
+        """What stands between the last object and the end of the list."""
+        if not rest.endswith(b"]"):
+            raise _broken("its list of events does not end")
+        rest = rest[:-1].strip(_SPACE)
+        if rest == b",":
+            self.lost["stray_commas"] += 1
+        elif rest.removeprefix(b"["):
+            yield self._decode_whole(rest, before)
+
+    def _count_number(self, _: str) -> None:
         self.lost["invalid_numbers"] += 1
-        return float(text.replace("Infinity", "inf"))
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _last_end(buffer: bytes) -> tuple[int, int | None]:
@@ -231,7 +258,7 @@ def _brackets(buffer: bytes) -> tuple[np.typing.NDArray[np.int64], np.typing.NDA
 
 
 def _past_colon(buffer: bytes, at: int) -> int | None:
-    """Where the value of a key begins, given the end of the key; null if no colon follows."""
+    """Where the value of a key begins, given the end of the key; None if no colon follows."""
     while at < len(buffer) and buffer[at] in _SPACE:
         at += 1
     if buffer[at : at + 1] != b":":

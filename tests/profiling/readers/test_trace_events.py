@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import trace_events
 from curvescope.profiling.readers.source import Source
-from curvescope.profiling.readers.trace_events import TraceEvents
+from curvescope.profiling.readers.trace_events import Event, TraceEvents
 
 text = st.text(st.sampled_from('ab"\\{}[],: \n/é😀'), max_size=12)
 values = st.recursive(
@@ -22,7 +22,7 @@ events = st.lists(st.fixed_dictionaries({"ph": text, "name": text, "args": st.di
 
 
 def read(path):
-    trace = TraceEvents(Source(path))
+    trace = TraceEvents(Source(path), Event)
     found = [event for piece in trace for event in piece]
     return found, trace
 
@@ -34,14 +34,10 @@ def test_pieces_of_any_size_give_what_json_gives(tmp_path_factory, listed, other
     document = {"traceEvents": listed, **others} if after else {**others, "traceEvents": listed}
     path = tmp_path_factory.mktemp("trace") / "p"
     path.write_text(json.dumps(document, indent=indent, ensure_ascii=bool(indent)))
-    # The head of the document is read in one piece; cut only what follows it.
-    start = path.read_bytes().index(b'"traceEvents"') + 20
-    whole = trace_events._CHUNK_BYTES
-    try:
-        trace_events._CHUNK_BYTES = start + chunk
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_events, "_CHUNK_BYTES", path.read_bytes().index(b'"traceEvents"') + 20)
+        patch.setattr(trace_events, "_PIECE_BYTES", chunk)
         found, trace = read(path)
-    finally:
-        trace_events._CHUNK_BYTES = whole
     assert [(e.ph, e.name, e.args) for e in found] == [(e["ph"], e["name"], e["args"]) for e in listed]
     assert trace.document == others
     assert not trace.lost

@@ -1,0 +1,223 @@
+"""Columns of the events of a JSON trace: msgspec decodes the events, NumPy converts a column at once.
+
+Every text is kept once. A column of texts holds their positions in the list of texts, so each column is an array of
+whole numbers. Columns that hold an unusual value are converted value by value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..attribution.nesting import NONE
+
+TEXT, JSON, NUMBER, TIME = range(4)
+ABSENT = -(1 << 63)
+_LATEST_NS = 1 << 62
+_NOTHING = msgspec.Raw(b"")
+_UNREADABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class Field(NamedTuple):
+    """A field of an event.
+
+    Attributes:
+        name: its key in the JSON.
+        kind: TEXT, a string; JSON, any value, kept as text; NUMBER, a whole number; TIME, microseconds.
+        in_args: whether it stands in the event's `args`.
+    """
+
+    name: str
+    kind: int
+    in_args: bool = False
+
+
+class Column(NamedTuple):
+    """One field of some events; arrays of shape (events,).
+
+    Attributes:
+        values: numbers, nanoseconds, or positions of texts; `NONE` where the event lacks the field.
+        valid: whether the event has the field.
+        readable: false where the value is of another kind than the field; None where every value can be read.
+    """
+
+    values: npt.NDArray[np.int64]
+    valid: npt.NDArray[np.bool_]
+    readable: npt.NDArray[np.bool_] | None
+
+
+class EventColumns:
+    """Makes columns of events.
+
+    Attributes:
+        event_type: decodes an event; its attributes `ph`, `cat` and `args` are for the caller.
+        texts: each distinct text once, in order of appearance.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        """Define the type of an event.
+
+        Args:
+            fields: fields to decode, besides `ph` and `cat`.
+        """
+        self.texts: list[str] = []
+        self._positions = Memo(self._position, {None: ABSENT})
+        self._json_positions = Memo(self._json_position, {b"": ABSENT, b"null": ABSENT})
+        in_args = _struct("Args", [field for field in fields if field.in_args], [])
+        self._no_args = in_args()
+        known = [("ph", Any, None), ("cat", Any, None), ("args", in_args | None, None)]
+        self.event_type = _struct("Event", [field for field in fields if not field.in_args], known)
+
+    def columns(self, events: Sequence[Any], fields: Sequence[Field]) -> dict[str, Column]:
+        """The fields of some events, by name."""
+        args: list[Any] = []
+        if any(field.in_args for field in fields):
+            args = [event.args or self._no_args for event in events]
+        return {field.name: self._column(args if field.in_args else events, field) for field in fields}
+
+    def _column(self, holders: Sequence[Any], field: Field) -> Column:
+        found = list(map(attrgetter(_attribute(field)), holders))
+        readable = None
+        try:
+            values = self._all_at_once(found, field.kind)
+        except _UNREADABLE:
+            values, readable = np.full(len(found), ABSENT, np.int64), np.ones(len(found), np.bool_)
+            for index, value in enumerate(found):
+                try:
+                    values[index] = self._one(value, field.kind)
+                except _UNREADABLE:
+                    readable[index] = False
+        valid = values != ABSENT
+        if field.kind == NUMBER and not valid.all():  # a file may hold the same number
+            valid = np.fromiter((value is not ABSENT and value is not None for value in found), np.bool_, len(found))
+        values[~valid] = NONE
+        return Column(values, valid, readable)
+
+    def _all_at_once(self, found: list[Any], kind: int) -> npt.NDArray[np.int64]:
+        if kind == TIME:
+            return _times(found)
+        numbers: Iterable[Any] = found
+        if kind == TEXT:
+            numbers = map(self._positions.__getitem__, found)
+        elif kind == JSON:  # no text of JSON holds a zero byte
+            joined = b"\0".join(found)
+            if found and joined == b"\0".join(found[:1] * len(found)):  # as of the process
+                return np.full(len(found), self._json_positions[bytes(found[0])], np.int64)
+            numbers = map(self._json_positions.__getitem__, joined.split(b"\0"))
+        return np.fromiter(numbers, np.int64, len(found))
+
+    def _one(self, value: Any, kind: int) -> int:
+        if kind == TEXT:
+            return self._positions[value]
+        if kind == JSON:
+            return self._json_positions[bytes(value)]
+        if kind == NUMBER:
+            return ABSENT if value is None else signed(int(value))
+        text = bytes(value).decode()
+        if text in ("", "null"):
+            return ABSENT
+        return nanoseconds(text if text[0] in "-0123456789" else json.loads(text))
+
+    def _position(self, text: Any) -> int:
+        if not isinstance(text, str):
+            raise TypeError(text)
+        self.texts.append(text)
+        return len(self.texts) - 1
+
+    def _json_position(self, value: bytes) -> int:
+        text = json.dumps(json.loads(value), separators=(",", ":"), ensure_ascii=False)
+        return self._positions[text.encode(errors="replace").decode()]
+
+
+class Memo(dict[Any, int]):
+    """Numbers of keys, each worked out once."""
+
+    def __init__(self, number: Callable[[Any], int], known: Mapping[Any, int] | None = None) -> None:
+        super().__init__(known or {})
+        self._number = number
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = number = self._number(key)
+        return number
+
+
+def _struct(name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
+    """A type with the known attributes, (name, type, default), and one for each field."""
+    types = {TEXT: (Any, None), JSON: (msgspec.Raw, _NOTHING), NUMBER: (Any, ABSENT), TIME: (msgspec.Raw, _NOTHING)}
+    attributes = [*known, *((_attribute(field), *types[field.kind]) for field in fields)]
+    return msgspec.defstruct(name, attributes, rename={_attribute(f): f.name for f in fields}, gc=False)
+
+
+def _attribute(field: Field) -> str:
+    return "of_" + field.name.replace(" ", "_")
+
+
+def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
+    """Nanoseconds of microseconds that are written as digits, with or without a point; exact to the last digit.
+
+    Raises:
+        ValueError: one of them is written in another way, or has too many digits.
+    """
+    text = b",".join(found)
+    if text.translate(None, b"0123456789.,-"):
+        raise ValueError
+    digits = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
+    if b"." not in text:
+        if len(digits) != len(found) or not -_LATEST_NS // 1000 < digits.min() <= digits.max() < _LATEST_NS // 1000:
+            raise ValueError
+        return digits * 1000
+    letters = np.frombuffer(text, np.uint8)
+    ends = np.append(np.flatnonzero(letters == ord(",")), len(text))
+    points = np.flatnonzero(letters == ord("."))
+    decimals = np.zeros(len(found), np.int64)
+    number = np.searchsorted(ends, points)
+    decimals[number] = ends[number] - points - 1
+    larger, smaller = 10 ** np.clip(3 - decimals, 0, 3), 10 ** np.clip(decimals - 3, 0, 18)
+    most = _LATEST_NS // larger
+    if len(digits) != len(found) or not ((-most < digits) & (digits < most) & (decimals < 18)).all():
+        raise ValueError
+    whole, rest = np.divmod(digits * larger, smaller)
+    rounded: npt.NDArray[np.int64] = whole + ((2 * rest > smaller) | ((2 * rest == smaller) & (whole % 2 == 1)))
+    return rounded
+
+
+def signed(number: int) -> int:
+    """The number with the same 64 bits and a sign: ids stay apart, and all bits set are −1, no id.
+
+    Raises:
+        OverflowError: it takes more than 64 bits.
+    """
+    if not -(1 << 63) <= number < 1 << 64:
+        raise OverflowError(number)
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def nanoseconds(microseconds: Any) -> int:
+    """Time of an event in nanoseconds; exact to the last digit where it is given as text.
+
+    Raises:
+        ValueError, TypeError, ArithmeticError: it is no time.
+    """
+    if isinstance(microseconds, bool):
+        raise TypeError(microseconds)
+    if isinstance(microseconds, str):
+        try:
+            number = Decimal(microseconds)
+        except InvalidOperation as error:
+            raise ValueError(microseconds) from error
+        if not number.is_finite() or abs(number) > _LATEST_NS:  # before its digits are written out
+            raise OverflowError(microseconds)
+        time = round(number * 1000)
+    else:
+        whole = int(microseconds)  # apart from the fraction: the product of a float this large would be rounded
+        time = whole * 1000 + round((microseconds - whole) * 1000)
+    if not -_LATEST_NS < time < _LATEST_NS:
+        raise OverflowError(microseconds)
+    return time

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import CurvescopeError
-from .sqlite_tables import SqliteTables
+from .sqlite_tables import PRAGMAS, SqliteTables
 
 HEAD_BYTES = 1 << 20
 # gzip packs at most 1,032 times; profiles 10 to 40 times. Past both limits a file is a bomb, or as good as one.
@@ -151,11 +151,10 @@ class _Plain(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
-            data = self._file.read(len(buffer))
+            size: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
         except OSError as error:
             raise CurvescopeError(f"it cannot be read ({error.strerror}); check the disk.") from error
-        buffer[: len(data)] = data
-        return len(data)
+        return size
 
 
 class _Unpacked(io.BufferedReader):
@@ -209,8 +208,8 @@ def open_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
+        for pragma in PRAGMAS:
+            connection.execute(pragma)
         yield connection
     finally:
         connection.close()

@@ -1,4 +1,9 @@
-"""Tables of a SQLite profile as Arrow, a bounded number of rows at a time."""
+"""Tables of a SQLite profile as Arrow, a bounded number of rows at a time.
+
+ADBC's driver reads columns of whole numbers and texts. It knows no column's type: it takes the type of the first
+values, so every query begins with a row of values of the types that are wanted. Where a later value is of another
+type, or a column is of another one, Python's sqlite3 reads the rest, a row at a time, and says what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,15 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import CurvescopeError
-from .native_scan import OtherTypeError, scan
+from ..prefetch import read_ahead
 
 BATCH_ROWS = 1 << 17
+PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
+_TYPED_ROW = {pa.int64(): "0", pa.string(): "''"}
+
+
+class _UnreadError(Exception):
+    """The row that follows is not read."""
 
 
 class SqliteTables:
@@ -28,7 +39,7 @@ class SqliteTables:
 
         Args:
             connection: to the database.
-            path: its file, to be read by native code where that can; null to read through the connection alone.
+            path: its file, for ADBC's driver; None to read through the connection alone.
         """
         self._connection, self._path = connection, path
         rows = self._query("SELECT name, sql, rootpage FROM sqlite_master WHERE type = 'table'")
@@ -60,21 +71,21 @@ class SqliteTables:
         there = [column for column in wanted if column in self.columns(name)]
         if not there:
             return
+        listed = ", ".join(f'"{column}"' for column in there)
+        # In the order of the table, whichever library reads it.
+        sql = f'SELECT {listed} FROM "{name}" NOT INDEXED'  # noqa: S608 - names from our own lists
         done = 0
         try:
-            for batch in self._native(name, there, wanted) or ():
+            for batch in self._at_once(sql, {column: wanted[column] for column in there}):
                 done += batch.num_rows
-                yield _complete(batch, wanted)
-        except OtherTypeError:
+                if batch.num_rows:
+                    yield _complete(batch, wanted)
+        except _UnreadError:
             pass
         else:
-            if done:
-                return
-        listed = ", ".join(f'"{column}"' for column in there)
+            return
         with _whole():
-            # In the order of the row ids, as native code reads them: it may have read the first ones.
-            sql = f'SELECT {listed} FROM "{name}" LIMIT -1 OFFSET {done}'  # noqa: S608 - names from our own lists
-            cursor = self._connection.execute(sql)
+            cursor = self._connection.execute(f"{sql} LIMIT -1 OFFSET {done}")
         while True:
             with _whole():
                 rows = cursor.fetchmany(BATCH_ROWS)
@@ -88,20 +99,35 @@ class SqliteTables:
                     f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it again."
                 ) from error
 
-    def _native(self, name: str, there: list[str], wanted: Mapping[str, pa.DataType]) -> Iterator[pa.Table] | None:
-        """The columns through native code; null where something about the table or the columns is beyond it."""
-        if self._path is None or name not in self._root or not {wanted[c] for c in there} <= {pa.int64(), pa.string()}:
-            return None
-        info = self._info(name)
-        keys = [row for row in info if row[5]]
-        plain = all(row[4] is None and not row[6] for row in info)  # no defaults, no generated columns
-        if not plain or any(not isinstance(row[2], str) for row in info):
-            return None
-        # An INTEGER PRIMARY KEY is the row id, and null in the record.
-        row_id = keys[0][1] if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else None
-        place = {row[1]: -1 if row[1] == row_id else row[0] for row in info}
-        text = {column for column in there if wanted[column] == pa.string()}
-        return scan(self._path, self._root[name], {column: place[column] for column in there}, text, BATCH_ROWS)
+    def _at_once(self, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+        """Tables of the rows, by ADBC's driver.
+
+        Raises:
+            _UnreadError: it does not read the next row, or any, as the types that are wanted.
+        """
+        if self._path is None or not set(types.values()) <= _TYPED_ROW.keys():
+            raise _UnreadError
+        from adbc_driver_sqlite import dbapi  # late: importing it takes a while
+
+        uri = f"{self._path.resolve().as_uri()}?mode=ro&immutable=1"
+        typed = ", ".join(_TYPED_ROW[dtype] for dtype in types.values())
+        try:
+            with dbapi.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
+                for pragma in PRAGMAS:
+                    cursor.execute(pragma)
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+                cursor.execute(f"SELECT {typed} UNION ALL {sql}")
+                with cursor.fetch_record_batch() as reader:
+                    if reader.schema.types != list(types.values()):
+                        raise _UnreadError
+                    table = _next(reader, list(types))
+                    assert table is not None
+                    # No thread for a table of one batch, as most of a profile's are: starting one takes longer.
+                    more = table.num_rows == BATCH_ROWS
+                    rows = table.slice(1)
+                    yield from read_ahead(rows, lambda: _next(reader, list(types))) if more else iter([rows])
+        except (OSError, dbapi.Error, pa.ArrowException) as error:
+            raise _UnreadError from error
 
     def read(self, name: str, wanted: Mapping[str, pa.DataType]) -> pa.Table:
         """All rows of `scan` at once."""
@@ -122,6 +148,26 @@ class SqliteTables:
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
         with _whole():
             return self._connection.execute(sql).fetchall()
+
+
+def _next(reader: pa.RecordBatchReader, names: list[str]) -> pa.Table | None:
+    try:
+        batch = reader.read_next_batch()
+    except StopIteration:
+        return None
+    return pa.table([_checked(column) for column in batch.columns], names)
+
+
+def _checked(column: pa.Array) -> pa.Array:
+    """The same; text that is not UTF-8, which SQLite does not check, is repaired."""
+    if column.type != pa.string():
+        return column
+    binary = column.cast(pa.binary())
+    try:
+        return binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if text is None else text.decode("utf-8", errors="replace") for text in binary.to_pylist()]
+        return pa.array(decoded, pa.string())
 
 
 def _complete(batch: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:

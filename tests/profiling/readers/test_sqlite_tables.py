@@ -1,4 +1,4 @@
-"""Tables read by native code against the same read by SQLite, for any schema and content, and damaged."""
+"""Tables read by ADBC's driver against the same by Python's sqlite3, for any schema and content, and damaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.readers import native_scan, sqlite_tables
+from curvescope.profiling.readers import sqlite_tables
 from curvescope.profiling.readers.sqlite_tables import SqliteTables
 
 NUMBERS = st.one_of(
@@ -32,20 +32,20 @@ def write(path, rows, page_bytes=4096, schema="id INTEGER PRIMARY KEY, a INTEGER
     database.close()
 
 
-def read(path, wanted, *, native):
+def read(path, wanted, *, adbc):
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
     connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
     try:
-        return SqliteTables(connection, path if native else None).read("x", wanted)
+        return SqliteTables(connection, path if adbc else None).read("x", wanted)
     finally:
         connection.close()
 
 
 @pytest.fixture
 def used(monkeypatch):
-    """Counts the tables that native code read."""
+    """Counts the rows that ADBC's driver read, the one it learns the types from included."""
     calls = []
-    original = native_scan._next
+    original = sqlite_tables._next
 
     def counted(*arguments):
         table = original(*arguments)
@@ -53,7 +53,7 @@ def used(monkeypatch):
             calls.append(table.num_rows)
         return table
 
-    monkeypatch.setattr(native_scan, "_next", counted)
+    monkeypatch.setattr(sqlite_tables, "_next", counted)
     return calls
 
 
@@ -63,13 +63,13 @@ def used(monkeypatch):
     st.sampled_from([512, 1024, 4096, 65536]),
     st.integers(1, 70),
 )
-def test_native_code_and_sqlite_read_the_same(tmp_path_factory, rows, page_bytes, batch):
+def test_both_ways_read_the_same(tmp_path_factory, rows, page_bytes, batch):
     path = tmp_path_factory.getbasetemp() / f"{next(counter)}.sqlite"
     write(path, rows, page_bytes)
     whole = sqlite_tables.BATCH_ROWS
     try:
         sqlite_tables.BATCH_ROWS = batch
-        found, expected = read(path, WANTED, native=True), read(path, WANTED, native=False)
+        found, expected = read(path, WANTED, adbc=True), read(path, WANTED, adbc=False)
     finally:
         sqlite_tables.BATCH_ROWS = whole
         path.unlink()
@@ -78,11 +78,11 @@ def test_native_code_and_sqlite_read_the_same(tmp_path_factory, rows, page_bytes
     assert found["a"].to_pylist() == [a for a, _, _ in rows]
 
 
-def test_a_large_table_is_read_by_native_code(tmp_path, used):
+def test_a_large_table_is_read_by_adbc(tmp_path, used):
     rows = [(i * i, f"name {i}", None if i % 3 else -i) for i in range(50_000)]
     write(tmp_path / "p", rows, 512)
-    table = read(tmp_path / "p", WANTED, native=True)
-    assert sum(used) == len(rows)
+    table = read(tmp_path / "p", WANTED, adbc=True)
+    assert sum(used) == 1 + len(rows)
     assert table["id"].to_pylist() == list(range(1, len(rows) + 1))
     assert list(zip(*(table[c].to_pylist() for c in "atb"), strict=True)) == rows
 
@@ -96,9 +96,9 @@ def test_a_large_table_is_read_by_native_code(tmp_path, used):
         "a INTEGER, t TEXT, b REAL, id INTEGER",
     ],
 )
-def test_what_is_beyond_native_code_is_read_by_sqlite(schema, tmp_path):
+def test_any_table_is_read_alike(schema, tmp_path):
     write(tmp_path / "p", [(1, "x", 2), (3, None, 4)], schema=schema)
-    assert read(tmp_path / "p", WANTED, native=True).equals(read(tmp_path / "p", WANTED, native=False))
+    assert read(tmp_path / "p", WANTED, adbc=True).equals(read(tmp_path / "p", WANTED, adbc=False))
 
 
 def test_columns_added_after_the_rows_are_null_there(tmp_path, used):
@@ -108,17 +108,17 @@ def test_columns_added_after_the_rows_are_null_there(tmp_path, used):
     database.execute("INSERT INTO x (a, late) VALUES (5, 'y')")
     database.commit()
     database.close()
-    assert read(tmp_path / "p", {"late": pa.string(), "a": pa.int64()}, native=True).to_pylist() == [
+    assert read(tmp_path / "p", {"late": pa.string(), "a": pa.int64()}, adbc=True).to_pylist() == [
         {"late": None, "a": 1},
         {"late": "y", "a": 5},
     ]
-    assert sum(used) == 2
+    assert sum(used) == 1 + 2
 
 
 def test_a_value_of_another_type_is_found_by_sqlite_in_its_row(tmp_path):
     write(tmp_path / "p", [(i, "x", i) for i in range(100)] + [("text", "x", 1)])
     with pytest.raises(CurvescopeError, match="wrong type"):
-        read(tmp_path / "p", WANTED, native=True)
+        read(tmp_path / "p", WANTED, adbc=True)
 
 
 def test_text_that_is_no_utf8_is_repaired_alike(tmp_path):
@@ -127,9 +127,9 @@ def test_text_that_is_no_utf8_is_repaired_alike(tmp_path):
     database.execute("UPDATE x SET t = CAST(x'ff41fe' AS TEXT)")
     database.commit()
     database.close()
-    found = read(tmp_path / "p", WANTED, native=True)
+    found = read(tmp_path / "p", WANTED, adbc=True)
     assert found["t"].to_pylist() == ["\ufffdA\ufffd"]
-    assert found.equals(read(tmp_path / "p", WANTED, native=False))
+    assert found.equals(read(tmp_path / "p", WANTED, adbc=False))
 
 
 def test_damage_is_refused_or_read_and_never_crashes_or_hangs(tmp_path):
@@ -145,8 +145,12 @@ def test_damage_is_refused_or_read_and_never_crashes_or_hangs(tmp_path):
             )
         path = tmp_path / "damaged"
         path.write_bytes(data[: random.choice((len(data), random.randrange(600, len(data))))])
-        try:
-            read(path, WANTED, native=True)
-        except CurvescopeError:
-            refused += 1
+        outcomes = []
+        for adbc in (True, False):
+            try:
+                outcomes.append(read(path, WANTED, adbc=adbc))
+            except CurvescopeError:
+                outcomes.append("refused")
+        assert outcomes[0] == outcomes[1]
+        refused += outcomes[0] == "refused"
     assert 50 < refused < 400

@@ -11,7 +11,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The package is installed in place: Python changes are seen at once, native and dependency changes reinstall it.
-$(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/* native/third_party/*/*)
+$(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/*)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[torch,dev]'
 	@touch $@

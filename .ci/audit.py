@@ -8,7 +8,6 @@ vulnerability. Exit code 2: the database did not answer for some package, which 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -42,7 +41,7 @@ def main() -> int:
         site = next((Path(folder) / "lib").glob("python*/site-packages"))
         command = [sys.executable, "-m", "pip_audit", "--path", site, "--format", "json", "--progress-spinner", "off"]
         done = subprocess.run(command, capture_output=True, text=True)
-    components = add_vendored()
+    components = json.loads(BILL.read_text())["components"]
     print(f"{BILL.relative_to(ROOT)}: {len(components)} components")
     try:
         asked = json.loads(done.stdout)["dependencies"]
@@ -50,31 +49,6 @@ def main() -> int:
         print(f"NOT AUDITED: the advisory database was not reached:\n{done.stderr.strip()[-500:]}")
         return 2
     return report(asked)
-
-
-def add_vendored() -> list[dict[str, object]]:
-    """Put into the bill what our libraries have inside; all its components."""
-    origin = (ROOT / "native" / "third_party" / "yyjson" / "README.md").read_text()
-    found = re.match(r"yyjson (\S+) and what followed it to commit (\w+)", origin)
-    assert found
-    yyjson = {
-        "bom-ref": f"yyjson=={found[1]}",
-        "type": "library",
-        "name": "yyjson",
-        "version": found[1],
-        "licenses": [{"license": {"id": "MIT"}}],
-        "purl": f"pkg:github/ibireme/yyjson@{found[2]}",
-    }
-    bill = json.loads(BILL.read_text())
-    bill["components"].append(yyjson)
-    ours = bill["metadata"]["component"]["bom-ref"]
-    bill["dependencies"].append({"ref": yyjson["bom-ref"]})
-    for entry in bill["dependencies"]:
-        if entry["ref"] == ours:
-            entry["dependsOn"] = sorted([*entry.get("dependsOn", ()), str(yyjson["bom-ref"])])
-    BILL.write_text(json.dumps(bill, indent=2) + "\n")
-    components: list[dict[str, object]] = bill["components"]
-    return components
 
 
 def report(asked: list[dict[str, object]]) -> int:

@@ -120,7 +120,6 @@ def check_metadata(wheel: Path) -> None:
     for needed in (
         "curvescope/py.typed",
         "licenses/LICENSE",
-        "yyjson/LICENSE",
         "entry_points.txt",
         "libcurvescope_collector.so",
     ):

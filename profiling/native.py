@@ -8,12 +8,10 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from .errors import BackendMissingError
 
 LIBRARY_NAME = "libcurvescope_collector.so"
-READER_NAME = "libcurvescope_reader.so"
 
 
 def library_path(name: str = LIBRARY_NAME) -> Path:
@@ -43,48 +41,6 @@ def load() -> ctypes.CDLL:
     library.curvescope_record_start.restype = ctypes.c_int
     library.curvescope_record_stop.argtypes = []
     library.curvescope_record_stop.restype = None
-    return library
-
-
-@cache
-def load_reader() -> ctypes.CDLL | None:
-    """The library that reads SQLite tables and JSON traces, its functions declared; null where it was not built."""
-    try:
-        library = ctypes.CDLL(str(library_path(READER_NAME)))
-    except (BackendMissingError, OSError):
-        return None
-    pointers = ctypes.POINTER(ctypes.c_void_p)
-    library.curvescope_table_scan_open.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_int64,
-        ctypes.c_int32,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-    ]
-    library.curvescope_table_scan_open.restype = ctypes.c_void_p
-    library.curvescope_table_scan_next.argtypes = [ctypes.c_void_p, ctypes.c_int64, pointers, pointers]
-    library.curvescope_table_scan_next.restype = ctypes.c_int64
-    library.curvescope_table_scan_text.argtypes = [ctypes.c_void_p, ctypes.c_int32]
-    library.curvescope_table_scan_text.restype = ctypes.c_void_p
-    library.curvescope_table_scan_close.argtypes = [ctypes.c_void_p]
-    library.curvescope_table_scan_close.restype = None
-    handle, whole, bytes_of = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p
-    functions: dict[str, tuple[Any, list[Any]]] = {
-        "open": (handle, [ctypes.c_int32, ctypes.POINTER(bytes_of), bytes_of, bytes_of]),
-        "next": (
-            ctypes.c_int64,
-            [handle, bytes_of, ctypes.c_int64, ctypes.c_uint8, whole, whole, ctypes.POINTER(ctypes.c_uint8)],
-        ),
-        "values": (ctypes.c_void_p, [handle, ctypes.c_int32]),
-        "valid": (ctypes.c_void_p, [handle, ctypes.c_int32]),
-        "odd": (ctypes.c_void_p, [handle]),
-        "texts": (ctypes.c_int64, [handle]),
-        "text": (ctypes.c_void_p, [handle, ctypes.c_int64, whole]),
-        "close": (None, [handle]),
-    }
-    for name, (result, arguments) in functions.items():
-        function = getattr(library, f"curvescope_event_scan_{name}")
-        function.restype, function.argtypes = result, arguments
     return library
 
 

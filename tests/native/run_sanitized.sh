@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds the native library and its tests with sanitizers, and runs them: AddressSanitizer with
-# UndefinedBehaviorSanitizer, then ThreadSanitizer; the readers, which have no threads, under the first only. Needs CMake
-# on PATH or in .venv. An argument is the kernels that each of three threads emits: 3400000 for ten million in all.
+# UndefinedBehaviorSanitizer, then ThreadSanitizer. Needs CMake on PATH or in .venv. An argument is the kernels that each of three threads emits: 3400000 for ten million in all.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake=$(command -v cmake || realpath -s .venv/bin/cmake)
@@ -15,16 +14,3 @@ for preset in address thread; do
   "$cmake" --build "build/sanitized-$preset" --parallel 2 >/dev/null
   "build/sanitized-$preset/curvescope_native_test" "$@"
 done
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-"$python" - "$folder/database" <<'END'
-import sqlite3, sys
-database = sqlite3.connect(sys.argv[1])
-database.execute("PRAGMA page_size = 512")
-database.execute("CREATE TABLE x (a INTEGER, t TEXT)")
-# Small, so that damage meets what holds the rows together as often as it meets text; every fifth row overflows its page.
-texts = ["n" * (i * 37 % 2000 if i % 5 == 0 else i % 9) for i in range(100)]
-database.executemany("INSERT INTO x VALUES (?, ?)", [(i * 977, text) for i, text in enumerate(texts)])
-database.commit()
-END
-build/sanitized-address/curvescope_reader_test "$folder/database"

@@ -2,7 +2,8 @@
 
 ADBC's driver reads columns of whole numbers and texts. It knows no column's type: it takes the type of the first
 values, so every query begins with a row of values of the types that are wanted. Where a later value is of another
-type, or a column is of another one, Python's sqlite3 reads the rest, a row at a time, and says what is wrong.
+type, or a column is of another one, Python's sqlite3 reads the rest, a row at a time, and says what is wrong. A number
+in a column of texts is given as its digits.
 """
 
 from __future__ import annotations
@@ -42,14 +43,13 @@ class SqliteTables:
             path: its file, for ADBC's driver; None to read through the connection alone.
         """
         self._connection, self._path = connection, path
-        rows = self._query("SELECT name, sql, rootpage FROM sqlite_master WHERE type = 'table'")
+        rows = self._query("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         real = [row for row in rows if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"]
-        self._names = {name for name, *_ in real}
-        self._info = cache(lambda name: self._query(f'PRAGMA table_xinfo("{name}")'))  # a profile has a hundred tables
-        self._columns = cache(
-            lambda name: frozenset(row[1] for row in self._info(name)) if name in self else frozenset()
+        self._names = {name for name, _ in real}
+        self._columns = cache(  # a profile has a hundred tables
+            lambda name: frozenset(row[1] for row in self._query(f'PRAGMA table_xinfo("{name}")') if name in self)
         )
-        self._root = {name: root for name, sql, root in real if "WITHOUT" not in sql.upper()}
+        self._with_row_ids = {name for name, sql in real if "WITHOUT" not in sql.upper()}
         self.count = cache(self._count)
 
     def __contains__(self, name: str) -> bool:
@@ -136,7 +136,7 @@ class SqliteTables:
 
     def about(self, name: str) -> int:
         """How many rows a table has, if none was taken out of it: unlike `count` it does not read the table."""
-        if name not in self._root:
+        if name not in self._with_row_ids:
             return self.count(name)
         return int(self._query(f'SELECT max(rowid) FROM "{name}"')[0][0] or 0)  # noqa: S608 - likewise
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the native library and its tests with sanitizers, and runs them: AddressSanitizer with
-# UndefinedBehaviorSanitizer, then ThreadSanitizer. Needs CMake on PATH or in .venv. An argument is the kernels that each of three threads emits: 3400000 for ten million in all.
+# UndefinedBehaviorSanitizer, then ThreadSanitizer. Needs CMake on PATH or in .venv. An argument is the kernels that each
+# of three threads emits: 3400000 for ten million in all.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake=$(command -v cmake || realpath -s .venv/bin/cmake)

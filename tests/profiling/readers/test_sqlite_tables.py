@@ -121,6 +121,11 @@ def test_a_value_of_another_type_is_found_by_sqlite_in_its_row(tmp_path):
         read(tmp_path / "p", WANTED, adbc=True)
 
 
+def test_a_number_in_a_column_of_texts_is_given_as_its_digits(tmp_path):
+    write(tmp_path / "p", [(1, 7, 2), (3, "x", 4)], schema="a INTEGER, t, b INTEGER")
+    assert read(tmp_path / "p", {"t": pa.string()}, adbc=True)["t"].to_pylist() == ["7", "x"]
+
+
 def test_text_that_is_no_utf8_is_repaired_alike(tmp_path):
     write(tmp_path / "p", [(1, "good", 2)])
     database = sqlite3.connect(tmp_path / "p")

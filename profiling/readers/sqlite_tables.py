@@ -46,9 +46,7 @@ class SqliteTables:
         rows = self._query("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         real = [row for row in rows if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"]
         self._names = {name for name, _ in real}
-        self._columns = cache(  # a profile has a hundred tables
-            lambda name: frozenset(row[1] for row in self._query(f'PRAGMA table_xinfo("{name}")') if name in self)
-        )
+        self._info = cache(lambda name: self._query(f'PRAGMA table_xinfo("{name}")') if name in self else [])
         self._with_row_ids = {name for name, sql in real if "WITHOUT" not in sql.upper()}
         self.count = cache(self._count)
 
@@ -60,7 +58,7 @@ class SqliteTables:
 
     def columns(self, name: str) -> frozenset[str]:
         """Names of a table's columns; none where it is absent."""
-        return self._columns(name)
+        return frozenset(row[1] for row in self._info(name))  # asked once: a profile has a hundred tables
 
     def scan(self, name: str, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """The wanted columns of a table, in the order of its rows; a column it lacks is null, an absent table empty.

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from curvescope.analysis.decompose.anomalies import diagnose
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.kernels import sweeps
 from curvescope.kernels.backends import Prepared
@@ -210,6 +211,20 @@ def test_a_peak_that_counts_from_before_the_visit_is_not_recorded(tmp_path, cloc
         monkeypatch.setattr(visit_module, "reset_peak", lambda _, fresh=fresh: fresh)
         _, _, steps = sweep(tmp_path / str(fresh), clock, batches=(1,))
         assert set(steps["peak_memory_bytes"].dropna()) == peaks
+
+
+def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overhead(tmp_path, clock):
+    """Steps take 10 % more at the end of the run than at its beginning; profiling takes 40 ns a step."""
+    protocol = Protocol("drift", (20, 20), 1, (3, 3), visit_s=0.0, profiled_steps=3, time_limit_s=None)
+    run_ns = 20 * 7 * sum(map(step_ns, BATCHES))
+    began_ns = clock.now_ns
+    workload = FakeWorkload(clock, lambda batch: round(step_ns(batch) * (1 + 0.1 * (clock.now_ns - began_ns) / run_ns)))
+    run_sweep(workload, BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
+    recording = open_recording(tmp_path / "r")
+    terms = diagnose(recording.frame("steps"), recording.frame("kernels")).terms
+    for batch, overhead_ms in zip(BATCHES, terms.overhead_ms, strict=True):
+        # What is left is the drift inside a visit, a sixtieth of it: 0.17 % of 10 %.
+        assert abs(overhead_ms) < 0.002 * step_ns(batch) / 1e6
 
 
 # Scaling runs

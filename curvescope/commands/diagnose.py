@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..analysis.render import terminal
     from ..profiling.hardware.host import describe_device
-    from ..profiling.measure.progress import Progress
+    from ..profiling.measure.experiment import Progress
     from ..show import show_diagnosis
 
     messages = terminal.console(stderr=True)

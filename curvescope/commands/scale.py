@@ -23,7 +23,7 @@ from ..profiling.hardware.host import usable_cores
 from ..profiling.workload.network_step import PRECISIONS, STEP_KINDS
 
 if TYPE_CHECKING:
-    from ..profiling.measure.progress import Progress
+    from ..profiling.measure.experiment import Progress
     from ..profiling.measure.scaling_plan import ScalingPlan
     from ..profiling.recording.rank_info import Place
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..profiling.measure.dask_workers import SweepCluster
-    from ..profiling.measure.progress import Progress as Standing
+    from ..profiling.measure.experiment import Progress as Standing
     from ..profiling.measure.sweep_plan import Plan
     from ..profiling.measure.visit_processes import Measurer
 

@@ -10,16 +10,16 @@ Sweeps, scaling runs and benchmarks say what a condition is and how one visit of
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, TypeVar
 
 from ..attribution.events import INPUT_PHASE, PHASE_RANGE, StepRows
 from ..recording.store import Recording, RecordingWriter, columns_of
-from .progress import Pace, Progress
 
 SEED = 0
 C = TypeVar("C", bound=Hashable)
@@ -54,6 +54,15 @@ class Visit:
     profiled: list[StepRows] = field(default_factory=list)
     profile_fits: bool = True
     clocks: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Seconds that a run has taken and is expected to take in all, and what runs now."""
+
+    elapsed_s: float
+    expected_s: float
+    doing: str
 
 
 @dataclass(frozen=True)
@@ -96,21 +105,29 @@ class Experiment(Generic[C]):
         Returns:
             Number of rounds that are whole.
         """
-        least, most = self.rounds
-        pace: Pace[C] = Pace(least, self.time_limit_s, self.elapsed_s, self.clock_s)
-        done = 0
+        (least, most), limit_s = self.rounds, math.inf if self.time_limit_s is None else self.time_limit_s
+        began_s, done = self.clock_s() - self.elapsed_s, 0
+        visit_s: dict[C, float] = {}  # the last visit of each condition says what the next one will take
+
+        def expected_s(conditions: Iterable[C]) -> float:
+            return sum(visit_s.get(condition, 0.0) for condition in conditions)
+
         for round_, order in zip(range(most) if most is not None else count(), self._orders(), strict=False):
             unfinished = [condition for condition in order if not self.finished(condition)]
             missing = [condition for condition in unfinished if not self.visited(condition, round_)]
-            if not unfinished or (round_ >= least and missing and (not pace.has_time_for(missing) or self.precise())):
+            in_time = self.clock_s() - began_s + expected_s(missing) <= limit_s
+            if not unfinished or (missing and round_ >= least and (not in_time or self.precise())):
                 break
             if missing:
                 self.begin_round()
             for index, condition in enumerate(missing):
-                with pace.visit(condition):
-                    self.visit(condition, round_)
+                visit_began_s = self.clock_s()
+                self.visit(condition, round_)
+                now_s = self.clock_s()
+                visit_s[condition], elapsed_s = now_s - visit_began_s, now_s - began_s
+                left_s = expected_s(missing[index + 1 :]) + expected_s(visit_s) * max(least - round_ - 1, 0)
                 doing = f"round {round_ + 1}, {self.label(condition)}"
-                self.report(pace.progress(missing[index + 1 :], round_, doing))
+                self.report(Progress(elapsed_s, max(elapsed_s + left_s, self.time_limit_s or 0.0), doing))
             done = round_ + 1
         return done
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
-from .progress import Progress
+from .experiment import Progress
 from .scaling_plan import ScalingPlan, rank_folder
 from .visit_processes import end_with_parent
 

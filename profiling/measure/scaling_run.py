@@ -29,9 +29,8 @@ from ..recording.store import META_FILE, RecordingWriter, open_recording
 from ..workload.input_pipeline import make_feed
 from ..workload.network_step import Workload, import_torch
 from .clock_alignment import ClockAlignment, Reading, alignment_of
-from .experiment import Empty, Experiment, StepRow, Visit, VisitWriter
+from .experiment import Empty, Experiment, Progress, StepRow, Visit, VisitWriter
 from .process_group import Team
-from .progress import Progress
 from .scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, is_complete, rank_folder, rank_recordings, whole_visits
 from .sweep import describe_sweep
 from .visit import discard_steps, profile_steps, time_steps

@@ -20,8 +20,7 @@ from ..masking import without_secrets
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.network_step import Workload
-from .experiment import SEED, Empty, Experiment, StepRow, Visit, VisitWriter
-from .progress import Progress
+from .experiment import SEED, Empty, Experiment, Progress, StepRow, Visit, VisitWriter
 from .protocol import Protocol
 from .visit import visit
 

@@ -19,8 +19,7 @@ from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Setting
-from .experiment import Empty, StepRow, Visit, VisitWriter
-from .progress import Progress
+from .experiment import Empty, Progress, StepRow, Visit, VisitWriter
 from .protocol import Protocol, doubled
 from .sweep import describe_sweep, sweep_batches, why_empty
 from .visit_processes import LocalMeasurer, Machine, Measurer

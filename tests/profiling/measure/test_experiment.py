@@ -17,7 +17,7 @@ from curvescope.kernels.timers import PerfCounter
 from curvescope.profiling.measure import scaling_run
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.configuration import Setting
-from curvescope.profiling.measure.experiment import Experiment, Visit, VisitWriter, part_of_visit
+from curvescope.profiling.measure.experiment import Experiment, Progress, Visit, VisitWriter, part_of_visit
 from curvescope.profiling.measure.process_group import Team
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, write_scaling_plan
@@ -141,6 +141,22 @@ def test_no_round_starts_that_would_end_beyond_the_time_limit(tmp_path, limit_s,
     experiment = Experiment(BATCHES, visit, (2, 9), limit_s, clock_s=clock.seconds)
     assert experiment.run() == rounds
     assert clock.now_ns == 1_000_000_000 + rounds * 7_000_000
+
+
+def test_progress_adds_the_last_visit_of_each_and_the_rounds_that_are_owed():
+    """A round is one visit each of 1, 2 and 4 s; the limit is 20 s, and an earlier start took 3 s."""
+    clock, reports = FakeClock(), []
+
+    def visit(condition, _):
+        clock.now_ns += condition * 10**9
+
+    Experiment(
+        BATCHES, visit, (3, 3), 20.0, report=reports.append, elapsed_s=3.0, clock_s=clock.seconds, label="b{}".format
+    ).run()
+    assert reports[:2] == [Progress(4.0, 20.0, "round 1, b1"), Progress(6.0, 20.0, "round 1, b2")]
+    # 10 s passed and two rounds of 7 s are owed; then 11 s, with 4 + 2 s of the round and 7 s of the next.
+    assert reports[2:4] == [Progress(10.0, 24.0, "round 1, b4"), Progress(11.0, 24.0, "round 2, b1")]
+    assert reports[-1] == Progress(24.0, 24.0, "round 3, b1")
 
 
 def test_a_sweep_holds_its_time_limit(tmp_path, clock):

@@ -56,7 +56,7 @@ def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by)
         timed = steps[~steps["profiled"] & (steps["batch"] == batch)]["duration_ns"]
         assert breakdown.time_ms == pytest.approx(float(np.median(timed)) / 1e6)
         assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
-        assert [row.label for row in breakdown.rows[-2:]] == ["idle", "profiling overhead"]
+        assert [row.label for row in breakdown.rows[-3:]] == ["idle", "left over", "profiling overhead"]
 
 
 def test_rows_of_one_step_never_overlap_and_lie_inside_it(recorded):
@@ -128,7 +128,7 @@ def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     recording = open_recording(tmp_path / "r")
     assert recording.meta["status"] == Status.INTERRUPTED
     diagnosis = diagnose(recording.frame("steps"), recording.frame("kernels"))
-    assert diagnosis.curve.batches == (2, 4)
+    assert diagnosis.curve.conditions == (2, 4)
     assert [finding.verdict for finding in diagnosis.findings] == [Verdict.NOISE]  # one round tells no spread
 
 
@@ -153,7 +153,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_an_empty_cell_and_the_others_go
         (8, "out of memory"),
         (16, "out of memory"),
     ]
-    assert diagnose(recording.frame("steps"), recording.frame("kernels")).curve.batches == (2, 4)
+    assert diagnose(recording.frame("steps"), recording.frame("kernels")).curve.conditions == (2, 4)
 
 
 def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
@@ -188,7 +188,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     assert set(steps[steps["profiled"]]["batch"]) == {2, 4, 8}
     assert recording.meta["empty"] == []
     assert recording.meta["lost"]["profiles_out_of_memory"]["count"] == SHORT.rounds[0]
-    assert diagnose(steps, recording.frame("kernels")).curve.batches == BATCHES
+    assert diagnose(steps, recording.frame("kernels")).curve.conditions == BATCHES
 
 
 def test_an_error_of_the_model_is_no_empty_cell(tmp_path):

@@ -139,7 +139,7 @@ def test_a_killed_sweep_resumes_and_ends_with_the_cells_of_an_undisturbed_one(wo
         assert steps["step"].is_unique
         assert set(kernels["step"]) == set(steps[steps["profiled"]]["step"])
         assert not kernels.duplicated(["step", "start_ns", "name", "duration_ns"]).any()
-        assert diagnose(steps, kernels).curve.batches == (1, 2)
+        assert diagnose(steps, kernels).curve.conditions == (1, 2)
     # What was whole before the kill is the same file still: nothing that is done is run again.
     written = {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")}
     assert run_plan(workplace / "cut", read_plan(workplace / "cut")) == []

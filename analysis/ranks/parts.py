@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...profiling.attribution.collectives import collective
-from ...profiling.attribution.events import INPUT_PHASE, PHASE_RANGE
+from ...profiling.attribution.range_names import DISTRIBUTED, INPUT_PHASE, PHASE_RANGE
 from ...profiling.measure.clock_alignment import ClockAlignment
 from ..decompose.exclusive import layered_exclusive_ns
 from ..decompose.terms import IDLE
@@ -34,8 +34,6 @@ WAITING = "waiting"
 INPUT = "input"
 KINDS = (KERNELS, COMMUNICATION, WAITING, INPUT, IDLE)
 
-# What DDP does around collectives (see `events.kernel_rows`).
-_AROUND_COLLECTIVES = ("c10d::", "torch::distributed::", "torch.distributed.")
 # Codes of what a row is: a kind, but for the work around collectives, which goes before them.
 _KERNEL, _AROUND, _WAITING, _MOVING, _INPUT, _IDLE = range(6)
 _KIND_OF_CODE = np.array([KERNELS, COMMUNICATION, WAITING, COMMUNICATION, INPUT, IDLE], dtype=object)
@@ -102,7 +100,7 @@ class _Timeline:
         self._step = self.kernels["step"].to_numpy(np.int64)
         self._start = self.kernels["start_ns"].to_numpy(np.int64)
         self._end = self._start + self.kernels["duration_ns"].to_numpy(np.int64)
-        around = self.kernels["op"].fillna("").str.startswith(_AROUND_COLLECTIVES).to_numpy(bool)
+        around = self.kernels["op"].fillna("").str.startswith(DISTRIBUTED).to_numpy(bool)
         fetches = (self.kernels["phase"] == INPUT_PHASE).fillna(False).to_numpy(bool)
         self._code = np.select([around, fetches], [_AROUND, _INPUT], _KERNEL)
         names = self.kernels["name"]

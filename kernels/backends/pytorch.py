@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...profiling.attribution import events
+from ...profiling.attribution import range_names
+from ...profiling.attribution.events import StepRows
 from ...profiling.collect import torch_step
 from ...profiling.hardware.clocks import ClockSampler
 from ...profiling.hardware.host import describe_device, last_level_cache_bytes
@@ -65,15 +66,15 @@ class TorchBackend:
         """See `Backend.flush`."""
         self._flush()
 
-    def record(self, run: Run, layer: str | None, phase: str | None) -> events.StepRows:
+    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows:
         """See `Backend.record`."""
 
         def step(ranges: Callable[[str], Any]) -> None:
             with contextlib.ExitStack() as stack:
                 if phase is not None:
-                    stack.enter_context(ranges(events.PHASE_RANGE + phase))
+                    stack.enter_context(ranges(range_names.PHASE_RANGE + phase))
                 if layer is not None:
-                    stack.enter_context(ranges(events.LAYER_RANGE + layer))
+                    stack.enter_context(ranges(range_names.LAYER_RANGE + layer))
                 run()
             self._synchronize()
 

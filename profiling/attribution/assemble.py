@@ -1,119 +1,52 @@
-"""From the tables of a CUDA profiler to a recording: what the readers of Nsight Systems and nvprof have in common.
-
-Neutral tables, columns by name; a column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
-
-- ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
-  color_argb, payload; `shown`, false for what only places the work in it, such as a framework's operators.
-- launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
-- device: for kernels name and columns of the `kernels` table; for copies and sets columns of the `memory` table; for
-  both start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has
-  thread_key instead of a launch: it lies where it runs.
-- each may have `source`, where that is not the profile's.
-
-Names are dictionary-encoded, all batches of one table with one dictionary.
-"""
+"""From the tables of a profile to a recording: placed, joined, cut into steps, and written."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..readers import Options, describe_steps
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
-from .nesting import NONE, Codes, HostRanges, Ints, Placement
-from .range_names import RangeName, scrub
+from .nesting import NONE, Bools, Codes, Ints
+from .operator_calls import LaunchedWork, attach_work
+from .operator_work import Operation, count_work
+from .placement import HostSpans
+from .profile import Options, Profile, describe_steps
+from .range_names import scrub
 from .timeline import DeviceWork, Launches, Placed, Timeline
 
-_TABLES = ("ranges", "launches", "kernels", "memory")
 _PLACING = ("start_ns", "end_ns", "process", "correlation_id", "thread_key")
-_TELLING_APART = ("device", "context", "stream", "name")  # needed where no range marks the steps
+_TELLING_APART = ("device", "context", "stream")  # needed where no range marks the steps
 
 _WORKERS = 3  # threads that place and write batches: Arrow and NumPy let them run beside each other
 _AHEAD = 5  # batches that are in memory at once
 
 _Result = TypeVar("_Result")
-Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # given the columns that are needed; null for all
-
-
-@dataclass
-class Profile:
-    """What a reader hands over.
-
-    Attributes:
-        source: value of the `source` columns.
-        ranges: all at once.
-        launches: reads host calls, batch by batch; called again, as what follows, where a second process turns up.
-        kernels: likewise the kernels; called again where no range marks the steps.
-        memory: likewise copies and sets.
-        count: rows of launches, kernels, copies and sets, for the progress report.
-        replayed: whether kernels were run again and again for metrics, so that their places in time mean nothing.
-        operators: what launches lie in, where the profile tells of the framework's operators.
-    """
-
-    source: str
-    ranges: pa.Table
-    launches: Callable[[], Iterator[pa.Table]]
-    kernels: Batches
-    memory: Batches
-    count: int
-    replayed: bool = False
-    operators: Operators | None = None
-
-
-class Operators(Protocol):
-    """Operators of a framework on the host, which know more than ranges: shapes, and so work and batch sizes."""
-
-    placement: Placement
-
-    def count_work(self, work: DeviceWork) -> dict[str, pa.Array]:
-        """Columns flops and bytes_compulsory of all device work; each operator's call counts once."""
-
-    def batches(self, built: Timeline) -> list[int | None]:
-        """Samples in each step, as shapes tell."""
 
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
     """Join, find the steps, and write every table."""
-    try:
-        return _Assembly(profile, writer, options, several=False).run()
-    except _SeveralProcessesError:
-        writer.take_back(_TABLES)
-        return _Assembly(profile, writer, options, several=True).run()
-
-
-class _SeveralProcessesError(Exception):
-    """There is a second process, so that each row has to say its own."""
+    return _Assembly(profile, writer, options).run()
 
 
 class _Assembly:
-    """One attempt; the process column is written only if there are several."""
-
-    def __init__(self, profile: Profile, writer: RecordingWriter, options: Options, *, several: bool) -> None:
+    def __init__(self, profile: Profile, writer: RecordingWriter, options: Options) -> None:
         self._profile, self._options = profile, options
         self._lost: Counter[str] = Counter()
-        self._ranges, names, said = _named_ranges(profile.ranges, options, self._lost)
-        self._host = HostRanges(
-            int_column(self._ranges, "start_ns"),
-            int_column(self._ranges, "end_ns"),
-            int_column(self._ranges, "thread_key"),
-            int_column(self._ranges, "process"),
-            code_column(self._ranges["name"]),
-            said,
-        )
-        nested = _select(self._host, pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool))
-        operators = profile.operators
-        self._built = Timeline(self._host, nested, names, operators.placement if operators is not None else None)
-        self._several = several
-        self._processes: set[int] = set()
+        self._ranges, self._spans, names = _spans(profile.ranges, options, self._lost)
+        self._nested = self._spans.select(pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool))
+        self._built = Timeline(self._spans, self._nested, names)
+        self._counts = bool(self._nested.operations)
+        self._names = pa.array([], pa.string())  # of the kernels
         self._phases: dict[int, set[str]] = {}
         self._writer = writer
         self._workers = ThreadPoolExecutor(_WORKERS)
@@ -121,12 +54,11 @@ class _Assembly:
 
     def run(self) -> Timeline:
         built, batch_size = self._built, self._options.batch
-        self._see(self._host.process)
         with self._workers:
             ranges = self._workers.submit(self._write_ranges)
             built.join(self._write_launches())
             ranges.result()
-            if built.marked and self._profile.operators is None:
+            if built.marked and not self._counts:
                 # Each row's step is known as it is read: once is enough.
                 built.finish_marked_steps(list(self._write_as_read()), batch_size)
             else:
@@ -145,13 +77,6 @@ class _Assembly:
         describe_steps(self._writer, built.step_rows, built.steps_from)
         return built
 
-    def _see(self, process: Ints | Codes) -> None:
-        """Note the processes of some rows."""
-        if not self._several and len(process):
-            self._processes |= {int(process.min()), int(process.max())}
-            if len(self._processes) > 1:
-                raise _SeveralProcessesError
-
     def _in_order(self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
         """What the workers make of each item, in order; the items behind it are read and worked on meanwhile."""
         pending: deque[Future[_Result]] = deque()
@@ -167,12 +92,12 @@ class _Assembly:
         self._writer.write(table, rows, part)
 
     def _columns_of(self, table: str, data: pa.Table) -> dict[str, Any]:
-        """The columns that the schema's table has too; the process only where there are several."""
-        wanted = {column.name for column in TABLES[table].columns} - (set() if self._several else {"process"})
+        """The columns that the schema's table has too."""
+        wanted = {column.name for column in TABLES[table].columns}
         return {name: data[name] for name in data.column_names if name in wanted}
 
     def _write_ranges(self) -> None:
-        host, table = self._host, self._ranges
+        host, table = self._spans, self._ranges
         columns = self._columns_of("ranges", table)
         columns["start_ns"] = pa.array(host.start_ns)
         columns["duration_ns"] = pa.array(host.end_ns - host.start_ns)
@@ -188,7 +113,6 @@ class _Assembly:
         calls = Growing(Launches(none, codes, none, codes, codes), self._profile.count)
         batches = ((self._writer.next_part("launches"), batch) for batch in self._profile.launches())
         for placed in self._in_order(self._write_calls, batches):
-            self._see(placed.process)
             calls.append(placed)
             self._report("writing launches", len(placed.process))
         return calls.rows()
@@ -214,9 +138,8 @@ class _Assembly:
         correlation = int_column(batch, "correlation_id")
         return times, process, self._built.place_work(times.start_ns, times.timed, process, correlation, thread)
 
-    def _take(self, times: Timed, process: Codes, placed: Placed) -> None:
+    def _take(self, times: Timed, placed: Placed) -> None:
         """Count device work that was placed."""
-        self._see(process)
         self._built.take(placed, times.end_ns)
         self._lost["negative_durations"] += int(np.count_nonzero(times.backwards))
         self._lost["without_time"] += int(np.count_nonzero(~times.told & ~times.backwards))
@@ -224,47 +147,46 @@ class _Assembly:
     def _write_as_read(self) -> Iterator[tuple[Ints, Codes]]:
         """Write device work whose steps are marked; gives starts and steps."""
 
-        def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Codes, Placed, set[tuple[int, str]]]:
-            times, process, placed = self._place(batch)
+        def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Placed, set[tuple[int, str]]]:
+            times, _, placed = self._place(batch)
             phases = self._write_work(table, part, batch, times, placed.range_, placed.step)
-            return table, times, process, placed, phases
+            return table, times, placed, phases
 
         batches = ((table, self._writer.next_part(table), batch) for table, batch in self._batches(None))
-        for table, times, process, placed, phases in self._in_order(write, batches):
-            self._take(times, process, placed)
+        for table, times, placed, phases in self._in_order(write, batches):
+            self._take(times, placed)
             self._see_phases(phases)
-            self._report(f"writing {table}", len(process))
+            self._report(f"writing {table}", len(placed.step))
             yield times.start_ns, placed.step
 
     def _collect(self) -> DeviceWork:
         """All device work, without what only the tables need."""
         marked = bool(self._built.marked)
 
-        def place(table: str, batch: pa.Table) -> tuple[Timed, Codes, Placed, Ints, Ints]:
+        def place(table: str, batch: pa.Table) -> tuple[Timed, Placed, Ints, Ints, Bools]:
             times, process, placed = self._place(batch)
-            name, stream = np.full((2, batch.num_rows), 0 if table == "kernels" else NONE)
-            if not marked:
-                name = code_column(batch["name"]) if table == "kernels" else name
-                stream = _streams(batch, process)
-            return times, process, placed, name, stream
+            name = np.full(batch.num_rows, NONE)
+            if table == "kernels":
+                names = dictionary(batch["name"])
+                self._names = names.dictionary
+                name = code_column(names)
+            stream = np.zeros(batch.num_rows, np.int64) if marked else _streams(batch, process)
+            on_host = int_column(batch, "thread_key") != NONE
+            return times, placed, name, stream, on_host
 
-        none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        work = Growing(DeviceWork(none, none, np.zeros(0, bool), codes, codes, codes, codes), self._profile.count)
-        batches = self._batches(_PLACING if marked else _PLACING + _TELLING_APART)
-        for times, process, placed, name, stream in self._in_order(place, batches):
-            self._take(times, process, placed)
+        none, codes, flags = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool)
+        empty = DeviceWork(none, none, flags, codes, codes, codes, codes, flags)
+        work = Growing(empty, self._profile.count)
+        batches = self._batches((*_PLACING, "name") if marked else (*_PLACING, "name", *_TELLING_APART))
+        for times, placed, name, stream, on_host in self._in_order(place, batches):
+            self._take(times, placed)
             rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
-            work.append(DeviceWork(*rows, name.astype(np.int32), stream.astype(np.int32)))
+            work.append(DeviceWork(*rows, name.astype(np.int32), stream.astype(np.int32), on_host))
             self._options.report("reading device work", self._done + work.count, self._profile.count)
         return work.rows()
 
     def _write_collected(self, work: DeviceWork) -> None:
-        operators = self._profile.operators
-        counted: dict[str, pa.Array] = {}
-        if operators is not None:
-            counted = operators.count_work(work)
-            for row, batch_size in zip(self._built.step_rows, operators.batches(self._built), strict=True):
-                row["batch"] = row["batch"] or batch_size
+        counted = self._count(work) if self._counts else {}
 
         def batches() -> Iterator[tuple[str, str, pa.Table, int]]:
             first = 0
@@ -283,6 +205,19 @@ class _Assembly:
         for table, count, phases in self._in_order(write, batches()):
             self._see_phases(phases)
             self._report(f"writing {table}", count)
+
+    def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
+        """Columns flops and bytes_compulsory of all device work."""
+        counts = work.timed & (work.kernel_name != NONE)
+        launched = LaunchedWork(
+            work.range_,
+            np.where(counts, work.end_ns - work.start_ns, NONE),
+            work.kernel_name,
+            self._names.to_pylist(),
+            work.on_host,
+        )
+        found = attach_work(self._nested, self._built.placement.nest, launched, count_work)
+        return {name: code_array(values) for name, values in zip(("flops", "bytes_compulsory"), found, strict=True)}
 
     def _write_work(
         self,
@@ -330,29 +265,79 @@ def _kind(seen: set[str]) -> str | None:
     return "forward" if "forward" in seen else None
 
 
-def _named_ranges(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, list[str], list[RangeName]]:
-    """The readable ranges, the scrubbed name of each dictionary entry, and what it says."""
+def _spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, HostSpans, list[str]]:
+    """The readable ranges with scrubbed names, as spans too, and the name of each entry of `said`."""
     times = Timed(table)
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
     lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
     lost["negative_durations"] += int(np.count_nonzero(times.backwards))
     if not times.told.all():
         table = table.filter(pa.array(times.told))
-    # What a name says depends on its domain too.
-    domain = dictionary(table["domain"] if "domain" in table.column_names else pa.nulls(table.num_rows, pa.string()))
-    name = dictionary(table["name"])
-    domains = domain.dictionary.to_pylist()
-    texts = name.dictionary.to_pylist()
-    domain_code = code_column(domain)
-    pairs, which = np.unique(code_column(name) * (len(domains) + 1) + domain_code + 1, return_inverse=True)
-    rules = options.names
-    names, said = [], []
-    for pair in pairs.tolist():
-        text, of_domain = texts[pair // (len(domains) + 1)], pair % (len(domains) + 1) - 1
-        said.append(rules.read(text, domains[of_domain] if of_domain >= 0 else None))
-        names.append(scrub(text))
-    codes = pa.DictionaryArray.from_arrays(pa.array(which.astype(np.int32)), pa.array(names, pa.string()))
-    return table.set_column(table.column_names.index("name"), "name", codes), names, said
+    # What a name says depends on its domain too, and on whose it is.
+    (name, texts), *kinds = (_coded(table, column) for column in ("name", "domain", "role"))
+    key = name
+    for code, known in kinds:
+        key = key * (len(known) + 1) + code + 1
+    code, distinct = pd.factorize(key)
+    read = options.names.read
+    names, full, said = [], [], []
+    for one in distinct.tolist():
+        about = []
+        for _, known in reversed(kinds):
+            one, place = divmod(one, len(known) + 1)
+            about.append(known[place - 1] if place else None)
+        said.append(read(texts[one], *reversed(about)))
+        full.append(texts[one])
+        names.append(scrub(texts[one]))
+    codes = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
+    table = table.set_column(table.column_names.index("name"), "name", codes)
+    call, operations = _operations(table, code, full)
+    has_operators = "role" in table.column_names
+    spans = HostSpans(
+        int_column(table, "start_ns"),
+        int_column(table, "end_ns"),
+        int_column(table, "thread_key"),
+        int_column(table, "process"),
+        code,
+        said,
+        int_column(table, "sequence") if has_operators else None,
+        int_column(table, "forward_thread") if has_operators else None,
+        call,
+        operations,
+    )
+    return table, spans, names
+
+
+def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
+    """Codes of a text column, `NONE` for null, and its texts."""
+    if column not in table.column_names:
+        return np.full(table.num_rows, NONE, np.int64), []
+    encoded = dictionary(table[column])
+    return code_column(encoded), encoded.dictionary.to_pylist()
+
+
+def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints | None, list[Operation]]:
+    """What operators were called with: an index each, `NONE` where no shapes were recorded, and the distinct calls."""
+    if "shapes" not in table.column_names:
+        return None, []
+    columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete")]
+    call = np.full(len(name), NONE, np.int64)
+    rows = np.flatnonzero(columns[0][0] != NONE)
+    key = name[rows]
+    for code, texts in columns:
+        key = pd.factorize(key * (len(texts) + 1) + code[rows] + 1)[0]
+    _, first = np.unique(key, return_index=True)
+    call[rows] = key
+    found = []
+    for row in rows[first].tolist():
+        arguments = (_listed(texts[code[row]] if code[row] != NONE else None) for code, texts in columns)
+        found.append(Operation(names[name[row]], *arguments))
+    return call, found
+
+
+def _listed(text: str | None) -> list[Any]:
+    found = json.loads(text) if text else []
+    return found if isinstance(found, list) else []
 
 
 def _streams(batch: pa.Table, process: Codes) -> Ints:
@@ -361,14 +346,3 @@ def _streams(batch: pa.Table, process: Codes) -> Ints:
     for column in ("device", "context", "stream"):
         streams = streams * 1_000_003 + int_column(batch, column)  # wraps around
     return np.asarray((streams ^ streams >> 32).astype(np.int32))
-
-
-def _select(ranges: HostRanges, rows: np.typing.NDArray[np.bool_]) -> HostRanges:
-    return HostRanges(
-        ranges.start_ns[rows],
-        ranges.end_ns[rows],
-        ranges.thread[rows],
-        ranges.process[rows],
-        ranges.name[rows],
-        ranges.said,
-    )

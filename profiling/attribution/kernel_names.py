@@ -195,6 +195,18 @@ def short_name(name: str) -> str:
     return text.strip() or name
 
 
+_GRADIENTS = (
+    ("data", re.compile(r"backward_data|bwd_data|dgrad", re.IGNORECASE)),
+    ("weights", re.compile(r"backward_(weights|filter)|bwd_weights|wgrad", re.IGNORECASE)),
+)
+
+
+@lru_cache(maxsize=65_536)
+def gradient(name: str) -> str | None:
+    """The gradient of a convolution that a kernel's name tells: data or weights; None where it does not tell."""
+    return next((which for which, pattern in _GRADIENTS if pattern.search(name)), None)
+
+
 def family(name: str) -> str:
     """The family of a kernel's name."""
     return read_name(name).family

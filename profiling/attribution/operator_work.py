@@ -6,12 +6,16 @@ operand once: inputs and weights read, results written. What is not known is nul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 Shape = Sequence[int]
+
+# Operators with an operand that has the batch as its first extent, and which operand.
+_BATCH_OPERAND = re.compile(r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)")
 
 _ITEM_BYTES = {
     "double": 8,
@@ -30,13 +34,30 @@ _ITEM_BYTES = {
 
 @dataclass(frozen=True)
 class Work:
-    """What a call has to do at least: FLOPs of the direct algorithm and compulsory bytes; null where not known."""
+    """What a call has to do at least: FLOPs of the direct algorithm and compulsory bytes; None where not known.
+
+    Attributes:
+        flops: of the call.
+        bytes_compulsory: of the call.
+        parts: the work of what has kernels of its own, by name (`data` and `weights`, the gradients of a convolution).
+            Their FLOPs add up to the call's. Each reads its operands itself: their bytes are more than the call's.
+    """
 
     flops: int | None
     bytes_compulsory: int | None
+    parts: tuple[tuple[str, Work], ...] = field(default=(), compare=False)
 
 
 UNKNOWN = Work(None, None)
+
+
+class Operation(NamedTuple):
+    """What an operator was called with, as a profiler recorded it: per argument shape, type and scalar value."""
+
+    name: str
+    shapes: Sequence[Any]
+    dtypes: Sequence[str] = ()
+    concrete: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -86,6 +107,23 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
         return rule(Call(shapes, item_bytes, concrete))
     except (IndexError, TypeError, ValueError):
         return UNKNOWN  # called in a form that the rule does not know
+
+
+def count_work(operation: Operation) -> Work:
+    """The work of an operator call, from its shapes."""
+    if not operation.shapes:
+        return UNKNOWN
+    return work(operation.name, operation.shapes, operation.dtypes, operation.concrete)
+
+
+def batch_of(op: str, shapes: Sequence[Any]) -> int | None:
+    """The batch size, where the operator's operands have it first; `addmm` takes it in its second."""
+    if _BATCH_OPERAND.fullmatch(op) is None:
+        return None
+    place = 1 if op.endswith("addmm") else 0
+    shape = shapes[place] if len(shapes) > place else None
+    extent = shape[0] if isinstance(shape, (list, tuple)) and shape else None
+    return extent if isinstance(extent, int) and 0 < extent < 1 << 31 else None
 
 
 def _matrix_multiply(m: int, k: int, n: int, call: Call, batch: int = 1, extra: int = 0) -> Work:
@@ -157,11 +195,20 @@ def _per_axis(value: Any, axis: int) -> int:
 
 
 def _convolution_backward(call: Call) -> Work:
-    gradient, image, weight = call.shape(0), call.shape(1), call.shape(2)
     mask = call.value(10)
     if not isinstance(mask, (list, tuple)) or len(mask) != 3:
         raise ValueError("the output mask was not recorded")
     to_data, to_weights, to_bias = (bool(m) for m in mask)
+    whole = _gradients(call, to_data, to_weights, to_bias)
+    if not (to_data and to_weights):
+        return whole
+    # Who computes the gradient of the weights mostly sums up that of the bias too.
+    data, weights = _gradients(call, True, False, False), _gradients(call, False, True, to_bias)
+    return Work(whole.flops, whole.bytes_compulsory, (("data", data), ("weights", weights)))
+
+
+def _gradients(call: Call, to_data: bool, to_weights: bool, to_bias: bool) -> Work:
+    gradient, image, weight = call.shape(0), call.shape(1), call.shape(2)
     flops = 2 * prod(gradient) * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
     # Each operand once: the gradient, and what each wanted result reads besides and writes.
     elements = prod(gradient)

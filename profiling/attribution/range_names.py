@@ -22,15 +22,30 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..errors import CurvescopeError
+from .operator_work import batch_of
 
 GROUPS = ("layer", "phase", "step", "op", "batch")
 # Domains in which libraries mark their own calls: not the user's layers.
 LIBRARY_DOMAINS = frozenset(
     {"nccl", "cublas", "cublaslt", "cudnn", "cufft", "cusparse", "cusolver", "curand", "cccl", "nvshmem", "cutensor"}
 )
-# Torch's operators, modules and steps as `curvescope record` sees them on the CPU; a user's pattern is not for them.
-TORCH_DOMAIN = "curvescope.torch"
-FORWARD_RANGE = "curvescope.forward:"  # a module's call that is no part of a backward pass
+# How the name of a span is to be read, where more is known than that a program gave it.
+OPERATOR = "operator"  # a framework's operator
+ANNOTATION = "annotation"  # of a framework's profiler: it names no layer, unless Curvescope made it
+MODULE_CALL = "module"  # forward where nothing around it tells
+
+STEP_RANGE = "curvescope.step"
+PHASE_RANGE = "curvescope.phase:"
+LAYER_RANGE = "curvescope.layer:"
+INPUT_PHASE = "input"
+MODULE = "nn.Module: "
+OPTIMIZER = "Optimizer."
+NODE_PREFIX = "autograd::engine::evaluate_function: "
+# Collectives as torch's backends announce them, like annotations of the user: they are work, on threads of the backend.
+COLLECTIVES = ("gloo:", "nccl:")
+# Calls of torch.distributed and of DDP's reducer, around collectives.
+DISTRIBUTED = ("c10d::", "torch::distributed::", "torch.distributed.")
+COMMUNICATION = (*DISTRIBUTED, *COLLECTIVES)
 LONGEST_NAME = 4096  # characters of a range's or kernel's name that are kept
 _LONGEST_READ = 1 << 16  # and that are read for what they say
 
@@ -51,25 +66,24 @@ _PHASES = {
 }
 _BATCH = re.compile(r"(?:batch[ _-]?size|\bbs|\bbatchsize)[ ]*[=:][ ]*(\d{1,9})\b", re.IGNORECASE)
 _EMIT_NVTX = re.compile(r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?")
-_NODE = "autograd::engine::evaluate_function: "
 _OPERATOR = re.compile(r"(?:aten|torch|torch::autograd|prims|c10d|torchvision|xformers|flash_attn)::\w+.*")
 _BACKWARD_NODE = re.compile(r"(?:torch::autograd::)?\w*Backwards?\d*")
 _HOME = re.compile(r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspace|[A-Za-z]:\\Users)[^\s'\":,;()]*[/\\]")
-_OPERAND = re.compile(r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|addmm|mm)")
 
 
 class RangeName(NamedTuple):
-    """What one name says; null where it says nothing of the kind.
+    """What one name says; None where it says nothing of the kind.
 
     Attributes:
         layer: its layer, or its part of the layer's path.
         whole_layer: whether `layer` is the whole path, whatever is around it.
-        phase: forward, backward or optimizer.
+        phase: forward, backward, optimizer or input.
         step: whether it marks a step.
         op: operator.
         sequence: autograd's number, which joins a backward node to its forward operator.
         backward: whether it is a backward node.
         batch: samples in the step.
+        role: whose name it is; None for a range that the program named.
     """
 
     layer: str | None = None
@@ -80,6 +94,7 @@ class RangeName(NamedTuple):
     sequence: int | None = None
     backward: bool = False
     batch: int | None = None
+    role: str | None = None
 
 
 class RangeNames:
@@ -106,11 +121,22 @@ class RangeNames:
                     f"groups are {', '.join(GROUPS)}."
                 )
 
-    def read(self, name: str, domain: str | None = None) -> RangeName:
-        """What the name says, in its NVTX domain."""
+    def read(self, name: str, domain: str | None = None, role: str | None = None) -> RangeName:
+        """What a name says.
+
+        Args:
+            name: of the range or operator.
+            domain: of NVTX.
+            role: `OPERATOR`, `ANNOTATION`, `MODULE_CALL`, or None for a range that the program named.
+        """
         name = name[:_LONGEST_READ]
-        by_pattern = self._pattern is not None and domain != TORCH_DOMAIN
-        said = self._by_pattern(name) if by_pattern else _by_habit(name, domain)
+        if role == OPERATOR:
+            return _operator(name)
+        known = role == MODULE_CALL or (role == ANNOTATION and name.startswith(("curvescope.", OPTIMIZER)))
+        said = self._by_pattern(name) if self._pattern is not None and not known else _by_habit(name, domain)
+        said = said._replace(role=role)
+        if role == ANNOTATION and not name.startswith(LAYER_RANGE):
+            said = said._replace(layer=None)
         return said if said.layer is None else said._replace(layer=scrub(said.layer))
 
     def _by_pattern(self, name: str) -> RangeName:
@@ -148,20 +174,17 @@ def _by_habit(name: str, domain: str | None) -> RangeName:
         return RangeName(path, True, "backward" if backward else "forward", batch=batch)
     if domain is not None and domain.lower() in LIBRARY_DOMAINS:
         return RangeName(op=name)
-    if domain == TORCH_DOMAIN:
-        if name.startswith(FORWARD_RANGE):
-            return RangeName(name.removeprefix(FORWARD_RANGE), True, "forward")
-        if not name.startswith(("curvescope.", "Optimizer.", "step ")):
-            return _emitted(name)
     if name.startswith("curvescope."):
         kind, _, value = name.removeprefix("curvescope.").partition(":")
         return RangeName(
             layer=value if kind == "layer" else None,
             whole_layer=True,
-            phase=value if kind == "phase" and value in _PHASES else None,
+            phase=value if kind == "phase" and value in {*_PHASES, INPUT_PHASE} else None,
             step=kind == "step",
             batch=batch,
         )
+    if name.startswith(MODULE):
+        return RangeName(name.removeprefix(MODULE), whole_layer=True)
     if name.startswith("layer:"):
         return RangeName(name.removeprefix("layer:"), batch=batch)
     if name.startswith("{'"):
@@ -173,25 +196,29 @@ def _by_habit(name: str, domain: str | None) -> RangeName:
     for phase, form in _PHASES.items():
         if form.fullmatch(name):
             return RangeName(phase=phase, batch=batch)
-    if ", seq = " in name or name.startswith(_NODE) or _OPERATOR.fullmatch(name):
+    if ", seq = " in name or name.startswith((NODE_PREFIX, *COMMUNICATION)) or _OPERATOR.fullmatch(name):
         return _emitted(name)
     return RangeName(layer=name, batch=batch)
 
 
 def _emitted(name: str) -> RangeName:
+    """An operator as emit_nvtx writes it."""
     found = _EMIT_NVTX.fullmatch(name)
     if found is None:
-        return RangeName(op=name)
-    op = found["op"].removeprefix(_NODE)
-    backward = found["op"].startswith(_NODE) or _BACKWARD_NODE.fullmatch(op) is not None
-    accumulates = op.endswith("AccumulateGrad")
-    return RangeName(
-        op=op,
+        return _operator(name)
+    said = _operator(found["op"])
+    shapes = re.findall(r"\[(\d{1,9})(?:, \d+)*\]", found["sizes"] or "")
+    accumulates = "AccumulateGrad" in found["op"]
+    return said._replace(
         sequence=int(found["seq"]) if found["seq"] is not None and not accumulates else None,
-        backward=backward or accumulates,
-        phase="backward" if backward or accumulates else None,
-        batch=_first_extent(op, found["sizes"]),
+        batch=batch_of(found["op"], [[int(first)] for first in shapes]),
     )
+
+
+def _operator(name: str) -> RangeName:
+    op = name.removeprefix(NODE_PREFIX)
+    backward = name.startswith(NODE_PREFIX) or "AccumulateGrad" in op or _BACKWARD_NODE.fullmatch(op) is not None
+    return RangeName(op=op, backward=backward, phase="backward" if backward else None)
 
 
 def _pyprof(name: str) -> RangeName:
@@ -208,15 +235,6 @@ def _pyprof(name: str) -> RangeName:
     if isinstance(said.get("op"), str):
         return RangeName(op=f"{said.get('mod')}.{said['op']}")
     return RangeName()
-
-
-def _first_extent(op: str, sizes: str | None) -> int | None:
-    """The batch size, where the operator's operands have it first; `addmm` takes it in its second."""
-    if sizes is None or _OPERAND.fullmatch(op) is None:
-        return None
-    place = 1 if op.endswith("addmm") else 0
-    shapes = re.findall(r"\[(\d{1,9})(?:, \d+)*\]", sizes)
-    return _number(shapes[place]) if len(shapes) > place else None
 
 
 def _number(digits: str | None) -> int | None:

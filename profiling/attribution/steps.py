@@ -18,7 +18,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from .nesting import NONE, Codes, HostRanges, Ints, last_at
+from .nesting import NONE, Codes, Ints, last_at
+from .placement import HostSpans
 
 MARKS = "marks"
 REPETITION = "repetition of the kernel sequence"
@@ -59,7 +60,7 @@ class Marks:
         return np.where(inside, at, NONE)
 
 
-def find_marks(ranges: HostRanges, names: Sequence[str]) -> list[Marks]:
+def find_marks(ranges: HostSpans, names: Sequence[str]) -> list[Marks]:
     """The step marks of every process: of several habits the one that covers most time, on one thread.
 
     Args:
@@ -87,7 +88,7 @@ def find_marks(ranges: HostRanges, names: Sequence[str]) -> list[Marks]:
     return found
 
 
-def _marks(process: int, ranges: HostRanges, rows: Ints) -> Marks:
+def _marks(process: int, ranges: HostSpans, rows: Ints) -> Marks:
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     start, end = ranges.start_ns[rows], ranges.end_ns[rows].copy()
     if (start == end).all():  # instants: each step reaches to the next one

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from . import steps
-from .nesting import NONE, Bools, Codes, HostRanges, Ints, Placement, place
+from .nesting import NONE, Bools, Codes, Ints
+from .placement import HostSpans, place
 
 _STRETCH_ROWS = 1 << 16  # what is worked out of so many stays in the processor's caches
 
@@ -48,6 +49,7 @@ class DeviceWork:
         step: number of each row's step, or `NONE`; where no step is marked, as long as none is found.
         kernel_name: code of a kernel's name; `NONE` for copies and sets.
         stream: tells streams apart, over devices.
+        on_host: whether the host did it itself.
     """
 
     start_ns: Ints
@@ -57,6 +59,7 @@ class DeviceWork:
     step: Codes
     kernel_name: Codes
     stream: Codes
+    on_host: Bools
 
 
 @dataclass
@@ -89,20 +92,17 @@ class Timeline:
         lost: named counts.
     """
 
-    def __init__(
-        self, ranges: HostRanges, nested: HostRanges, names: Sequence[str], placement: Placement | None = None
-    ) -> None:
-        """Place the ranges.
+    def __init__(self, spans: HostSpans, nested: HostSpans, names: Sequence[str]) -> None:
+        """Place the spans.
 
         Args:
-            ranges: push/pop ranges, start/end ranges and marks.
-            nested: the push/pop ranges among them.
-            names: one per entry of `ranges.said`.
-            placement: of what launches lie in, where that is more than the push/pop ranges.
+            spans: operators, push/pop ranges, start/end ranges and marks.
+            nested: the operators and push/pop ranges among them.
+            names: one per entry of `spans.said`.
         """
-        marks = steps.find_marks(ranges, names)
+        marks = steps.find_marks(spans, names)
         self.marked = steps.MarkedSteps(marks)
-        self.placement = placement or place(nested)
+        self.placement = place(nested)
         self.step_rows: list[dict[str, Any]] = []
         self.steps_from = steps.MARKS if self.marked else steps.NOTHING
         self.before_launch = 0, 0
@@ -111,8 +111,8 @@ class Timeline:
             backward_without_forward=self.placement.unjoined,
             steps_cut=sum(of_process.crossing for of_process in marks),
         )
-        self._ranges = ranges
-        self._in_operators = placement is not None
+        self._batch = spans.batches(), spans.process, spans.start_ns, spans.end_ns
+        self._in_operators = nested.call is not None
         self._in_ranges = len(nested.start_ns) > 0
         none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
         self.join(Launches(none, codes, none, codes, codes))
@@ -219,7 +219,7 @@ class Timeline:
         self._describe([(NONE, 0, *window) for window in found], batch)
 
     def _describe(self, windows: list[tuple[int, int, int, int]], batch: int | None) -> None:
-        told = _batch_told(self._ranges, self.marked, len(windows))
+        told = self._batches(len(windows))
         for step, (process, of_mark, start, end) in enumerate(windows):
             self.step_rows.append(
                 {
@@ -230,9 +230,24 @@ class Timeline:
                     "start_ns": start,
                     "duration_ns": end - start,
                     "profiled": True,
-                    "process": process if self.marked.processes > 1 else None,
+                    "process": None if process == NONE else process,
                 }
             )
+
+    def _batches(self, count: int) -> list[int]:
+        """The batch size that the first span in each step tells by its name or shapes; 0 where none does."""
+        told = [0] * count
+        batch, process, start_ns, end_ns = self._batch
+        rows = np.flatnonzero(batch)
+        if not self.marked:
+            values = np.unique(batch[rows])
+            return [int(values[0])] * count if len(values) == 1 else told
+        rows = rows[np.lexsort((-end_ns[rows], start_ns[rows]))]
+        step = self.marked.step_of(process[rows], start_ns[rows])
+        for row, at in zip(rows.tolist(), step.tolist(), strict=True):
+            if at != NONE and not told[at]:
+                told[at] = int(batch[row])
+        return told
 
 
 class Joiner:
@@ -289,21 +304,3 @@ class Joiner:
         first, last = self._edges[index], self._edges[index + 1]
         at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
         return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)
-
-
-def _batch_told(ranges: HostRanges, marked: steps.MarkedSteps, count: int) -> list[int]:
-    """The batch size that the first range in each step tells by its name or shapes; 0 where none does."""
-    told = [0] * count
-    of_name = np.array([said.batch or 0 for said in ranges.said], np.int64)
-    if not len(of_name) or not of_name.any():
-        return told
-    rows = np.flatnonzero(of_name[ranges.name])
-    rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
-    if not marked:
-        values = np.unique(of_name[ranges.name[rows]])
-        return [int(values[0])] * count if len(values) == 1 else told
-    step = marked.step_of(ranges.process[rows], ranges.start_ns[rows])
-    for row, at in zip(rows.tolist(), step.tolist(), strict=True):
-        if at != NONE and not told[at]:
-            told[at] = int(of_name[ranges.name[row]])
-    return told

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..attribution.assemble import Profile, assemble
+from ..attribution.assemble import assemble
+from ..attribution.profile import Options, Profile
 from ..attribution.range_names import RangeNames
 from ..attribution.timeline import Timeline
 from ..hardware.ceilings import entry_for
 from ..hardware.host import cpu_name
-from ..readers import Options
 from ..recording.store import RecordingWriter
 from .chunks import ProcessChunks, SharedCounts, read_chunks, read_counts
 from .cupti import ProcessColumns, Texts
@@ -92,8 +92,9 @@ def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: 
 
 def _marked_processes(table: pa.Table, names: RangeNames) -> set[int]:
     """The processes whose ranges say where steps are."""
-    distinct = table.group_by(["name", "domain", "process"]).aggregate([]).to_pylist()
-    return {row["process"] for row in distinct if names.read(row["name"], row["domain"]).step}
+    keys = [key for key in ("name", "domain", "role", "process") if key in table.column_names]
+    distinct = table.group_by(keys).aggregate([]).to_pylist()
+    return {row["process"] for row in distinct if names.read(row["name"], row.get("domain"), row.get("role")).step}
 
 
 def _collectors(

@@ -14,40 +14,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+
+from ..attribution.library_calls import MklCall, Primitive, VerboseLog
 
 _TIMESTAMP_VARIABLE = "ONEDNN_VERBOSE_TIMESTAMP"
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 # MKL_VERBOSE SGEMM(T,N,10,4,4096,0x7ff…,…) 157.55us CNR:OFF …
 _MKL_CALL = re.compile(r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<time>[0-9.]+)(?P<unit>ns|us|ms|s)\b")
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """One executed oneDNN primitive. `name` is primitive, propagation kind and implementation."""
-
-    name: str
-    start_ns: int
-    duration_ns: int
-
-
-@dataclass(frozen=True)
-class MklCall:
-    """One MKL call; `sizes` are its leading integer arguments: m, n, k of a GEMM."""
-
-    name: str
-    sizes: tuple[int, ...]
-    duration_ns: int
-
-
-@dataclass
-class VerboseLog:
-    """What the libraries said between start and end of a capture."""
-
-    primitives: list[Primitive] = field(default_factory=list)
-    mkl_calls: list[MklCall] = field(default_factory=list)
-    untimed: int = 0  # primitives whose line carried no timestamp
-    other: list[str] = field(default_factory=list)  # lines of the program itself
 
 
 def prepare_libraries() -> None:

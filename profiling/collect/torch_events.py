@@ -7,51 +7,48 @@ numbers, so that a backward node finds the layer of its forward operator, whethe
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from ..attribution.events import LAYER_RANGE, HostEvent, kernel_rows
-from ..attribution.range_names import FORWARD_RANGE, TORCH_DOMAIN, scrub
+from ..attribution.library_calls import own_time
+from ..attribution.nesting import nest
+from ..attribution.range_names import (
+    ANNOTATION,
+    COLLECTIVES,
+    LAYER_RANGE,
+    MODULE_CALL,
+    NODE_PREFIX,
+    OPERATOR,
+    OPTIMIZER,
+    STEP_RANGE,
+    scrub,
+)
 from ..errors import CurvescopeError
-from ..measure.visit import count_work
 
 _VERSION = 1
-_BACKWARD_SCOPE, _USER_SCOPE = 1, 7  # c10's RecordScope
-_OPTIMIZER_RANGE = "Optimizer."
-_NODE = "autograd::engine::evaluate_function: "
-_SIZED = ("aten::conv", "aten::linear", "aten::addmm", "aten::mm")  # what range_names reads a batch size from
+_USER_SCOPE = 7  # c10's RecordScope
+_PLACE = [("process", pa.int64()), ("thread", pa.int64()), ("thread_key", pa.int64())]
+_TIMES = [("name", pa.string()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
+_ARGUMENTS = ("shapes", "concrete", "dtypes")
 _RANGES = pa.schema(
     [
-        ("name", pa.string()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("process", pa.int64()),
-        ("thread", pa.int64()),
-        ("thread_key", pa.int64()),
-        ("domain", pa.string()),
+        *_TIMES,
+        *_PLACE,
         ("kind", pa.string()),
+        ("role", pa.string()),
         ("shown", pa.bool_()),
         ("source", pa.string()),
+        ("sequence", pa.int64()),
+        ("forward_thread", pa.int64()),
+        *((name, pa.string()) for name in _ARGUMENTS),
     ]
 )
-_KERNELS = pa.schema(
-    [
-        ("name", pa.string()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("process", pa.int64()),
-        ("stream", pa.int64()),
-        ("thread_key", pa.int64()),
-        ("flops", pa.int64()),
-        ("bytes_compulsory", pa.int64()),
-        ("source", pa.string()),
-    ]
-)
+_KERNELS = pa.schema([*_TIMES, *_PLACE, ("stream", pa.int64()), ("source", pa.string())])
 
 
 @dataclass
@@ -108,34 +105,21 @@ def read_processes(folder: Path) -> list[TorchProcess]:
 
 
 def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
-    offset = window["clock_offset_ns"]
-    events = [
-        HostEvent(
-            name,
-            start - offset,
-            duration,
-            thread,
-            scope == _USER_SCOPE or name.startswith(LAYER_RANGE),
-            scope == _BACKWARD_SCOPE or forward_thread > 0,
-            sequence,
-            forward_thread,
-            shapes=shapes,
-            concrete=concrete,
-            dtypes=dtypes,
-        )
-        for name, start, duration, thread, scope, forward_thread, sequence, shapes, concrete, dtypes in window["events"]
-    ]
     process.windows += 1
     process.cpu_threads = window["cpu_threads"]
     process.thread = process.thread or window["thread"]
-    rows = kernel_rows(events, count_work=count_work).kernels
-    process.kernels.append(_kernels(rows, process.process))
-    process.ranges.append(_ranges(events, process.process))
-    own = (event.start_ns + event.duration_ns for event in events if event.thread == window["thread"])
+    ranges = _ranges(window, process.process)
+    process.ranges.append(ranges)
+    process.kernels.append(_kernels(ranges))
+    own = (
+        end
+        for end, thread in zip(ranges["end_ns"].to_pylist(), ranges["thread"].to_pylist(), strict=True)
+        if thread == window["thread"]
+    )
     last_ns = max(own, default=window["window_ns"][0])
     for start, end, batch in _steps(window["boundaries"], window["window_ns"][0], last_ns):
-        name = f"step {len(process.steps)}" + ("" if batch is None else f", batch_size={batch}")
-        mark = {"name": name, "start_ns": start, "end_ns": end, "process": process.process, "domain": TORCH_DOMAIN}
+        name = f"{STEP_RANGE}:{len(process.steps)}" + ("" if batch is None else f", batch_size={batch}")
+        mark = {"name": name, "start_ns": start, "end_ns": end, "process": process.process, "role": ANNOTATION}
         place = {"thread": process.thread, "thread_key": (process.process << 32) + process.thread}
         process.steps.append({**mark, **place, "kind": "start_end", "shown": True, "source": "torch"})
 
@@ -165,62 +149,37 @@ def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[t
             yield start, end, batch
 
 
-def _kernels(rows: Sequence[dict[str, Any]], process: int) -> pa.Table:
-    columns = {
-        "name": [scrub(row["name"]) for row in rows],
-        "start_ns": [row["start_ns"] for row in rows],
-        "end_ns": [row["start_ns"] + row["duration_ns"] for row in rows],
-        "process": [process] * len(rows),
-        "stream": [row["stream"] for row in rows],
-        "thread_key": [(process << 32) + row["stream"] for row in rows],
-        "flops": [row.get("flops") for row in rows],
-        "bytes_compulsory": [row.get("bytes_compulsory") for row in rows],
-        "source": [row["source"] for row in rows],
-    }
+def _ranges(window: dict[str, Any], process: int) -> pa.Table:
+    """Operators and ranges of a window, with what the operators were called with."""
+    rows = []
+    for event in window["events"]:
+        name, start, duration, thread, scope, forward_thread, sequence, *arguments = event
+        start -= window["clock_offset_ns"]
+        role: str | None = OPERATOR
+        if name.startswith(LAYER_RANGE):
+            role = MODULE_CALL
+        elif scope == _USER_SCOPE and name.startswith(OPTIMIZER):
+            role = ANNOTATION
+        elif scope == _USER_SCOPE and not name.startswith(COLLECTIVES):
+            role = None
+        row = {"name": name, "start_ns": start, "end_ns": start + duration, "process": process, "thread": thread}
+        row |= {"thread_key": (process << 32) + thread, "kind": "push_pop", "source": "torch"}
+        row |= {"role": role, "shown": role is None}
+        if role == OPERATOR:
+            row |= {"sequence": sequence if sequence >= 0 else None, "forward_thread": forward_thread}
+            if arguments[0]:
+                row |= {name: json.dumps(argument) for name, argument in zip(_ARGUMENTS, arguments, strict=True)}
+        rows.append(row)
+    return pa.Table.from_pylist(rows, _RANGES)
+
+
+def _kernels(ranges: pa.Table) -> pa.Table:
+    """What the operators did themselves."""
+    thread, start, end = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
+    works = np.array([role == OPERATOR for role in ranges["role"].to_pylist()], np.bool_)
+    start, end, span = own_time(nest(thread, start, end), works)
+    rows = ranges.select(["name", "process", "thread", "thread_key", "source"]).take(pa.array(span))
+    names = [scrub(name.removeprefix(NODE_PREFIX)) for name in rows["name"].to_pylist()]
+    columns = {"name": names, "start_ns": start, "end_ns": end, "stream": rows["thread"]}
+    columns |= {name: rows[name] for name in ("process", "thread", "thread_key", "source")}
     return pa.Table.from_pydict(columns, _KERNELS)
-
-
-class _Backward:
-    """The stretches of each thread in which the backward pass runs."""
-
-    def __init__(self, events: Sequence[HostEvent]) -> None:
-        self._reached: dict[int, tuple[list[int], list[int]]] = {}
-        for event in sorted((e for e in events if e.name.startswith(_NODE)), key=lambda e: e.start_ns):
-            starts, ends = self._reached.setdefault(event.thread, ([], []))
-            starts.append(event.start_ns)
-            ends.append(max(event.start_ns + event.duration_ns, ends[-1] if ends else 0))
-
-    def holds(self, event: HostEvent) -> bool:
-        """Whether the event lies in one."""
-        starts, ends = self._reached.get(event.thread, ([], []))
-        place = bisect_right(starts, event.start_ns) - 1
-        return place >= 0 and event.start_ns < ends[place]
-
-
-def _ranges(events: Sequence[HostEvent], process: int) -> pa.Table:
-    backward = _Backward(events)
-    shown = [event.is_range and not event.name.startswith((LAYER_RANGE, _OPTIMIZER_RANGE)) for event in events]
-    columns = {
-        "name": [_name(event, backward) for event in events],
-        "start_ns": [event.start_ns for event in events],
-        "end_ns": [event.start_ns + event.duration_ns for event in events],
-        "process": [process] * len(events),
-        "thread": [event.thread for event in events],
-        "thread_key": [(process << 32) + event.thread for event in events],
-        "domain": [None if own else TORCH_DOMAIN for own in shown],
-        "kind": ["push_pop"] * len(events),
-        "shown": shown,
-        "source": ["torch"] * len(events),
-    }
-    return pa.Table.from_pydict(columns, _RANGES)
-
-
-def _name(event: HostEvent, backward: _Backward) -> str:
-    """The name of a range of the program as it is, of an operator as emit_nvtx would give it."""
-    name = event.name
-    if name.startswith(LAYER_RANGE) and not backward.holds(event):  # a module called in it computes anew
-        return FORWARD_RANGE + name.removeprefix(LAYER_RANGE)
-    if not event.is_range:
-        name += f", seq = {event.sequence}" if event.sequence >= 0 else ""
-        name += f", sizes = {json.dumps(event.shapes)}" if event.name.startswith(_SIZED) else ""
-    return name

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..attribution import events
+from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
+from ..attribution.library_calls import VerboseLog
+from ..attribution.operator_calls import CountWork
+from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
 from . import onednn
 
-# torch.profiler's number for user annotations and for autograd nodes (c10's RecordScope).
-_BACKWARD_SCOPE = 1
-_USER_SCOPE = 7
+_USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
 
 
 @contextlib.contextmanager
@@ -25,7 +26,7 @@ def layer_ranges(layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
 
     def enter(path: str) -> Callable[..., None]:
         def hook(*_: Any) -> None:
-            mark = record_function(events.LAYER_RANGE + path)
+            mark = record_function(LAYER_RANGE + path)
             mark.__enter__()
             open_ranges.append(mark)
 
@@ -50,9 +51,9 @@ def record_step(
     layers: Iterable[tuple[str, Any]],
     *,
     cuda: bool = False,
-    count_work: events.CountWork | None = None,
+    count_work: CountWork | None = None,
     before: Callable[[], object] = lambda: None,
-) -> events.StepRows:
+) -> StepRows:
     """Run one step under the profiler and return its rows.
 
     Args:
@@ -69,19 +70,19 @@ def record_step(
     activities = [torch.profiler.ProfilerActivity.CPU]
     if cuda:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    verbose = contextlib.nullcontext(onednn.VerboseLog()) if cuda else onednn.capture()
+    verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture()
     with (
         layer_ranges(layers),
         verbose as log,
         torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True) as profiler,
     ):
         before()
-        with record_function(events.STEP_RANGE):
+        with record_function(STEP_RANGE):
             step(record_function)
     # Kineto and oneDNN stamp the system clock; a recording's times are on the monotonic one.
     offset_ns = time.time_ns() - time.monotonic_ns()
     host, device = _split(profiler.profiler.kineto_results.events())
-    rows = events.kernel_rows(host, device, log, count_work, host_rows=not cuda)
+    rows = kernel_rows(host, device, log, count_work, host_rows=not cuda)
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
     for row in rows.kernels:
@@ -95,23 +96,21 @@ def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
     return bool(row["start_ns"] < end_ns and row["start_ns"] + row["duration_ns"] > start_ns)
 
 
-def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.DeviceEvent]]:
+def _split(raw: Sequence[Any]) -> tuple[list[HostEvent], list[DeviceEvent]]:
     """Kineto's in-process events as ours. Host ranges that Kineto mirrors onto the device's timeline are left out."""
     host, device = [], []
     for event in raw:
         if event.device_type().name == "CPU":
             if event.linked_correlation_id() and not event.shapes() and event.name().startswith("cuda"):
                 continue  # a runtime call: the operator around it has the time
-            scope = event.scope()
             host.append(
-                events.HostEvent(
+                HostEvent(
                     event.name(),
                     event.start_ns(),
                     event.duration_ns(),
                     event.start_thread_id(),
                     # Collectives announce themselves like user annotations, and are work.
-                    scope == _USER_SCOPE and not event.name().startswith(events.COLLECTIVES),
-                    scope == _BACKWARD_SCOPE or event.fwd_thread_id() > 0,
+                    event.scope() == _USER_SCOPE and not event.name().startswith(COLLECTIVES),
                     event.sequence_nr(),
                     event.fwd_thread_id(),
                     event.correlation_id(),
@@ -122,7 +121,7 @@ def _split(raw: Sequence[Any]) -> tuple[list[events.HostEvent], list[events.Devi
             )
         elif not event.is_user_annotation():
             device.append(
-                events.DeviceEvent(
+                DeviceEvent(
                     event.name(),
                     event.start_ns(),
                     event.duration_ns(),

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from ..attribution.events import INPUT_PHASE, PHASE_RANGE, StepRows
+from ..attribution.events import StepRows
+from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from ..recording.store import Recording, RecordingWriter, columns_of
 
 SEED = 0

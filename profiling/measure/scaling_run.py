@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..attribution.events import COLLECTIVES, StepRows
+from ..attribution.events import StepRows
+from ..attribution.range_names import COLLECTIVES
 from ..errors import CurvescopeError
 from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler

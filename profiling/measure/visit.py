@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..attribution.events import Operation, StepRows
+from ..attribution.events import StepRows
+from ..attribution.operator_work import count_work
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
 from ..workload.network_step import Workload
@@ -104,11 +105,3 @@ def profile_steps(
         now_ns = workload.clock_ns()
         if now_ns - began_ns + (now_ns - step_began_ns) > limit_ns:
             return
-
-
-def count_work(operation: Operation) -> tuple[int | None, int | None]:
-    """FLOPs and compulsory bytes of an operator call, from its shapes."""
-    from ..attribution.operator_work import work
-
-    counted = work(operation.name, operation.shapes, operation.dtypes, operation.concrete)
-    return counted.flops, counted.bytes_compulsory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from .. import plugins
-from ..attribution.range_names import RangeNames
+from ..attribution.profile import Options as Options
 from ..errors import CurvescopeError
 from ..recording.remote_store import AnyPath, remove_tree
 from ..recording.schema import TABLES
@@ -36,26 +36,6 @@ READERS = (
     "tensorflow_json",
     "pytorch_json",
 )
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user says about a profile.
-
-    Attributes:
-        batch: samples per step; read from marks or shapes if not given.
-        range_pattern: what range names say, as `range_names.RangeNames` takes it; known habits if not given.
-        report: told what is being read, how much of it is done, and how much there is.
-    """
-
-    batch: int | None = None
-    range_pattern: str | None = None
-    report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
-
-    @property
-    def names(self) -> RangeNames:
-        """The rules for range names."""
-        return RangeNames(self.range_pattern)
 
 
 @dataclass(frozen=True)
@@ -128,16 +108,6 @@ def describe_import(path: AnyPath) -> Imported:
         meta.get("missing", {}),
         meta.get("steps_from"),
     )
-
-
-def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:
-    """Write the steps, and how they were found."""
-    if rows:
-        writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
-    batches = sorted({row["batch"] for row in rows if row["batch"] is not None})
-    if batches:
-        writer.count_lost("steps_without_batch", sum(row["batch"] is None for row in rows))
-    writer.update(batches=batches or None, steps_from=steps_from)
 
 
 @contextmanager

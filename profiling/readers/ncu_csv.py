@@ -13,11 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..attribution.profile import Options, describe_steps
 from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
 from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
-from . import Options, describe_steps, metrics
+from . import metrics
 from .csv_lines import parse_number, rows_of
 from .source import Source
 

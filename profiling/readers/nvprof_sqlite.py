@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..attribution.assemble import Profile, assemble
+from ..attribution.assemble import assemble
 from ..attribution.cupti_names import LAUNCH_SHAPE
 from ..attribution.nesting import Ints
+from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
 from ..native import demangle
 from ..recording.store import RecordingWriter

@@ -16,12 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..attribution.assemble import Profile, assemble
+from ..attribution.assemble import assemble
+from ..attribution.profile import Options, Profile, describe_steps
 from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
 from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
-from . import Options, describe_steps, metrics
+from . import metrics
 from .csv_lines import lines_of, parse_number, parse_rows
 from .source import Source
 

@@ -19,11 +19,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..attribution.assemble import Profile, assemble
-from ..attribution.events import NODE_PREFIX
-from ..attribution.nesting import NONE, Bools, Ints
-from ..attribution.range_names import scrub
-from ..attribution.torch_operators import MODULE, HostEvents, TorchOperators
+from ..attribution.assemble import assemble
+from ..attribution.library_calls import own_time
+from ..attribution.nesting import NONE, Bools, Ints, nest
+from ..attribution.profile import Profile
+from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE, MODULE_CALL, NODE_PREFIX, OPERATOR, scrub
 from ..errors import CurvescopeError
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
@@ -225,26 +225,13 @@ class _Events:
         if len(self._processes) > 1:
             raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
         host, calls, device = (self._joined(group) for group in ("host", "calls", "device"))
-        kind = host.pop("kind")
-        events = HostEvents(**host, is_range=kind != _HOST)
-        annotated = kind == _ANNOTATION
-        ranges = self._named({name: host[name][annotated] for name in ("name", "start_ns", "end_ns", "thread")})
-        ranges = ranges.append_column("kind", pa.array(["push_pop"] * ranges.num_rows, pa.string()))
-        operators = TorchOperators(events, self._texts)
+        ranges = self._host_rows(host)
         kernels = {name: column[device["kind"] == _KERNEL] for name, column in device.items()}
         memory = {name: column[device["kind"] != _KERNEL] for name, column in device.items()}
         if len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]:
             kernel_batches = _batches(self._kernel_rows(kernels))
         else:
-            start, end, event = operators.segments()
-            work: _Table = {
-                "name": events.name[event],
-                "start_ns": start,
-                "end_ns": end,
-                "thread": events.thread[event],
-            }
-            rows = self._named(work)
-            kernel_batches = _batches(rows.append_column("stream", rows["thread"]))
+            kernel_batches = _batches(self._own_rows(host))
         return Profile(
             "torch",
             ranges,
@@ -252,8 +239,39 @@ class _Events:
             kernel_batches,
             _batches(self._memory_rows(memory)),
             len(calls["name"]) + len(device["name"]),
-            operators=operators,
         )
+
+    def _host_rows(self, host: _Table) -> pa.Table:
+        """Operators and ranges."""
+        kind = host["kind"]
+        rows = self._named({name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}, NODE_PREFIX)
+        roles = pa.array((kind - _HOST).astype(np.int32))
+        columns = {
+            "kind": pa.repeat("push_pop", len(kind)),
+            "role": pa.DictionaryArray.from_arrays(roles, pa.array([OPERATOR, ANNOTATION, MODULE_CALL])),
+            "shown": pa.array(kind == _ANNOTATION),
+            "sequence": _nullable(host["sequence"]),
+            "forward_thread": _nullable(host["forward_thread"]),
+            **{name: self._text(host[name]) for name in ("shapes", "concrete", "dtypes")},
+        }
+        for name, column in columns.items():
+            rows = rows.append_column(name, column)
+        return rows
+
+    def _text(self, code: Ints) -> pa.Array:
+        """Texts by their place among those of the trace."""
+        short, distinct = pd.factorize(code)
+        texts = [None if place == NONE else self._texts[place] for place in distinct.tolist()]
+        return pa.DictionaryArray.from_arrays(pa.array(short.astype(np.int32)), pa.array(texts, pa.string()))
+
+    def _own_rows(self, host: _Table) -> pa.Table:
+        """What operators did themselves, where there is no device."""
+        announced = _PerText(self._texts, lambda text: int(text.startswith(COLLECTIVES))).of(host["name"])
+        works = (host["kind"] == _HOST) | ((host["kind"] == _ANNOTATION) & (announced == 1))
+        start, end, span = own_time(nest(host["thread"], host["start_ns"], host["end_ns"]), works)
+        columns: _Table = {"start_ns": start, "end_ns": end}
+        rows = self._named({**columns, "name": host["name"][span], "thread": host["thread"][span]})
+        return rows.append_column("stream", rows["thread"])
 
     def _kernel_rows(self, device: _Table) -> pa.Table:
         wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
@@ -289,10 +307,11 @@ class _Events:
             return tuple(found)
         return (NONE,) * 3
 
-    def _named(self, columns: _Table) -> pa.Table:
-        """A table with the name as text."""
+    def _named(self, columns: _Table, keep: str = "") -> pa.Table:
+        """A table with the name as text; without the engine's prefix, unless that is what to `keep`."""
         code, distinct = pd.factorize(columns["name"])
-        names = [scrub(self._texts[name].removeprefix(NODE_PREFIX)) or "?" for name in distinct.tolist()]
+        prefix = "" if keep else NODE_PREFIX
+        names = [scrub(self._texts[name].removeprefix(prefix)) or "?" for name in distinct.tolist()]
         name = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
         rest = {key: _nullable(column) for key, column in columns.items() if key not in ("name", "thread")}
         # A thread's number may be what stands for no number elsewhere.

@@ -20,7 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..attribution.assemble import Profile, assemble
+from ..attribution.assemble import assemble
+from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter

@@ -153,29 +153,31 @@ class _Tracks:
     """Numbers of the processes and threads that viewers draw, with their names."""
 
     def __init__(self) -> None:
-        self._processes: dict[str, int] = {}
+        self._processes: dict[tuple[str, int | None], int] = {}
         self._threads: dict[tuple[int, int], str] = {}
 
     def place(self, table: str, row: dict[str, Any]) -> tuple[int, int]:
         """Process and thread of a row."""
-        of = "" if row.get("process") is None else f" of process {row['process']}"
+        of = row.get("process")
         if table in ("launches", "ranges"):
             thread = row.get("thread") or 0
-            return self._put(f"host{of}", thread, f"thread {thread}")
+            return self._put(("host", of), thread, f"thread {thread}")
         if table == "steps":
-            return self._put(f"steps{of}", 0, "steps")
+            return self._put(("steps", of), 0, "steps")
         device, stream = row.get("device"), row.get("stream") or 0
         name = "host kernels" if device is None else f"device {device}"
-        return self._put(f"{name}{of}", stream, f"stream {stream}")
+        return self._put((name, of), stream, f"stream {stream}")
 
     def names(self) -> Iterator[dict[str, Any]]:
-        """Events that name the tracks."""
-        for name, process in self._processes.items():
-            yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+        """Events that name the tracks; by their processes only where there are several."""
+        several = len({of for _, of in self._processes if of is not None}) > 1
+        for (name, of), process in self._processes.items():
+            text = f"{name} of process {of}" if several and of is not None else name
+            yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": text}}
         for (process, thread), name in self._threads.items():
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
 
-    def _put(self, process: str, thread: int, name: str) -> tuple[int, int]:
+    def _put(self, process: tuple[str, int | None], thread: int, name: str) -> tuple[int, int]:
         number = self._processes.setdefault(process, len(self._processes) + 1)
         self._threads.setdefault((number, thread), name)
         return number, thread

@@ -76,7 +76,7 @@ _START = _key("start_ns", _I64, "Start on the recording's host clock; null where
 _DURATION = Column(
     "duration_ns", _I64, True, "ns", Aggregate.EXCLUSIVE, "End minus start; null where the profile has no time."
 )
-_PROCESS = _key("process", _I64, "Process id, or rank where several were merged; null for the only one.")
+_PROCESS = _key("process", _I64, "Process id, or rank where several were merged; null where the profile does not tell.")
 _THREAD = _key("thread", _I64, "Thread id inside the process.")
 _DEVICE = _key("device", _I32, "Index of the device; -1 is never used, the CPU's rows have null.")
 _STREAM = _key("stream", _I64, "Stream of the device, or thread on the CPU: rows of one stream do not overlap.")

@@ -145,13 +145,6 @@ class RecordingWriter:
         self._numbered[table] += 1
         return f"{number:05d}"
 
-    def take_back(self, tables: Iterable[str]) -> None:
-        """Remove what was written to some tables, to write it anew in another way."""
-        for table in tables:
-            for part in (self.path / table).glob("*.parquet"):
-                part.unlink()
-            self._numbered[table] = 0
-
     def update(self, **meta: Any) -> None:
         """Replace entries of `recording.json`, and write it."""
         self._meta.update(meta)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..attribution import events
+from ..attribution import range_names
+from ..attribution.events import StepRows
+from ..attribution.operator_calls import CountWork
 from ..collect import onednn, torch_step
 from ..errors import BackendMissingError, CurvescopeError
 from .annotate import annotate
@@ -200,7 +202,7 @@ class Workload:
             for _ in range(count):
                 self._synchronize()
                 start = time.monotonic_ns()
-                with nvtx.annotate(f"{events.STEP_RANGE}:batch size={self._batch[0]}"):
+                with nvtx.annotate(f"{range_names.STEP_RANGE}:batch size={self._batch[0]}"):
                     self._run(nvtx.annotate)
                     self._synchronize()
                 yield time.monotonic_ns() - start
@@ -220,9 +222,7 @@ class Workload:
             self.record_step()
             self._profiler_is_warm = True
 
-    def record_step(
-        self, count_work: events.CountWork | None = None, before: Callable[[], object] = lambda: None
-    ) -> events.StepRows:
+    def record_step(self, count_work: CountWork | None = None, before: Callable[[], object] = lambda: None) -> StepRows:
         """Run one step under the profiler; for the arguments see `torch_step.record_step`."""
 
         def step(ranges: Ranges) -> None:
@@ -238,22 +238,22 @@ class Workload:
         assert self._batch is not None, "load() a batch first"
         batch, inputs, targets = self._batch
         if self.feed is not None:
-            with ranges(events.PHASE_RANGE + events.INPUT_PHASE):
+            with ranges(range_names.PHASE_RANGE + range_names.INPUT_PHASE):
                 inputs, targets = self.feed(batch)
         if self.kind == "forward":
-            with torch.inference_mode(), ranges(events.PHASE_RANGE + "forward"), self._autocast():
+            with torch.inference_mode(), ranges(range_names.PHASE_RANGE + "forward"), self._autocast():
                 self._forward(*inputs)
             return
-        with ranges(events.PHASE_RANGE + "forward"):
+        with ranges(range_names.PHASE_RANGE + "forward"):
             self.model.zero_grad(set_to_none=True)
             with self._autocast():
                 output = self._forward(*inputs)
-                with ranges(events.LAYER_RANGE + "loss"):
+                with ranges(range_names.LAYER_RANGE + "loss"):
                     loss = self.network.loss(output, targets)
-        with ranges(events.PHASE_RANGE + "backward"):
+        with ranges(range_names.PHASE_RANGE + "backward"):
             self._scaler.scale(loss).backward()
         if self._optimizer is not None:
-            with ranges(events.PHASE_RANGE + "optimizer"):
+            with ranges(range_names.PHASE_RANGE + "optimizer"):
                 self._scaler.step(self._optimizer)
                 self._scaler.update()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
-from curvescope.profiling.collect.onednn import MklCall, Primitive, VerboseLog
+from curvescope.profiling.attribution.library_calls import MklCall, Primitive, VerboseLog
+from curvescope.profiling.attribution.operator_work import Work
 
 T = 1  # the thread
 
@@ -20,7 +21,7 @@ def op(name, start, duration, sequence=-1, shapes=(), correlation=0, thread=T):
 
 def node(name, start, duration, sequence, thread=T):
     wrapped = f"autograd::engine::evaluate_function: {name}"
-    return HostEvent(wrapped, start, duration, thread, is_backward=True, sequence=sequence, forward_thread=T)
+    return HostEvent(wrapped, start, duration, thread, sequence=sequence, forward_thread=T)
 
 
 STEP = mark("step", 0, 1000)
@@ -173,7 +174,7 @@ def test_work_is_counted_once_per_call_on_its_longest_row():
         op("aten::linear", 100, 100, shapes=shapes),
         op("aten::addmm", 120, 70, shapes=([16], [4, 8], [8, 16])),
     ]
-    rows = kernel_rows(events, count_work=lambda operation: (1024, 64)).kernels
+    rows = kernel_rows(events, count_work=lambda operation: Work(1024, 64)).kernels
     assert [(row["name"], row.get("flops")) for row in rows] == [
         ("aten::linear", None),
         ("aten::addmm", 1024),

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvescope.profiling.attribution.nesting import NONE, HostRanges, place
+from curvescope.profiling.attribution.nesting import NONE
+from curvescope.profiling.attribution.placement import HostSpans, place
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.attribution.steps import find_period, repeated_windows
 from curvescope.profiling.attribution.timeline import Joiner
@@ -21,7 +22,7 @@ def columns(ranges):
     thread, start, length, name = (
         (np.array(c, dtype=np.int64) for c in zip(*ranges, strict=True)) if ranges else [np.zeros(0, np.int64)] * 4
     )
-    return HostRanges(start, start + length, thread, thread * 0, name, [RangeName(layer=c) for c in "abc"])
+    return HostSpans(start, start + length, thread, thread * 0, name, [RangeName(layer=c) for c in "abc"])
 
 
 def by_loop(ranges):

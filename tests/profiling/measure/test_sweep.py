@@ -11,6 +11,7 @@ import pytest
 from curvescope.analysis.decompose.anomalies import Verdict, diagnose
 from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
 from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.profiling.attribution.operator_work import UNKNOWN
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
 from curvescope.profiling.measure.sweep import run_sweep
@@ -353,7 +354,7 @@ def products_in(workload):
     """Data types of the matrix products of a step."""
     types = set()
     workload.load(4)
-    rows = workload.record_step(lambda operation: types.update(operation.dtypes) or (None, None))
+    rows = workload.record_step(lambda operation: types.update(operation.dtypes) or UNKNOWN)
     assert rows.kernels
     return types
 

@@ -140,9 +140,6 @@ class Sink:
     def next_part(self, table):
         return "0"
 
-    def take_back(self, tables):
-        self.rows = 0
-
     def write(self, table, data, part=None):
         import pyarrow as pa
 

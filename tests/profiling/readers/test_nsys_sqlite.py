@@ -151,7 +151,7 @@ def test_kernels_join_launches_ranges_and_backward_in_every_schema(version, tmp_
     }
     first = rows[70]
     assert (first["name"], first["duration_ns"], first["grid_y"], first["block_x"]) == ("sgemm<128>", 170, 3, 64)
-    assert (first["shared_memory_bytes"], first["process"], first["device"], first["stream"]) == (1040, None, 0, 7)
+    assert (first["shared_memory_bytes"], first["process"], first["device"], first["stream"]) == (1040, 4321, 0, 7)
     steps = recording.arrow("steps").to_pylist()
     # A step reaches to the end of the work launched in it, not of its range on the host.
     assert [(s["start_ns"], s["duration_ns"], s["phase"]) for s in steps] == [

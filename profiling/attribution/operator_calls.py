@@ -1,0 +1,150 @@
+"""The work of operator calls: each call's FLOPs and bytes are counted once, on the kernels that did them.
+
+- A call counts at the outermost operator whose work is known.
+- What does the work of a call: its kernels of an algorithm (convolutions and products), else those of the family of its
+  longest one; where the host itself worked, without a kernel, its longest stretch.
+- The gradients of a convolution have kernels of their own, where the names of all tell which one they compute.
+- Kernels that cannot be told apart share their work by time: each shows the rate of all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .kernel_names import ALGORITHMS, family, gradient
+from .nesting import NONE, Bools, Codes, Ints, Nest
+from .operator_work import Operation, Work
+from .placement import HostSpans
+
+CountWork = Callable[[Operation], Work]
+
+
+@dataclass
+class LaunchedWork:
+    """Kernels, and work of the host itself; arrays of shape (rows,).
+
+    Attributes:
+        span: index of the innermost span around each row's launch, or `NONE`.
+        duration_ns: durations; `NONE` for rows that count nothing.
+        name: index into `names`.
+        names: names of kernels.
+        on_host: whether it is what an operator's thread did itself, not a kernel or a library's call.
+    """
+
+    span: Ints | Codes
+    duration_ns: Ints
+    name: Ints | Codes
+    names: Sequence[str]
+    on_host: Bools
+
+
+def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: CountWork) -> tuple[Ints, Ints]:
+    """FLOPs and compulsory bytes of each row, `NONE` where it has none of its own; a call's rows add up to its work.
+
+    Args:
+        spans: with what operators were called with.
+        nested: the spans.
+        work: what they launched or did.
+        count: gives the work of a call.
+    """
+    flops, size = np.full((2, len(work.span)), NONE, np.int64)
+    if spans.call is None or not spans.operations or not len(work.span):
+        return flops, size
+    counted = [count(operation) for operation in spans.operations]
+    known = np.array([one.flops is not None or one.bytes_compulsory is not None for one in counted], np.bool_)
+    call = np.where((spans.call != NONE) & known[spans.call], np.arange(len(spans.call)), NONE)
+    for rows in nested.levels:  # from the outside in
+        above = call[nested.parent[rows]]
+        call[rows] = np.where(above == NONE, call[rows], above)
+    of_row = np.where(work.span == NONE, NONE, call[work.span])
+    rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
+    group, calls = pd.factorize(of_row[rows])
+    rows, group, role = _workers(rows, group, work, [counted[spans.call[one]] for one in calls.tolist()])
+    # A call and a role are one number from here on.
+    share, shares = pd.factorize(group * len(_ROLES) + role)
+    order = np.lexsort((rows, share))
+    rows, share = rows[order], share[order]
+    for values, name in ((flops, "flops"), (size, "bytes_compulsory")):
+        amounts = []
+        for one in shares.tolist():
+            part = _part(counted[spans.call[calls[one // len(_ROLES)]]], _ROLES[one % len(_ROLES)])
+            amounts.append(getattr(part, name))
+        amount = np.array([NONE if one is None else one for one in amounts], np.int64)
+        values[rows] = _shared(amount, share, work.duration_ns[rows])
+    return flops, size
+
+
+_ROLES = (None, "data", "weights")
+
+
+def _part(work: Work, role: str | None) -> Work:
+    return work if role is None else dict(work.parts)[role]
+
+
+def _workers(rows: Ints, group: Ints, work: LaunchedWork, counted: Sequence[Work]) -> tuple[Ints, Ints, Ints]:
+    """The rows that do the work of their call, their calls, and their roles as indices into `_ROLES`.
+
+    Args:
+        rows: candidates.
+        group: their calls.
+        work: all rows.
+        counted: the work of each call.
+    """
+    families = [family(name) for name in work.names]
+    family_code, _ = pd.factorize(np.array(families, object))
+    is_algorithm = np.array([one in ALGORITHMS for one in families], np.bool_)
+    role_of = np.array([_ROLES.index(gradient(name)) for name in work.names], np.int64)
+
+    def any_of(test: Bools) -> Bools:
+        found = np.zeros(len(counted), np.bool_)
+        found[group[test]] = True
+        return found[group]
+
+    on_host = work.on_host[rows]
+    computes = ~on_host & is_algorithm[work.name[rows]]
+    launched = ~on_host & any_of(~on_host)
+    able = np.where(any_of(computes), computes, np.where(any_of(~on_host), launched, on_host))
+    rows, group, on_host = rows[able], group[able], on_host[able]
+    # Of the rows of one call the longest comes first, of several the earliest.
+    order = np.lexsort((rows, -work.duration_ns[rows], group))
+    _, first = np.unique(group[order], return_index=True)
+    longest = np.zeros(len(counted), np.int64)
+    longest[group[order[first]]] = rows[order[first]]
+    name = work.name[rows]
+    alike = family_code[name] == family_code[work.name[longest[group]]]
+    chosen = np.where(on_host, rows == longest[group], is_algorithm[name] | alike)
+    rows, group = rows[chosen], group[chosen]
+    role = role_of[work.name[rows]]
+    told = np.zeros((len(counted), len(_ROLES)), np.bool_)
+    told[group, role] = True
+    wanted = np.array([[name in dict(one.parts) for name in _ROLES] for one in counted], np.bool_).reshape(
+        -1, len(_ROLES)
+    )
+    apart = wanted.any(axis=1) & (told == wanted).all(axis=1)
+    return rows, group, np.where(apart[group], role, 0)
+
+
+def _shared(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
+    """Amounts shared out over rows by time, in whole numbers that add up.
+
+    Args:
+        amount: of each share; `NONE` where it is not known.
+        share: which of them each row has a part of, in order.
+        duration_ns: of each row.
+    """
+    # Rows without time share alike.
+    total = np.bincount(share, duration_ns, len(amount))
+    weight = np.where(total[share] > 0, duration_ns, 1).astype(np.float64)
+    total = np.bincount(share, weight, len(amount))
+    reached = np.cumsum(weight)
+    before = np.append(0.0, np.cumsum(total))[share]
+    upto = np.floor((reached - before) / np.maximum(total[share], 1.0) * amount[share] + 0.5).astype(np.int64)
+    last = np.append(np.diff(share) != 0, [True] * (len(share) > 0)).astype(np.bool_)
+    upto[last] = amount[share[last]]
+    begins = np.append([True] * (len(share) > 0), last[:-1]).astype(np.bool_)
+    own = np.where(begins, upto, np.diff(upto, prepend=0))
+    return np.where(amount[share] == NONE, NONE, own)

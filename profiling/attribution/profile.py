@@ -1,0 +1,83 @@
+"""What a reader or recorder hands over: neutral tables, columns by name, and what the user says about them.
+
+A column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
+
+- ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
+  color_argb, payload; `shown`, false for what only places the work in it, such as a framework's operators.
+  Of operators: `role` (see `range_names`), sequence and forward_thread (see `placement.HostSpans`), and shapes,
+  concrete and dtypes of their arguments, as JSON.
+- launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
+- device: for kernels name and columns of the `kernels` table; for copies and sets columns of the `memory` table; for
+  both start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has
+  thread_key instead of a launch: it lies where it runs.
+- each may have `source`, where that is not the profile's.
+
+Names are dictionary-encoded, all batches of one table with one dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ..recording.schema import TABLES
+from ..recording.store import RecordingWriter
+from .range_names import RangeNames
+
+Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # takes the columns that are needed; None for all
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user says about a profile.
+
+    Attributes:
+        batch: samples per step; read from marks or shapes if not given.
+        range_pattern: what range names say, as `range_names.RangeNames` takes it; known habits if not given.
+        report: takes what is being read, how much of it is done, and how much there is.
+    """
+
+    batch: int | None = None
+    range_pattern: str | None = None
+    report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
+
+    @property
+    def names(self) -> RangeNames:
+        """The rules for range names."""
+        return RangeNames(self.range_pattern)
+
+
+@dataclass
+class Profile:
+    """Tables of a profile.
+
+    Attributes:
+        source: value of the `source` columns.
+        ranges: all at once.
+        launches: reads host calls, batch by batch.
+        kernels: likewise the kernels; called again where no range marks the steps, and where operators count work.
+        memory: likewise copies and sets.
+        count: rows of launches, kernels, copies and sets, for the progress report.
+        replayed: whether kernels were run again and again for metrics, so that their times mean nothing.
+    """
+
+    source: str
+    ranges: pa.Table
+    launches: Callable[[], Iterator[pa.Table]]
+    kernels: Batches
+    memory: Batches
+    count: int
+    replayed: bool = False
+
+
+def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:
+    """Write the steps, and how they were found."""
+    if rows:
+        writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
+    batches = sorted({row["batch"] for row in rows if row["batch"] is not None})
+    if batches:
+        writer.count_lost("steps_without_batch", sum(row["batch"] is None for row in rows))
+    writer.update(batches=batches or None, steps_from=steps_from)

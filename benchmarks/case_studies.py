@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from fitting.published import predict, read_deepbench
 from network_sweeps import alexnet_ungrouped
 from scatter import Series, write_curves
 
@@ -17,7 +18,6 @@ from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.constants import constants_for, load_fitted
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
-from curvescope.analysis.cost_model.published import predict, read_deepbench
 from curvescope.analysis.cost_model.recording import machine_for, usual_library
 from curvescope.profiling.hardware.devices import get_device
 

@@ -17,13 +17,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from network_sweeps import compare_sweeps, judge_shapes, read_later_sweeps, read_sweeps
-from scatter import Series, write_scatter
-
-from curvescope.analysis.cost_model import holdout
-from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, Offset, load_fitted
-from curvescope.analysis.cost_model.fit import fit_constants
-from curvescope.analysis.cost_model.published import (
+from fitting import holdout
+from fitting.fit import fit_constants
+from fitting.published import (
     Measured,
     read_caffe_streams,
     read_deepbench,
@@ -31,6 +27,10 @@ from curvescope.analysis.cost_model.published import (
     read_neusight,
     read_streams,
 )
+from network_sweeps import compare_sweeps, judge_shapes, read_later_sweeps, read_sweeps
+from scatter import Series, write_scatter
+
+from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, Offset, load_fitted
 from curvescope.profiling.hardware.devices import get_device
 
 HERE = Path(__file__).parent

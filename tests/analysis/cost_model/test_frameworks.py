@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.fitting.published import read_mxnet_operators
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.frameworks import (
     FRAMEWORKS,
@@ -13,7 +14,6 @@ from curvescope.analysis.cost_model.frameworks import (
     waiting_s,
 )
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
-from curvescope.analysis.cost_model.published import read_mxnet_operators
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.profiling.hardware.devices import get_device
 

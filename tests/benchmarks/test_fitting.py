@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.cost_model import holdout
+from benchmarks.fitting import holdout
+from benchmarks.fitting.fit import fit_constants
+from benchmarks.fitting.published import Measured, predict, read_caffe_streams, read_deepbench, read_streams
 from curvescope.analysis.cost_model.constants import (
     PARAMETERS,
     Constants,
@@ -12,11 +14,9 @@ from curvescope.analysis.cost_model.constants import (
     load_fitted,
     starting_constants,
 )
-from curvescope.analysis.cost_model.fit import fit_constants
 from curvescope.analysis.cost_model.problems import Products
-from curvescope.analysis.cost_model.published import Measured, predict, read_caffe_streams, read_deepbench, read_streams
 
-PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
+PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "published"
 
 
 def products(device, constants, count=60):

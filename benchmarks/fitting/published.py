@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...profiling.hardware.devices import get_device
-from .choice import choose_algorithm, estimate_phase, estimate_products_of, get_library
-from .constants import Constants
-from .frameworks import WAIT_S
-from .launches import Machine
-from .networks import load_operations
-from .problems import ITEM_BYTES, Convolutions, Floats, Products, Streams
+from curvescope.analysis.cost_model.choice import choose_algorithm, estimate_phase, estimate_products_of, get_library
+from curvescope.analysis.cost_model.constants import Constants
+from curvescope.analysis.cost_model.frameworks import WAIT_S
+from curvescope.analysis.cost_model.launches import Machine
+from curvescope.analysis.cost_model.networks import load_operations
+from curvescope.analysis.cost_model.problems import ITEM_BYTES, Convolutions, Floats, Products, Streams
+from curvescope.profiling.hardware.devices import get_device
 
 # GPU of DeepBench -> device and library
 _DEEPBENCH = {

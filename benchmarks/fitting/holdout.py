@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from .constants import LEVELS, Constants, Spread, constants_for
+from curvescope.analysis.cost_model.constants import LEVELS, Constants, Spread, constants_for
+from curvescope.analysis.cost_model.problems import Products, product_kinds
+from curvescope.analysis.cost_model.uncertainty import draw_errors
+
 from .fit import fit_constants
-from .problems import Products, product_kinds
 from .published import Labels, Measured, predict
-from .uncertainty import draw_errors
 
 _TAILS = (5, 95)  # percentiles: an interval holds nine of ten
 _FOLDS = 5

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from .constants import MAIN_LOOPS, PARAMETERS, Constants, Parameter
-from .problems import Floats
+from curvescope.analysis.cost_model.constants import MAIN_LOOPS, PARAMETERS, Constants, Parameter
+from curvescope.analysis.cost_model.problems import Floats
+
 from .published import Measured, predict
 
 # A residual of this size counts as one unit; beyond _OUTLIER the loss grows linearly: single quirks do not pull.

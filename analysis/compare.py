@@ -21,7 +21,6 @@ from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
 from .cost_model.recording import KIND as MODELLED
 from .decompose.curve import Curve, cost_curve
-from .decompose.kernel_times import step_parts
 from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 
@@ -39,7 +38,7 @@ class Side:
         name: what to call it.
         hardware: limits of its device.
         curve: its cost curve; of the profiled steps themselves where no step ran unwatched.
-        parts: of `kernel_times.step_parts`.
+        parts: of `kernel_times`.
         settings: what ran and how, as text: network, precision, versions.
     """
 
@@ -150,7 +149,7 @@ class Comparison:
 
 
 def side(
-    name: str, meta: Mapping[str, Any], steps: pd.DataFrame, kernels: pd.DataFrame, statistic: str = "median"
+    name: str, meta: Mapping[str, Any], steps: pd.DataFrame, parts: pd.DataFrame, statistic: str = "median"
 ) -> Side:
     """A recording made ready.
 
@@ -158,7 +157,7 @@ def side(
         name: what to call it.
         meta: its `recording.json`.
         steps: its `steps` table.
-        kernels: its device work.
+        parts: of `kernel_times`.
         statistic: of T(b): median or mean.
 
     Raises:
@@ -168,7 +167,7 @@ def side(
         raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
     known = steps["batch"].notna()
     steps = steps[known] if known.any() else steps.assign(batch=UNKNOWN)
-    parts = step_parts(kernels, steps)
+    parts = parts[parts["batch"].notna()] if known.any() else parts.assign(batch=UNKNOWN)
     profiled = bool(steps["profiled"].all())
     curve = estimate_terms(parts, steps).curve(steps) if profiled else cost_curve(steps, statistic)
     return Side(name, hardware_of(meta), curve, steps, parts, _settings(meta))

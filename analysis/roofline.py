@@ -15,7 +15,6 @@ import pandas as pd
 
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, Roof
-from .decompose.kernel_times import step_parts
 from .decompose.terms import IDLE, undisturbed_steps
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
@@ -99,14 +98,11 @@ class Roofline:
     n_steps: int | None
 
 
-def roofline(
-    steps: pd.DataFrame, kernels: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None
-) -> Roofline:
+def roofline(parts: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:
     """Points and roofs at one batch size.
 
     Args:
-        steps: the `steps` table; where it is empty, as after Nsight Compute, all kernels together are taken.
-        kernels: the `kernels` table.
+        parts: of `kernel_times`; of `kernel_totals` where there are no steps, e.g. after Nsight Compute.
         hardware: limits of the device.
         by: kernel, layer or phase.
         batch: a profiled batch size; the largest if not given.
@@ -114,11 +110,9 @@ def roofline(
     Raises:
         CurvescopeError: nothing was profiled at that batch size, or no kernel has a time.
     """
-    if steps.empty:
-        rows = kernels.assign(exclusive_ms=kernels["duration_ns"].astype("Float64").astype("float64") / 1e6)
-        rows, n_steps, batch = rows[rows["exclusive_ms"].notna()], None, None
+    if "step" not in parts:
+        rows, n_steps, batch = parts, None, None
     else:
-        parts = step_parts(kernels, steps)
         profiled = sorted(int(b) for b in parts["batch"].dropna().unique())
         if batch is None and profiled:
             batch = profiled[-1]
@@ -169,9 +163,8 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
             levels.append(Level(level, size, source, flops / size, size / time_s))
     bound, utilisation, kind = _bound(time_s, flops, levels, hardware)
     source = MEASURED if executed else DIRECT
-    return RoofPoint(
-        label, len(rows) / per, time_s, flops, source, flops / time_s, tuple(levels), bound, utilisation, kind
-    )
+    calls = float(rows["calls"].sum()) / per
+    return RoofPoint(label, calls, time_s, flops, source, flops / time_s, tuple(levels), bound, utilisation, kind)
 
 
 def _bound(

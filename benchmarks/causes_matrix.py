@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.analysis.causes.planted_causes import PLANS, planted  # noqa: E402
 from tests.analysis.causes.planted_machine import CASES, Planted, name_cause, record  # noqa: E402
+from tests.analysis.synthetic import times_of  # noqa: E402
 
 SEEDS = 12
 JITTERS = (0.02, 0.1, 0.25)
@@ -76,7 +77,7 @@ def page() -> str:
             for seed in range(SEEDS):
                 wanted = None if cause == "instability" else jitter
                 steps, kernels, recorded = planted(cause, seed, wanted)
-                found = diagnose(steps, kernels, recorded=recorded)
+                found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
                 split = explain(excess(8, 16), found.curve, found.terms, found.parts, recorded)
                 counts[cause][split.attribution.verdict.cause] += 1
     listed = [cause for cause in CAUSES if cause in counts]

@@ -41,14 +41,14 @@ began = time.perf_counter()
 """
 CURVESCOPE = """
 from pathlib import Path
-from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
-from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 done = import_profile(Path(path), Path(target))
 imported = time.perf_counter()
 recording = open_recording(target)
-breakdown = break_down(recording.frame("steps"), device_columns(recording, COLUMNS), "layer")
+breakdown = break_down(recording.frame("steps"), device_work(recording), "layer")
 ended = time.perf_counter()
 total = recording.sql.sql("SELECT sum(duration_ns), count(*) FROM kernels").fetchall()[0]
 moved = recording.frame("memory")

@@ -23,7 +23,7 @@ from rich.progress import track
 from curvescope.analysis.compare import Comparison, compare, side
 from curvescope.analysis.decompose.anomalies import find
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.kernel_times import device_work
+from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.profiling.hardware.host import describe_host
 from curvescope.profiling.recording.store import open_recording
 
@@ -47,7 +47,7 @@ def evaluate(folders: list[Path]) -> dict[str, Any]:
             recording.path.name,
             recording.meta,
             recording.frame("steps"),
-            device_work(recording),
+            kernel_times(device_work(recording), recording.frame("steps")),
             recording.statistic,
         )
         for recording in recordings

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
+
 from .analysis.causes.context import Recorded
 from .analysis.cost_model.recording import KIND as MODELLED
 from .analysis.cost_model.uncertainty import diagnose_modelled
 from .analysis.decompose import anomalies
-from .analysis.decompose.kernel_times import device_work
+from .analysis.decompose.kernel_times import KEYS, device_work, kernel_times
 from .analysis.render import notebook  # noqa: F401 - a notebook shows what `explain` returns
 from .analysis.render.report_data import ReportInput
 from .profiling.errors import CurvescopeError
@@ -37,10 +39,19 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
     evidence = replace(evidence, steps=evidence.steps[told])
-    work = device_work(recording)
+    parts = exclusive_times(recording, evidence.steps)
     if recording.meta.get("kind") == MODELLED:
-        return diagnose_modelled(work, evidence, recording.meta, axis)
-    return anomalies.diagnose(evidence.steps, work, axis, recording.statistic, evidence)
+        return diagnose_modelled(parts, evidence, recording.meta, axis)
+    return anomalies.diagnose(evidence.steps, parts, axis, recording.statistic, evidence)
+
+
+def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
+    """The exclusive times of a recording's kernels in these steps, as `kernel_times` gives them.
+
+    The error of a modelled kernel depends on its own work, so those are not added up.
+    """
+    keys = (*KEYS, "start_ns") if recording.meta.get("kind") == MODELLED else KEYS
+    return kernel_times(device_work(recording), steps, keys)
 
 
 def recorded(recording: Recording) -> Recorded:
@@ -72,5 +83,7 @@ def report_input(recording: Recording) -> ReportInput:
         raise CurvescopeError(
             f"{recording.path} has no step: there is nothing to report. Record or import one with steps."
         )
-    work = device_work(recording)
-    return ReportInput(recording.path.name, recording.meta, work, evidence, recording.statistic)
+    parts = exclusive_times(recording, evidence.steps)
+    return ReportInput(
+        recording.path.name, recording.meta, device_work(recording), parts, evidence, recording.statistic
+    )

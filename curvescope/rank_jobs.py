@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from .analysis.decompose.device_columns import device_columns
-from .analysis.ranks.reduction import COLUMNS, Who, reduce_rank
+from .analysis.decompose.kernel_times import device_work
+from .analysis.ranks.reduction import Who, reduce_rank
 from .analysis.ranks.tables import Reduction, combine, unreadable
 from .profiling.errors import BackendMissingError, CurvescopeError
 from .profiling.hardware.host import usable_cores
@@ -162,7 +162,7 @@ def _reduce(job: Job) -> Reduction:
 
 
 def _reduce_recording(who: Who, recording: Recording) -> Reduction:
-    return reduce_rank(who, recording.frame("steps"), device_columns(recording, COLUMNS))
+    return reduce_rank(who, recording.frame("steps"), device_work(recording))
 
 
 class Reducer:

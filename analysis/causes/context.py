@@ -52,7 +52,7 @@ def cases(functional: Functional, shares: Sequence[Share], parts: pd.DataFrame, 
     Args:
         functional: the anomaly.
         shares: its terms.
-        parts: of `kernel_times.step_parts`.
+        parts: of `kernel_times`.
         recorded: what else there is.
     """
     batches = functional.conditions
@@ -68,16 +68,12 @@ def cases(functional: Functional, shares: Sequence[Share], parts: pd.DataFrame, 
 
 def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
     keys = [*_TERM, "batch", "name", *_GEOMETRY, *_SIZES]
-    table = rows.reindex(columns=[*rows.columns, *({*_SIZES, *_WORK} - set(rows.columns))])
-    table = table.assign(
-        kind=np.where(table["name"] == IDLE, IDLE, KERNELS),
-        **{name: _product(table, columns) for name, columns in _GEOMETRY.items()},
+    table = rows.assign(
+        kind=np.where(rows["name"] == IDLE, IDLE, KERNELS),
+        **{name: _product(rows, columns) for name, columns in _GEOMETRY.items()},
     )
-    for column in (*_SIZES, *_WORK):
-        table[column] = table[column].astype("Float64").astype("float64")
     grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
-    sums = grouped["exclusive_ms"].agg(["sum", "count"])
-    sums[list(_WORK)] = grouped[list(_WORK)].sum(min_count=1)
+    sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     coefficients = dict(functional.coefficients)
     found: dict[Key, list[Use]] = {}
     for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
@@ -97,9 +93,7 @@ def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[in
 
 
 def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
-    """Product of three extents; not a number where one is null or missing."""
-    if not set(columns) <= set(rows.columns):
-        return np.full(len(rows), np.nan)
+    """Product of three extents; not a number where one is missing."""
     return rows[list(columns)].astype("Float64").astype("float64").prod(axis=1, skipna=False).to_numpy()
 
 
@@ -114,13 +108,13 @@ def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) 
         timed["duration_ns"].to_numpy(np.float64) / 1e6,
         float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
         float(mine.loc[~idle, "exclusive_ms"].sum()) / len(used),
-        float((~idle).sum()) / len(used),
+        float(mine.loc[~idle, "calls"].sum()) / len(used),
         _host_calls(of_batch[of_batch["step"].isin(used)], recorded.launches),
         _largest(of_batch, "peak_memory_bytes"),
         _largest(of_batch, "allocator_retries"),
         clock_hz,
         reasons,
-        float(mine["bytes_compulsory"].sum()) / len(used) if "bytes_compulsory" in mine else 0.0,
+        float(mine["bytes_compulsory"].sum()) / len(used),
         _host_use(timed),
     )
 

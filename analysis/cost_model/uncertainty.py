@@ -23,7 +23,6 @@ from ...profiling.hardware.devices import get_device
 from ..causes.context import Recorded
 from ..decompose.anomalies import Diagnosis, diagnose_curve
 from ..decompose.curve import MODELLED, Curve, Point
-from ..decompose.kernel_times import step_parts
 from ..decompose.statistics import REPLICATES, estimate
 from ..decompose.terms import IDLE, KERNELS, Key, Terms
 from .constants import LEVELS, Spread, load_fitted
@@ -39,17 +38,16 @@ HOST = "host"
 
 
 def diagnose_modelled(
-    kernels: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
+    parts: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
 ) -> Diagnosis:
     """Find and explain the anomalies of a modelled recording.
 
     Args:
-        kernels: its `kernels` table.
+        parts: of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
         recorded: its steps, and what else causes look at.
         meta: of the recording: which GPU and which library it is modelled for.
         axis: of the curvatures shown: log2 or linear.
     """
-    parts = step_parts(kernels, recorded.steps)
     spreads = load_fitted().spreads_for(get_device(meta["device"]["key"]).architecture, meta["library"])
     terms = _terms(parts, spreads)
     totals = terms.values_ms.sum(axis=1)

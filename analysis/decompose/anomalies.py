@@ -21,7 +21,6 @@ from ..causes import Attribution, attribute
 from ..causes.context import Recorded, cases
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, neighbours
-from .kernel_times import step_parts
 from .statistics import LEVEL, Estimate, holm
 from .terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, main_kernels
 
@@ -159,7 +158,7 @@ def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFr
         functional: over batch sizes of the curve.
         curve: the cost curve.
         terms: of the same recording.
-        parts: of `kernel_times.step_parts`.
+        parts: of `kernel_times`.
         recorded: what causes look at beside the kernels.
 
     Raises:
@@ -188,7 +187,7 @@ def _with_kernels(share: Share, kernels: dict[tuple[str | None, str | None], lis
 
 def diagnose(
     steps: pd.DataFrame,
-    kernels: pd.DataFrame,
+    parts: pd.DataFrame,
     axis: str = "log2",
     statistic: str = "median",
     recorded: Recorded | None = None,
@@ -197,12 +196,11 @@ def diagnose(
 
     Args:
         steps: its `steps` table.
-        kernels: its `kernels` table; without profiled steps anomalies are found, not split.
+        parts: of `kernel_times`; without profiled steps anomalies are found, not split.
         axis: of the curvatures shown: log2 or linear.
         statistic: of T(b): median or mean.
         recorded: what causes look at beside the kernels; without it they have the steps only.
     """
-    parts = step_parts(kernels, steps)
     recorded = recorded or Recorded(steps)
     terms = None if parts.empty else estimate_terms(parts, steps)
     # Where every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is not known.
@@ -219,7 +217,7 @@ def diagnose_curve(
     Args:
         curve: the cost curve.
         terms: its terms; None where nothing was profiled: anomalies are found, not split.
-        parts: of `step_parts`.
+        parts: of `kernel_times`.
         recorded: what causes look at beside the kernels.
         axis: of the curvatures shown: log2 or linear.
     """

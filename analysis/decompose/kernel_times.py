@@ -1,75 +1,256 @@
-"""Exclusive time of every kernel of the profiled steps, memcpy and memset among them, and the idle time beside it."""
+"""Exclusive time of the device's work: one pass from millions of kernels to a row per step and group.
+
+Memcpy and memset count as kernels of those names: while one runs, nothing is idle. The kernels are read twice, part by
+part: first their times alone, which are shared out over each step, then what they are grouped by. So memory holds some
+forty bytes per kernel and one part, whatever the kernels are named.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...profiling.recording.schema import TABLES
 from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns
 from .terms import IDLE
 
-_PART_COLUMNS = (
-    *("layer", "phase", "op", "name", "source", "flops", "bytes_compulsory"),
-    *("dram_bytes", "l2_bytes", "l1_bytes", "flops_executed"),
+Ints = npt.NDArray[np.int64]
+# Gives the device's work with these columns of the `kernels` table, in pieces of any size.
+Work = Callable[[Sequence[str]], Iterable[pa.Table]]
+
+KEYS = (
+    *("layer", "phase", "op", "name", "source"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes"),
 )
-# What the analysis reads of the `kernels` table; the rest need not be loaded.
-WORK_COLUMNS = (*_PART_COLUMNS, "start_ns", "duration_ns", "step", "process", "device", "stream")
+AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed")
+_TIMES = ("step", "start_ns", "duration_ns")
+_BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
+_SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
+_KNOWN = "known"  # bit i: the row has a value of the i-th amount
+_PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
 
-def device_work(recording: Recording) -> pd.DataFrame:
-    """The kernels, and the copies and sets of the device as kernels of those names: while one runs, nothing is idle.
+def device_work(recording: Recording) -> Work:
+    """The kernels of a recording, part by part, then its memcpy and memset as kernels of those names.
 
-    Args:
-        recording: whose they are.
-
-    Returns:
-        Rows of `kernels` with `WORK_COLUMNS`.
+    Reading raises CurvescopeError where a part is damaged.
     """
-    kernels, memory = recording.frame("kernels", WORK_COLUMNS), recording.frame("memory")
-    moved = memory[memory["kind"].isin(["copy", "set"]) & memory["duration_ns"].notna()]
-    if moved.empty:
-        return kernels
-    name = (moved["kind"] + " " + moved["copy_kind"].fillna("")).str.strip()
-    rows = moved.assign(name=name).reindex(columns=kernels.columns).astype(kernels.dtypes)
-    return pd.concat([kernels, rows], ignore_index=True) if len(kernels) else rows
+    return partial(_pieces, recording)
 
 
-def step_parts(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Every kernel of the profiled steps with its exclusive time, and one idle row per step.
+def _pieces(recording: Recording, columns: Sequence[str]) -> Iterator[pa.Table]:
+    yield from recording.pieces("kernels", columns)
+    for memory in recording.pieces("memory"):
+        moved = memory.filter(
+            pc.and_(pc.is_in(memory["kind"], pa.array(["copy", "set"])), memory["duration_ns"].is_valid())
+        )
+        kind, how = moved["kind"].cast(pa.string()), moved["copy_kind"].cast(pa.string())
+        own = {c: moved[c] for c in moved.column_names}
+        own["name"] = pc.coalesce(pc.binary_join_element_wise(kind, how, " "), kind)
+        yield pa.table({c: own.get(c, pa.nulls(moved.num_rows, _SCHEMA[c])) for c in columns})
+
+
+def kernel_times(
+    work: Work, steps: pd.DataFrame, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS
+) -> pd.DataFrame:
+    """Exclusive time of every group of kernels in every profiled step, and one idle row per step, the last rows.
 
     Args:
-        kernels: the `kernels` table; rows outside profiled steps or without time are passed over.
+        work: of `device_work`; rows outside profiled steps or without duration are left out.
         steps: the `steps` table.
+        keys: columns of `kernels` that a group is known by, `name` among them.
+        amounts: columns to add up. Rows with and without a value are in different groups.
 
     Returns:
-        Columns batch, step, exclusive_ms and, as in the schema, name, layer, phase, op, source, work and launch
-        geometry. Per step, exclusive_ms sums to the step's wall time.
+        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls and the amounts; an amount is NaN where it is
+        not known. Per step, exclusive_ns adds up to the step's wall time.
     """
-    profiled = steps[steps["profiled"].astype(bool)]
-    timed = np.flatnonzero((kernels["duration_ns"].notna() & kernels["step"].notna()).to_numpy(bool))
-    of_step = kernels["step"].iloc[timed].to_numpy(np.int64)
-    order = np.argsort(of_step, kind="stable")
-    timed, of_step = timed[order], of_step[order]
-    start = kernels["start_ns"].iloc[timed].to_numpy(np.int64)
-    duration = kernels["duration_ns"].iloc[timed].to_numpy(np.int64)
-    wanted = profiled["step"].to_numpy(np.int64)
-    first, last = np.searchsorted(of_step, wanted, "left"), np.searchsorted(of_step, wanted, "right")
-    rows, exclusive, idle = [], [], []
-    windows = zip(first, last, profiled["start_ns"], profiled["duration_ns"], strict=True)
-    for low, high, window_start, window in windows:
-        shares, rest = exclusive_ns(start[low:high], duration[low:high], int(window_start), int(window))
-        rows.append(timed[low:high])
-        exclusive.append(shares)
-        idle.append(rest)
-    counts, batch = last - first, profiled["batch"].reset_index(drop=True)
-    columns = [column for column in _PART_COLUMNS if column in kernels.columns]
-    parts = kernels[columns].iloc[np.concatenate(rows)] if rows else kernels[columns].iloc[:0]
-    parts = parts.assign(
-        exclusive_ms=np.concatenate(exclusive) / 1e6 if rows else np.zeros(0),
-        step=np.repeat(wanted, counts),
-        batch=batch.repeat(counts).array,
-    )
-    rest_rows = pd.DataFrame({"name": IDLE, "exclusive_ms": np.array(idle) / 1e6, "step": wanted, "batch": batch})
-    return pd.concat([parts, rest_rows], ignore_index=True) if rows else parts.reset_index(drop=True)
+    profiled = profiled_steps(steps)
+    groups, idle = group_times(work, profiled, keys, amounts)
+    rest = pd.DataFrame({"step": range(len(profiled)), "name": IDLE, "exclusive_ns": idle, "calls": 1})
+    table = pd.concat([groups, rest], ignore_index=True) if len(profiled) else groups
+    position = table["step"].to_numpy(np.int64)
+    table["step"] = profiled["step"].to_numpy(np.int64)[position]
+    table["batch"] = profiled["batch"].array[position]
+    return table.assign(exclusive_ms=table["exclusive_ns"] / 1e6)
+
+
+def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS) -> pd.DataFrame:
+    """Time of every group of kernels of a recording without steps, e.g. of Nsight Compute: the sum of their durations.
+
+    Returns:
+        As `kernel_times`, without step, batch and idle.
+    """
+    collected = _Groups(keys, amounts)
+    for piece in work([*keys, *amounts, "duration_ns"]):
+        timed = piece.filter(piece["duration_ns"].is_valid())
+        collected.add(timed.append_column("exclusive_ns", timed["duration_ns"]))
+    groups = collected.frame()
+    return groups.assign(exclusive_ms=groups["exclusive_ns"] / 1e6)
+
+
+def profiled_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The profiled steps whose start is known, by number."""
+    return steps[steps["profiled"].astype(bool) & steps["start_ns"].notna()].sort_values("step")
+
+
+def group_times(
+    work: Work, profiled: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str] = ()
+) -> tuple[pd.DataFrame, Ints]:
+    """Exclusive time of every group of kernels in every step, and the idle time of every step.
+
+    Args:
+        work: of `device_work`.
+        profiled: of `profiled_steps`.
+        keys: columns of `kernels` that a group is known by.
+        amounts: columns to add up.
+
+    Returns:
+        Columns step (its position in `profiled`), the keys, exclusive_ns, calls and the amounts; and idle time in ns,
+        shape (steps,). Exclusive and idle times are whole nanoseconds that add up to the step's wall time.
+    """
+    number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
+    exclusive = _exclusive_ns(work, number, start, window)
+    collected, first = _Groups(["step", *keys], amounts), 0
+    for piece in work(list(dict.fromkeys(["step", "duration_ns", *keys, *amounts]))):
+        inside, position = of_steps(piece, number)
+        own = exclusive[first : first + len(position)]
+        first += len(position)
+        inside = inside.set_column(inside.column_names.index("step"), "step", pa.array(position))
+        collected.add(inside.append_column("exclusive_ns", pa.array(own)))
+    groups = collected.frame()
+    busy = np.bincount(groups["step"].to_numpy(np.int64), groups["exclusive_ns"], minlength=len(window))
+    return groups, window - busy.astype(np.int64)
+
+
+def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
+    """The rows of these steps that have a duration, and the position of each one's step.
+
+    Args:
+        table: with columns step and duration_ns.
+        number: numbers of the steps, rising.
+    """
+    if not len(number):
+        return table.slice(0, 0), np.zeros(0, np.int64)
+    if table["step"].null_count or table["duration_ns"].null_count:
+        table = table.filter(pc.and_(table["step"].is_valid(), table["duration_ns"].is_valid()))
+    step = table["step"].to_numpy().astype(np.int64)
+    if number[-1] - number[0] == len(number) - 1:  # mostly these are all steps: no search
+        position = np.clip(step - number[0], 0, len(number) - 1)
+    else:
+        position = np.minimum(np.searchsorted(number, step), len(number) - 1)
+    inside = number[position] == step
+    return (table, position) if inside.all() else (table.filter(pa.array(inside)), position[inside])
+
+
+def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
+    """Every kernel of one step that has a duration.
+
+    Args:
+        work: of `device_work`.
+        step: its number.
+        columns: of `kernels`, step and duration_ns among them.
+    """
+    pieces = [of_steps(piece, np.array([step]))[0].to_pandas() for piece in work(columns)]
+    return pd.concat([piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])], ignore_index=True)
+
+
+def _exclusive_ns(work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints) -> Ints:
+    """Exclusive time of every kernel of the steps in whole ns, in the order of `work`."""
+    pieces: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []
+    for piece in work(_TIMES):
+        table, position = of_steps(piece, number)
+        times = (table[c].to_numpy().astype(np.int64) for c in ("start_ns", "duration_ns"))
+        pieces.append((position.astype(np.int32), *times))
+    if not pieces:
+        return np.zeros(0, np.int64)
+    step = np.concatenate([piece[0] for piece in pieces])
+    start, duration = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
+    del pieces
+    # By start inside a step: then a look at neighbours tells whether kernels overlap.
+    ordered = ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start[1:] >= start[:-1]))).all()
+    order = None if ordered else np.lexsort((start, step))
+    leading = step[::_BLOCK_ROWS] if order is None else step[order[::_BLOCK_ROWS]]
+    edges = np.unique(np.append(np.searchsorted(step, leading, sorter=order), len(step)))  # blocks of whole steps
+    exclusive = np.empty(len(step), np.int64)
+    for low, high in pairwise(edges.tolist()):
+        rows = slice(low, high) if order is None else order[low:high]
+        exclusive[rows] = _share_out(step[rows], start[rows], duration[rows], window_start_ns, window_ns)
+    return exclusive
+
+
+def _share_out(
+    step: npt.NDArray[np.int32], start_ns: Ints, duration_ns: Ints, window_start_ns: Ints, window_ns: Ints
+) -> Ints:
+    """`exclusive_ns` of whole steps, rows by step and start, rounded so that each step's sum stays."""
+    low, room = window_start_ns[step], window_ns[step]
+    start = np.clip(start_ns - low, 0, room)
+    end = np.maximum(np.clip(start_ns + duration_ns - low, 0, room), start)
+    exclusive: Ints = end - start
+    # Where nothing runs beside a kernel, its exclusive time is its own; only the other steps are shared out.
+    beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
+    for one in np.unique(step[1:][beside]).tolist():
+        first, last = np.searchsorted(step, [one, one + 1])
+        shares, _ = exclusive_ns(start[first:last], (end - start)[first:last], 0, int(window_ns[one]))
+        # The running sum is rounded, not its terms: each is within a nanosecond, and their sum is exact.
+        exclusive[first:last] = np.diff(np.rint(np.cumsum(shares)).astype(np.int64), prepend=0)
+    return exclusive
+
+
+class _Groups:
+    """Groups of kernels that pieces are added to; text is kept as a code, each text once."""
+
+    def __init__(self, keys: Sequence[str], amounts: Sequence[str]) -> None:
+        self._keys, self._amounts = keys, amounts
+        self._codes: dict[str, dict[str, int]] = {}
+        self._pieces: list[pa.Table] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Add kernels: their keys, amounts and exclusive_ns."""
+        known = np.zeros(table.num_rows, np.int8)
+        columns = {key: self._encoded(key, table[key]) for key in self._keys}
+        for bit, amount in enumerate(self._amounts):
+            known |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int8), bit)
+            columns[amount] = table[amount].cast(pa.float64())
+        calls = pa.array(np.ones_like(known))
+        columns |= {_KNOWN: pa.array(known), "exclusive_ns": table["exclusive_ns"], "calls": calls}
+        self._pieces.append(self._added(pa.table(columns)))
+
+    def _encoded(self, key: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        if pa.types.is_string(column.type):
+            column = column.dictionary_encode()
+        if not pa.types.is_dictionary(column.type):
+            return column
+        codes = self._codes.setdefault(key, {})
+        chunks = []
+        for chunk in column.chunks:
+            own = pa.array([codes.setdefault(text, len(codes)) for text in chunk.dictionary.to_pylist()], pa.int32())
+            chunks.append(own.take(chunk.indices))
+        return pa.chunked_array(chunks, pa.int32())
+
+    def _added(self, table: pa.Table) -> pa.Table:
+        keys, added = [*self._keys, _KNOWN], ["exclusive_ns", "calls", *self._amounts]
+        grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in added])
+        return grouped.select([*keys, *(f"{name}_sum" for name in added)]).rename_columns([*keys, *added])
+
+    def frame(self) -> pd.DataFrame:
+        """The keys, exclusive_ns, calls and the amounts of all groups, in order of appearance."""
+        if not self._pieces:
+            columns = [*self._keys, *self._amounts, "exclusive_ns"]
+            self.add(pa.schema([(c, _SCHEMA.get(c, pa.int64())) for c in columns]).empty_table())
+        table = pa.concat_tables(self._pieces)
+        table = self._added(table) if len(self._pieces) > 1 else table
+        for key, codes in self._codes.items():
+            texts = pa.array(codes, pa.string()).take(table[key])
+            table = table.set_column(table.column_names.index(key), key, texts)
+        frame: pd.DataFrame = table.drop_columns(_KNOWN).to_pandas(types_mapper=_PANDAS_TYPES.get)
+        return frame.astype({"exclusive_ns": np.int64, "calls": np.int64, **dict.fromkeys(self._amounts, np.float64)})

@@ -260,7 +260,7 @@ def estimate_terms(parts: pd.DataFrame, steps: pd.DataFrame, by: str = "batch") 
     """Terms by layer and phase.
 
     Args:
-        parts: of `step_parts`, or with a column `kind` that says more than kernels and idle.
+        parts: of `kernel_times`, or with a column `kind` that says more than kernels and idle.
         steps: the `steps` table that they are of; its unprofiled steps give the profiling overhead.
         by: column of the condition in both tables.
     """

@@ -8,24 +8,23 @@ collectives in that step, by number: ranks of one program make their streams in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...profiling.attribution.collectives import between_two, collective
 from ...profiling.attribution.kernel_names import COMMUNICATION as COMMUNICATION_FAMILY
 from ...profiling.attribution.kernel_names import family
 from ...profiling.errors import CurvescopeError
-from ..decompose.device_columns import Floats, Groups, group_codes, of_steps, share_out
-from .tables import COMMUNICATION, IDLE, KERNELS, TABLES, Ints, Reduction, combine, identify, name_table, shortest
+from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
+from ..decompose.kernel_times import Work, group_times, of_steps, profiled_steps
+from .tables import COMMUNICATION, IDLE, KERNELS, TABLES, Reduction, combine, identify, name_table, shortest
 
 _KEY = ["layer", "phase", "name"]
-_CALL_KEY = ["communicator", "stream"]
-# Columns of the `kernels` table that a reduction reads; `device_columns` gives them.
-COLUMNS = ("step", "start_ns", "duration_ns", *_KEY, *_CALL_KEY)
+_CALL_COLUMNS = ("step", "start_ns", "duration_ns", "name", "communicator", "stream")
 # Of a CPU's recording: the calls that start collectives, and DDP's around them.
 _STARTING = ("c10d::", "torch::distributed::", "torch.distributed.")
 CHANNEL, OPERATION = "channel", "operation"  # kinds of names
@@ -40,55 +39,55 @@ class Who:
     local_rank: int | None = None
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Device work of the profiled steps, by step: arrays of shape (rows,)."""
-
-    step: Ints  # position in the profiled steps
-    start_ns: Ints
-    duration_ns: Ints
-    part: Ints  # code of layer, phase and name
-    call: Ints  # code of communicator and stream
+_Names = list[tuple[int, int, str | None, str | None, str, str | None]]
 
 
-def reduce_rank(who: Who, steps: pd.DataFrame, tables: Iterable[pa.Table]) -> Reduction:
+def reduce_rank(who: Who, steps: pd.DataFrame, work: Work) -> Reduction:
     """Reduce one recording.
 
     Args:
         who: whose it is.
         steps: its `steps` table.
-        tables: its device work, as `COLUMNS`, in pieces of any size.
+        work: its device work, of `kernel_times.device_work`.
 
     Raises:
         CurvescopeError: no step of it was profiled.
     """
-    profiled = steps[steps["profiled"].astype(bool) & steps["start_ns"].notna()].sort_values("step")
+    profiled = profiled_steps(steps)
     if profiled.empty:
         raise CurvescopeError("no step of it was profiled, so that no kernel belongs to one")
-    number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
-    parts, calls = Groups(), Groups()
-    rows = _collect(tables, number, parts, calls)
-    shares, _ = share_out(rows.step, rows.start_ns, rows.duration_ns, start, window)
-    named = _names(parts)
-    ids, term_ids = (np.array([n[place] for n in named], np.int64) for place in (0, 1))
-    step, part, time = _times(rows, shares, window, ids)
+    number, window = (profiled[c].to_numpy(np.int64) for c in ("step", "duration_ns"))
+    groups, idle = group_times(work, profiled, _KEY)
+    code = groups.groupby(_KEY, dropna=False, sort=False).ngroup().to_numpy(np.int64)
+    named = _names(groups[_KEY].iloc[np.unique(code, return_index=True)[1]])
+    ids, term_ids = (np.array([n[i] for n in named], np.int64) for i in (0, 1))
     kinds = np.array([n[4] for n in named])
-    communication = np.bincount(step, weights=np.where(kinds[part] == COMMUNICATION, time, 0), minlength=len(number))
-    idle = np.bincount(step, weights=np.where(kinds[part] == IDLE, time, 0), minlength=len(number))
-    rank = np.full(len(number), who.rank)
-    matched, sends, call_names = _collectives(rows, number, start, parts, calls, who.rank)
-    terms, which = np.unique(term_ids, return_inverse=True)
+    # Idle is the last part; every step has it.
+    step = np.concatenate([groups["step"].to_numpy(np.int64), np.arange(len(number))])
+    part = np.concatenate([code, np.full(len(number), len(named) - 1)])
+    time = np.concatenate([groups["exclusive_ns"].to_numpy(np.int64), idle])
+    communication = np.bincount(step, np.where(kinds[part] == COMMUNICATION, time, 0), minlength=len(number))
+    names = groups["name"]
+    sends = int(groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum())
+    operations = {name: operation for name in names.unique() if (operation := collective(name)) is not None}
+    calls, call_names = _collectives(work, profiled, operations)
+    rank = np.full(len(calls), who.rank)
+    one = np.ones(len(calls), np.int64)
     own: list[tuple[int | None]] = [(who.rank,), (who.node,), (who.local_rank,)]
-    columns = {
-        "ranks": [*own, [len(rows.step)], [len(number)], [sends]],
-        "steps": [rank, number, window, communication.astype(np.int64), idle.astype(np.int64)],
-        "terms": [np.full(len(terms), who.rank), terms, np.bincount(which[part], weights=time).astype(np.int64)],
+    columns: dict[str, list[object]] = {
+        "ranks": [*own, [int(groups["calls"].sum())], [len(number)], [sends]],
+        "steps": [np.full(len(number), who.rank), number, window, communication.astype(np.int64), idle],
+        "terms": [np.full(len(time), who.rank), term_ids[part], time],
         "parts": [number[step], ids[part], time],
-        **matched,
+        "calls": [rank, *(calls[c] for c in ("step", "channel")), one, calls["duration_ns"]],
+        "collectives": [
+            *(calls[c] for c in ("step", "channel", "occurrence", "operation")),
+            *(one, calls["duration_ns"], shortest(calls["duration_ns"].to_numpy(np.int64), who.rank)),
+        ],
     }
-    tables_of = {name: _table(name, arrays) for name, arrays in columns.items()}
-    whole = [(t, t, *n[2:5], None) for n, t in zip(named, term_ids.tolist(), strict=True)]
-    return combine([Reduction(tables_of, name_table([*named, *whole, *call_names]))])
+    whole: _Names = [(t, t, *n[2:5], None) for n, t in zip(named, term_ids.tolist(), strict=True)]
+    tables = {name: _table(name, arrays) for name, arrays in columns.items()}
+    return combine([Reduction(tables, name_table([*named, *whole, *call_names]))])
 
 
 def _table(name: str, arrays: list[object]) -> pa.Table:
@@ -96,33 +95,11 @@ def _table(name: str, arrays: list[object]) -> pa.Table:
     return pa.table([pa.array(array, pa.int64()) for array in arrays], names=[*sums.keys, *sums.added, *sums.least])
 
 
-def _collect(tables: Iterable[pa.Table], profiled: Ints, parts: Groups, calls: Groups) -> _Rows:
-    pieces = []
-    shared: list[bool] = []  # by part, whether it is a collective
-    for whole in tables:
-        table, place = of_steps(whole, profiled)
-        start, duration = (table[c].to_numpy().astype(np.int64) for c in ("start_ns", "duration_ns"))
-        part = group_codes(table, _KEY, parts)
-        shared += [collective(str(name)) is not None for _, _, name in parts.keys[len(shared) :]]
-        call = np.full(len(part), -1, np.int64)
-        if any(shared):
-            here = np.flatnonzero(np.array(shared)[part])
-            few = table.select(_CALL_KEY).take(pa.array(here))
-            call[here] = group_codes(few.set_column(1, "stream", few["stream"].cast(pa.string())), _CALL_KEY, calls)
-        pieces.append((place, start, duration, part, call))
-    if not pieces:
-        return _Rows(*[np.zeros(0, np.int64)] * 5)
-    step, start, *rest = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    # By start inside a step: the order of collectives in it, and what makes the test for overlap a look at neighbours.
-    order = np.lexsort((start, step))
-    return _Rows(step[order], start[order], *(column[order] for column in rest))
-
-
-def _names(parts: Groups) -> list[tuple[int, int, str | None, str | None, str, str | None]]:
+def _names(parts: pd.DataFrame) -> _Names:
     """Rows of `names` for every part, idle last."""
-    rows = []
-    for layer, phase, name in parts.keys:
-        kind = COMMUNICATION if _communicates(str(name)) else KERNELS
+    rows: _Names = []
+    for layer, phase, name in parts.astype(object).where(parts.notna(), None).itertuples(index=False):
+        kind = COMMUNICATION if _communicates(name) else KERNELS
         rows.append((identify(layer, phase, kind, name), identify(layer, phase, kind), layer, phase, kind, name))
     rows.append((identify(None, None, IDLE, None), identify(None, None, IDLE), None, None, IDLE, None))
     return rows
@@ -134,89 +111,39 @@ def _communicates(name: str) -> bool:
     return family(name) == COMMUNICATION_FAMILY
 
 
-def _times(rows: _Rows, shares: Floats, window_ns: Ints, ids: Ints) -> tuple[Ints, Ints, Ints]:
-    """Step, part and whole nanoseconds of every part of every step; of each step they add up to its wall time."""
-    parts = len(ids)
-    by_id = np.argsort(ids[:-1])  # an order that does not depend on what other steps hold
-    place = np.empty(parts, np.int64)
-    place[by_id] = np.arange(parts - 1)
-    distinct, which = np.unique(rows.step * parts + place[rows.part], return_inverse=True)
-    exact = np.bincount(which, weights=shares, minlength=len(distinct))
-    step, whole = distinct // parts, np.zeros(len(distinct), np.int64)
-    edges = np.searchsorted(step, np.arange(len(window_ns) + 1))
-    for low, high, window in zip(edges[:-1], edges[1:], window_ns, strict=True):
-        # The running sum of a step is rounded, not its terms: each is within a nanosecond, and what is left is idle.
-        running = np.minimum(np.rint(np.cumsum(exact[low:high])).astype(np.int64), window)
-        whole[low:high] = np.diff(running, prepend=0)
-    busy = np.bincount(step, weights=whole, minlength=len(window_ns)).astype(np.int64)
-    every = np.arange(len(window_ns))
-    return (
-        np.concatenate([step, every]),
-        np.concatenate([by_id[distinct % parts], np.full(len(every), parts - 1)]),
-        np.concatenate([whole, window_ns - busy]),
+def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str]) -> tuple[pd.DataFrame, _Names]:
+    """Every collective of the steps with its place, and the names of channels and operations.
+
+    Args:
+        work: of `kernel_times.device_work`.
+        profiled: of `profiled_steps`.
+        operations: by kernel name, of collectives only.
+
+    Returns:
+        Columns step, channel, occurrence, operation and duration_ns: numbers, ids and nanoseconds.
+    """
+    number = profiled["step"].to_numpy(np.int64)
+    known = pa.array(operations, pa.string())
+    pieces = [pa.schema([(c, KERNELS_TABLE.arrow.field(c).type) for c in _CALL_COLUMNS]).empty_table()]
+    for piece in work(_CALL_COLUMNS) if operations else ():
+        few, _ = of_steps(piece.filter(pc.is_in(piece["name"].cast(pa.string()), known)), number)
+        pieces.append(few.select(_CALL_COLUMNS).cast(pieces[0].schema))
+    calls = pa.concat_tables(pieces).to_pandas()
+    # What is left of a collective of the step before has no place in the order of this one.
+    begins = profiled.set_index("step")["start_ns"].astype(np.int64)
+    calls = calls[calls["start_ns"].to_numpy() >= begins.reindex(calls["step"]).to_numpy()].sort_values(
+        ["step", "start_ns"], kind="stable", ignore_index=True
     )
-
-
-def _collectives(
-    rows: _Rows, number: Ints, window_start_ns: Ints, parts: Groups, calls: Groups, rank: int
-) -> tuple[dict[str, list[object]], int, list[tuple[int, int, None, None, str, str]]]:
-    """Columns of `calls` and `collectives`, how many sends and receives there are, and names of both."""
-    operations = [collective(str(name)) for _, _, name in parts.keys]
-    is_collective = np.array([operation is not None for operation in operations], bool)
-    of_two = np.array([between_two(str(name)) for _, _, name in parts.keys], bool)
-    here = np.zeros(0, np.int64)
-    if len(rows.part):
-        # What is left of a collective of the step before has no place in the order of this one.
-        here = np.flatnonzero(is_collective[rows.part] & (rows.start_ns >= window_start_ns[rows.step]))
-    sends = int(of_two[rows.part].sum()) if len(rows.part) else 0
-    step, code = rows.step[here], rows.call[here]
-    channel, channel_names = _channels(step, code, calls)
-    order = np.lexsort((rows.start_ns[here], channel, step))
-    step, channel, here = step[order], channel[order], here[order]
-    fresh = np.ones(len(here), bool)
-    fresh[1:] = (step[1:] != step[:-1]) | (channel[1:] != channel[:-1])
-    began = np.flatnonzero(fresh)
-    counts = np.diff([*began, len(here)])
-    occurrence = np.arange(len(here)) - np.repeat(began, counts)
-    duration = rows.duration_ns[here]
-    ids = np.array([0 if operation is None else identify(OPERATION, operation) for operation in operations], np.int64)
-    columns: dict[str, list[object]] = {
-        "calls": [
-            np.full(len(began), rank),
-            number[step[began]],
-            channel[began],
-            counts,
-            np.add.reduceat(duration, began) if len(began) else np.zeros(0, np.int64),
-        ],
-        "collectives": [
-            number[step],
-            channel,
-            occurrence,
-            ids[rows.part[here]] if len(here) else np.zeros(0, np.int64),
-            np.ones(len(here), np.int64),
-            duration,
-            shortest(duration, rank),
-        ],
-    }
-    named = {(i, OPERATION, o) for i, o in zip(ids.tolist(), operations, strict=True) if o is not None}
-    named |= {(i, CHANNEL, text) for i, text in channel_names}
-    return columns, sends, [(i, i, None, None, kind, text) for i, kind, text in sorted(named)]
-
-
-def _channels(step: Ints, code: Ints, calls: Groups) -> tuple[Ints, set[tuple[int, str]]]:
-    """The id of each row's channel, and what the ids stand for."""
-    keys = calls.keys
-    pairs, which = np.unique(step * max(len(keys), 1) + code, return_inverse=True)
-    found: list[str | None] = []
-    streams: dict[int, list[tuple[int, int]]] = {}
-    for place, pair in enumerate(pairs.tolist()):
-        at, key = divmod(pair, max(len(keys), 1))
-        communicator, stream = keys[key]
-        found.append(communicator)
-        if communicator is None:
-            streams.setdefault(at, []).append((-1 if stream is None else int(stream), place))
-    for of_step in streams.values():
-        for position, (_, place) in enumerate(sorted(of_step), start=1):
-            found[place] = f"stream {position}"
-    ids = np.array([identify(CHANNEL, text) for text in found], np.int64)
-    return ids[which], {(int(i), str(text)) for i, text in zip(ids, found, strict=True)}
+    stream = calls["stream"].fillna(-1).where(calls["communicator"].isna())
+    position = stream.groupby(calls["step"]).rank("dense").fillna(0).astype(int)
+    channel = (
+        calls["communicator"].astype(object).where(calls["communicator"].notna(), "stream " + position.astype(str))
+    )
+    operation = calls["name"].map(operations).astype(object)
+    texts = [(kind, text) for kind, column in ((CHANNEL, channel), (OPERATION, operation)) for text in column.unique()]
+    ids = {(kind, text): identify(kind, text) for kind, text in texts}
+    table = calls[["step", "duration_ns"]].assign(
+        channel=[ids[CHANNEL, text] for text in channel], operation=[ids[OPERATION, text] for text in operation]
+    )
+    table["occurrence"] = table.groupby(["step", "channel"]).cumcount()
+    return table, [(i, i, None, None, kind, text) for (kind, text), i in ids.items()]

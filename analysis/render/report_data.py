@@ -25,7 +25,7 @@ from ..cost_model.uncertainty import diagnose_modelled
 from ..decompose import anomalies
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..decompose.functionals import excess, neighbours
-from ..decompose.kernel_times import step_parts
+from ..decompose.kernel_times import Work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, undisturbed_steps
 from .causes import evidence_text, verdict_sentence
 from .report_timeline import timeline
@@ -46,14 +46,16 @@ class ReportInput:
     Attributes:
         name: of its folder.
         meta: its `recording.json`.
-        kernels: device work, of `kernel_times.device_work`.
+        work: device work, of `kernel_times.device_work`.
+        parts: its exclusive times, of `kernel_times`.
         recorded: steps, launches, clocks and limits.
         statistic: of T(b).
     """
 
     name: str
     meta: Mapping[str, Any]
-    kernels: pd.DataFrame
+    work: Work
+    parts: pd.DataFrame
     recorded: Recorded
     statistic: str = "median"
 
@@ -72,7 +74,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     """Every recording against the first; null where there is one only, or no batch size is common."""
     if len(inputs) < 2:
         return None
-    sides = [side(one.name, one.meta, one.recorded.steps, one.kernels, one.statistic) for one in inputs]
+    sides = [side(one.name, one.meta, one.recorded.steps, one.parts, one.statistic) for one in inputs]
     try:
         found = compare(sides)
     except CurvescopeError:
@@ -107,22 +109,22 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "findings": [_finding(f) for f in found.findings],
         "anomalies": [_anomaly(e, e in found.explanations) for e in explanations],
         "heat": _heat(found),
-        "timelines": [timeline(one.kernels, steps, used[batch], batch) for batch in focus],
-        "roofline": _roofline(one.kernels, steps, recorded.hardware, focus, found.parts),
+        "timelines": [timeline(one.work, steps, used[batch], batch) for batch in focus],
+        "roofline": _roofline(recorded.hardware, focus, found.parts),
         "kernels": _kernels(found.parts, used),
     }
 
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
+    parts = one.parts.assign(batch=one.parts["batch"].fillna(0))
     if one.meta.get("kind") == MODELLED:
-        return diagnose_modelled(one.kernels, recorded, one.meta)
+        return diagnose_modelled(parts, recorded, one.meta)
     steps = recorded.steps
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
-        parts = step_parts(one.kernels, steps)
         terms = estimate_terms(parts, steps)
         return Diagnosis(terms.curve(steps), (), (), terms, parts)
-    return anomalies.diagnose(steps, one.kernels, statistic=one.statistic, recorded=recorded)
+    return anomalies.diagnose(steps, parts, statistic=one.statistic, recorded=recorded)
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
@@ -328,13 +330,11 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
     return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
 
 
-def _roofline(
-    kernels: pd.DataFrame, steps: pd.DataFrame, hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame
-) -> dict[str, Any] | None:
+def _roofline(hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame) -> dict[str, Any] | None:
     """Null where no kernel ran, as in a recording of ranges without a GPU."""
     if not focus or (parts.loc[parts["batch"] == focus[-1], "name"] == IDLE).all():
         return None
-    drawn = roofline.roofline(steps, kernels, hardware, "kernel", focus[-1])
+    drawn = roofline.roofline(parts, hardware, "kernel", focus[-1])
     document = roofline.document(drawn)
     points = document["points"]
     for point in points[:MOST_POINTS]:
@@ -348,9 +348,7 @@ def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]]) -> dict[str
     rows = parts[parts["step"].isin([s for steps in used.values() for s in steps]) & (parts["name"] != IDLE)]
     keys = ["name", "layer", "phase"]
     grouped = rows.groupby([*keys, "batch"], dropna=False, sort=False)
-    table = grouped["exclusive_ms"].agg(["sum", "count"])
-    table["flops"] = grouped["flops"].sum(min_count=1)
-    table["bytes"] = grouped["bytes_compulsory"].sum(min_count=1)
+    table = grouped[["exclusive_ms", "calls", "flops", "bytes_compulsory"]].sum(min_count=1)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for (*key, batch), row in zip(table.index, table.itertuples(index=False), strict=True):
         name, layer, phase = (None if pd.isna(k) else str(k) for k in key)
@@ -379,5 +377,5 @@ def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]]) -> dict[str
         "rows": ordered[:MOST_KERNEL_ROWS],
         "more": len(rest),
         "more_ms": left_ms,
-        "launches": len(rows),
+        "launches": int(rows["calls"].sum()),
     }

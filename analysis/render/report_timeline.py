@@ -9,17 +9,19 @@ import numpy as np
 import pandas as pd
 
 from ...profiling.attribution.kernel_names import short_name
+from ..decompose.kernel_times import Work, kernels_of
 
 # A screen is some 2000 pixels wide: what is finer than half of one is drawn together with its neighbour.
 _FINEST = 1 / 4000
 MOST_LANES = 8
+_COLUMNS = ("step", "start_ns", "duration_ns", "name", "layer", "phase", "process", "device", "stream")
 
 
-def timeline(kernels: pd.DataFrame, steps: pd.DataFrame, used: Sequence[int], batch: int) -> dict[str, Any]:
+def timeline(work: Work, steps: pd.DataFrame, used: Sequence[int], batch: int) -> dict[str, Any]:
     """Spans of the used profiled step whose time is nearest the median.
 
     Args:
-        kernels: device work.
+        work: device work, of `kernel_times.device_work`.
         steps: the `steps` table.
         used: the profiled steps to choose from.
         batch: their batch size; 0 for unknown.
@@ -32,7 +34,7 @@ def timeline(kernels: pd.DataFrame, steps: pd.DataFrame, used: Sequence[int], ba
     durations = rows["duration_ns"].to_numpy(np.float64)
     chosen = rows.iloc[int(np.argmin(np.abs(durations - np.median(durations))))]
     start_ns, step_us = int(chosen["start_ns"]), int(chosen["duration_ns"]) / 1e3
-    mine = kernels[(kernels["step"] == chosen["step"]).fillna(False) & kernels["duration_ns"].notna()]
+    mine = kernels_of(work, int(chosen["step"]), _COLUMNS)
     begin = (mine["start_ns"].to_numpy(np.int64) - start_ns) / 1e3
     length = mine["duration_ns"].to_numpy(np.int64) / 1e3
     streams = _streams(mine)
@@ -62,8 +64,7 @@ def timeline(kernels: pd.DataFrame, steps: pd.DataFrame, used: Sequence[int], ba
 
 def _streams(rows: pd.DataFrame) -> np.ndarray[Any, Any]:
     """A number per device and stream, in order of appearance."""
-    wanted = [column for column in ("process", "device", "stream") if column in rows]
-    return np.asarray(rows.groupby(wanted, dropna=False, sort=False).ngroup()) if wanted else np.zeros(len(rows))
+    return np.asarray(rows.groupby(["process", "device", "stream"], dropna=False, sort=False).ngroup())
 
 
 def _merged(

@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
     from ..analysis.cost_model.recording import KIND as MODELLED
-    from ..analysis.decompose.breakdown import COLUMNS, break_down
-    from ..analysis.decompose.device_columns import device_columns
+    from ..analysis.decompose.breakdown import break_down
+    from ..analysis.decompose.kernel_times import device_work
     from ..profile_files import open_any
 
     with open_any(args.recording) as recording:
-        work = device_columns(recording, COLUMNS)
+        work = device_work(recording)
         breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
         modelled = recording.meta.get("kind") == MODELLED
     if args.json:

@@ -31,15 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 1 if it was asked to fail and does."""
     from ..analysis.compare import compare, side
-    from ..analysis.decompose.kernel_times import device_work
+    from ..analysis.decompose.kernel_times import device_work, kernel_times
     from ..profiling.recording.store import open_recording
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
     sides = []
     for path in (args.base, *args.others):
         recording = open_recording(path)
-        work = device_work(recording)
-        sides.append(side(str(path), recording.meta, recording.frame("steps"), work, recording.statistic))
+        steps = recording.frame("steps")
+        parts = kernel_times(device_work(recording), steps)
+        sides.append(side(str(path), recording.meta, steps, parts, recording.statistic))
     comparison = compare(sides, args.by, args.batch)
     grown = [] if over is None else comparison.regressions(over)
     if args.json:

@@ -28,15 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the roofline."""
     from ..analysis import roofline
-    from ..analysis.decompose.kernel_times import WORK_COLUMNS
+    from ..analysis.decompose.kernel_times import device_work, kernel_times, kernel_totals
     from ..profiling.hardware.limits import hardware_of
     from ..profiling.recording.store import open_recording
 
     recording = open_recording(args.recording)
     hardware = hardware_of(recording.meta)
-    drawn = roofline.roofline(
-        recording.frame("steps"), recording.frame("kernels", WORK_COLUMNS), hardware, args.by, args.batch
-    )
+    steps, work = recording.frame("steps"), device_work(recording)
+    parts = kernel_totals(work) if steps.empty else kernel_times(work, steps)
+    drawn = roofline.roofline(parts, hardware, args.by, args.batch)
     if args.json:
         print(json.dumps({**roofline.document(drawn), "device": hardware.name}, allow_nan=False))
         return 0

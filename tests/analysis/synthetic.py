@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+
+from curvescope.analysis.decompose.kernel_times import kernel_times
+from curvescope.profiling.recording.schema import KERNELS
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 
@@ -81,3 +85,22 @@ def sweep(cost_ms, layers, random, **options):
             rows.append(row)
             kernels += launched
     return pd.concat([steps, pd.DataFrame(rows)], ignore_index=True), pd.DataFrame(kernels)
+
+
+def work_of(*kernels):
+    """Device work as analysis reads it: these frames or Arrow tables, piece by piece; missing columns are empty."""
+
+    def pieces(columns):
+        schema = pa.schema([KERNELS.arrow.field(column).with_nullable(True) for column in columns])
+        for piece in kernels:
+            if isinstance(piece, pa.Table):
+                yield piece.select(columns)
+            else:
+                yield pa.Table.from_pandas(piece.reindex(columns=list(columns)), schema, preserve_index=False)
+
+    return pieces
+
+
+def times_of(steps, kernels):
+    """Exclusive times of these kernels."""
+    return kernel_times(work_of(kernels), steps)

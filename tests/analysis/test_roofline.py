@@ -7,12 +7,13 @@ import json
 import pandas as pd
 import pytest
 
+from curvescope.analysis.decompose.kernel_times import kernel_totals
 from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, document, roofline
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware.limits import hardware_of
-from curvescope.profiling.recording.schema import KERNELS, STEPS
+from curvescope.profiling.recording.schema import KERNELS
 
-from .synthetic import profiled_step
+from .synthetic import profiled_step, times_of, work_of
 
 GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})  # 8.87 TFLOP/s, 320.3 GB/s
 
@@ -39,7 +40,7 @@ def test_points_by_hand():
             (None, "optimizer", "nobody knows", 0.5, work()),
         ]
     )
-    drawn = roofline(steps, kernels, GTX_1080)
+    drawn = roofline(times_of(steps, kernels), GTX_1080)
     points = {p.label: p for p in drawn.points}
     assert {label: p.bound for label, p in points.items()} == {
         "sgemm": "neither",
@@ -53,7 +54,7 @@ def test_points_by_hand():
     assert (level.level, level.source, level.flops_per_byte) == ("DRAM", "compulsory", pytest.approx(1 / 256))
     assert points["relu"].roof_kind == "peak"
     assert drawn.time_without_work_s == pytest.approx(0.5e-3)
-    by_phase = {p.label: p for p in roofline(steps, kernels, GTX_1080, "phase").points}
+    by_phase = {p.label: p for p in roofline(times_of(steps, kernels), GTX_1080, "phase").points}
     assert by_phase["forward"].time_s == pytest.approx(3e-3)
     assert by_phase["forward"].flops == pytest.approx(12.001e9)
 
@@ -61,7 +62,7 @@ def test_points_by_hand():
 def test_measured_bytes_and_flops_go_before_compulsory_ones():
     measured = work(10**9, 10**6, dram_bytes=10**8, l2_bytes=2 * 10**8, l1_bytes=3 * 10**8, flops_executed=2 * 10**9)
     steps, kernels = tables([("conv1", "forward", "sgemm", 1.0, measured)])
-    (point,) = roofline(steps, kernels, GTX_1080).points
+    (point,) = roofline(times_of(steps, kernels), GTX_1080).points
     assert point.flops_source == "measured"
     assert [(lv.level, lv.bytes, lv.source) for lv in point.levels] == [
         ("DRAM", 1e8, "measured"),
@@ -73,26 +74,26 @@ def test_measured_bytes_and_flops_go_before_compulsory_ones():
 
 def test_without_roofs_nothing_is_bound():
     steps, kernels = tables([("conv1", "forward", "sgemm", 1.0, work(10**9, 10**6))])
-    (point,) = roofline(steps, kernels, hardware_of({})).points
+    (point,) = roofline(times_of(steps, kernels), hardware_of({})).points
     assert (point.bound, point.utilisation, point.roof_kind) == ("unknown", None, None)
 
 
 def test_kernels_without_steps_are_taken_together():
     _, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))] * 2)
-    drawn = roofline(pd.DataFrame(columns=[c.name for c in STEPS.columns]), kernels, GTX_1080)
+    drawn = roofline(kernel_totals(work_of(kernels)), GTX_1080)
     assert (drawn.n_steps, drawn.points[0].calls, drawn.points[0].flops) == (None, 2, 2e9)
 
 
 def test_a_batch_that_was_not_profiled_is_refused():
     steps, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))])
     with pytest.raises(CurvescopeError, match="Batch 4 was not profiled; this recording has 8"):
-        roofline(steps, kernels, GTX_1080, batch=4)
+        roofline(times_of(steps, kernels), GTX_1080, batch=4)
 
 
 def test_the_exported_form_is_stable():
     """A consumer relies on these names: adding one is fine, renaming one needs a new version."""
     steps, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))])
-    drawn = roofline(steps, kernels, GTX_1080)
+    drawn = roofline(times_of(steps, kernels), GTX_1080)
     exported = json.loads(json.dumps(document(drawn), allow_nan=False))
     assert (exported["format"], exported["version"]) == ("curvescope roofline", 1)
     assert {"batch", "by", "points", "roofs", "time_without_work_s", "n_steps"} <= set(exported)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curvescope.analysis.decompose.kernel_times import device_work, step_parts
+from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
@@ -67,7 +67,7 @@ def check_recording(folder):
     launches = recording.frame("launches")
     assert kernels["correlation_id"].isin(launches["correlation_id"]).mean() > 0.99
     if len(steps):
-        parts = step_parts(device_work(recording), steps)
+        parts = kernel_times(device_work(recording), steps)
         walls = parts.groupby("step")["exclusive_ms"].sum()
         expected = steps.set_index("step")["duration_ns"].astype(float) / 1e6
         assert np.allclose(walls, expected[walls.index], rtol=1e-9)

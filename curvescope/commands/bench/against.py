@@ -40,8 +40,8 @@ def hold_against(recording_path: Path, done: Sequence[Done]) -> list[Held]:
     Raises:
         CurvescopeError: no recording, or none of the layers and batch sizes is in it.
     """
-    from ...analysis.decompose.breakdown import COLUMNS, break_down
-    from ...analysis.decompose.device_columns import device_columns
+    from ...analysis.decompose.breakdown import break_down
+    from ...analysis.decompose.kernel_times import device_work
     from ...profiling.errors import CurvescopeError
     from ...profiling.recording.store import open_recording
 
@@ -51,7 +51,7 @@ def hold_against(recording_path: Path, done: Sequence[Done]) -> list[Held]:
     recorded = {int(b) for b in steps.loc[steps["profiled"].astype(bool), "batch"].dropna()}
     held = []
     for batch in sorted(recorded & {batch for _, _, batch in alone}):
-        work = device_columns(recording, COLUMNS)
+        work = device_work(recording)
         rows = {row.label: row.time_ms for row in break_down(steps, work, "layer", batch, recording.statistic).rows}
         held += [
             Held(layer, phase, batch, rows[f"{layer} {phase}"], alone_ms)

@@ -18,6 +18,7 @@ from curvescope.explaining import explain as explain_recording
 from curvescope.explaining import recorded
 from curvescope.profiling.recording.store import open_recording
 
+from ..synthetic import times_of
 from .planted_causes import PLANS, planted
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
@@ -25,7 +26,7 @@ PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
 def explained(cause, seed=1, functional=None):
     steps, kernels, beside = planted(cause, seed)
-    found = diagnose(steps, kernels, recorded=beside)
+    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
     return explain(functional or excess(8, 16), found.curve, found.terms, found.parts, beside)
 
 
@@ -95,7 +96,7 @@ def test_memory_takes_its_part_of_idle_and_leaves_the_rest():
 def test_without_the_evidence_the_same_times_stay_unexplained():
     """The kernels of the throttled sweep, with no clock sampled: no cause is made up."""
     steps, kernels, _ = planted("throttling", 1)
-    found = diagnose(steps, kernels)
+    found = diagnose(steps, times_of(steps, kernels))
     verdict = found.explanations[0].attribution.verdict
     assert verdict.cause == UNEXPLAINED
 

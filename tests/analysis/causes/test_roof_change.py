@@ -10,6 +10,7 @@ from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.profiling.hardware.limits import hardware_of
 
+from ..synthetic import times_of
 from .planted_causes import planted
 
 
@@ -20,7 +21,7 @@ def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
     v100 = hardware_of({"device": {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}, "precision": precision})
     assert v100.roof("compute").per_s / v100.roof("DRAM").per_s == pytest.approx(ridge, rel=0.01)
     recorded = dataclasses.replace(recorded, hardware=v100)
-    found = diagnose(steps, kernels, recorded=recorded)
+    found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
     split = explain(excess(8, 16), found.curve, found.terms, found.parts, recorded)
     named = {claim.cause for cause in split.attribution.causes for term in cause.terms for claim in term.rivals}
     named |= {cause.cause for cause in split.attribution.causes}

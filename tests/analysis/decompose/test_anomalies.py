@@ -12,11 +12,10 @@ from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.anomalies import Verdict, diagnose, explain, find
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import curvature, excess
-from curvescope.analysis.decompose.kernel_times import step_parts
 from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, estimate_terms
 from curvescope.profiling.errors import CurvescopeError
 
-from ..synthetic import BATCHES, profiled_step, sweep, timed_steps
+from ..synthetic import BATCHES, profiled_step, sweep, timed_steps, times_of
 
 
 @pytest.mark.parametrize("fixed_ms", [0.0, 60.0], ids=["proportional", "with fixed cost"])
@@ -60,7 +59,7 @@ def test_a_jump_is_found_at_its_place_with_its_layer_phase_and_kernels():
         return sum(time for *_, time in jump(batch)) + 1.0
 
     steps, kernels = sweep(cost, jump, np.random.default_rng(3))
-    diagnosis = diagnose(steps, kernels)
+    diagnosis = diagnose(steps, times_of(steps, kernels))
     first = diagnosis.explanations[0]
     assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 8, 16)
     top = first.parts[0]
@@ -113,7 +112,7 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
         ]
     steps = pd.concat([steps, pd.DataFrame(rows)], ignore_index=True)
     columns = ["name", "start_ns", "duration_ns", "stream", "step", "layer", "phase", "op", "source", "flops"]
-    parts = step_parts(pd.DataFrame(kernels, columns=[*columns, "bytes_compulsory"]), steps)
+    parts = times_of(steps, pd.DataFrame(kernels, columns=[*columns, "bytes_compulsory"]))
     curve, terms = cost_curve(steps), estimate_terms(parts, steps)
     for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4), curvature(1, 2, 4, "linear")):
         explanation = explain(functional, curve, terms, parts, Recorded(steps))
@@ -131,8 +130,8 @@ def test_observer_effect_is_a_term_of_its_own():
 
     # Profiled steps take 1 ms idle and 10 ms per sample; without the profiler each is 2 ms shorter.
     steps, kernels = sweep(lambda b: 10.0 * b - 1.0, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0)
-    diagnosis = diagnose(steps, kernels)
-    parts = step_parts(kernels, steps)
+    diagnosis = diagnose(steps, times_of(steps, kernels))
+    parts = times_of(steps, kernels)
     explanation = explain(excess(4, 8), diagnosis.curve, diagnosis.terms, parts, Recorded(steps))
     shares = {part.label: part.value.value for part in explanation.parts}
     assert shares["conv1 forward"] == pytest.approx(0, abs=1e-9)
@@ -142,7 +141,7 @@ def test_observer_effect_is_a_term_of_its_own():
 
 def test_a_batch_without_profiled_step_cannot_be_split():
     steps, kernels = sweep(lambda b: 10.0 * b, jump, np.random.default_rng(2), batches=(1, 2, 4))
-    parts = step_parts(kernels, steps[~((steps["batch"] == 2) & steps["profiled"])])
+    parts = times_of(steps[~((steps["batch"] == 2) & steps["profiled"])], kernels)
     with pytest.raises(CurvescopeError, match="batch 2 has no profiled step"):
         explain(excess(1, 2), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps))
 

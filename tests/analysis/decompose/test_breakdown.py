@@ -1,4 +1,4 @@
-"""The breakdown against a plain one over a frame of `step_parts`: the same rows, for real and made recordings."""
+"""The breakdown against a plain one over a frame of all kernels: the same rows, for real and made recordings."""
 
 from __future__ import annotations
 
@@ -7,28 +7,43 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvescope.analysis.decompose.breakdown import COLUMNS, KEYS, Row, break_down
-from curvescope.analysis.decompose.device_columns import device_columns
-from curvescope.analysis.decompose.kernel_times import device_work, step_parts
+from curvescope.analysis.decompose.breakdown import KEYS, Row, break_down
+from curvescope.analysis.decompose.exclusive import exclusive_ns
+from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.decompose.terms import IDLE, LEFT_OVER, OVERHEAD, undisturbed_steps
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
-from curvescope.profiling.recording.schema import KERNELS
 from curvescope.profiling.recording.store import open_recording
 
-from ..synthetic import sweep
+from ..synthetic import sweep, work_of
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
 
+COLUMNS = ("step", "start_ns", "duration_ns", "layer", "phase", "op", "name", "flops", "bytes_compulsory")
+
+
+def shared_out(kernels, steps):
+    """Every kernel of the profiled steps with its exclusive time in whole ns, and an idle row per step."""
+    found = []
+    for step in steps[steps["profiled"].astype(bool)].itertuples():
+        rows = kernels[(kernels["step"] == step.step).fillna(False) & kernels["duration_ns"].notna()]
+        rows = rows.sort_values("start_ns", kind="stable")
+        shares, idle = exclusive_ns(rows["start_ns"], rows["duration_ns"], step.start_ns, step.duration_ns)
+        whole = np.diff(np.rint(np.cumsum(shares)), prepend=0)
+        assert np.abs(whole - shares).max(initial=0) <= 1
+        found += [rows.assign(exclusive_ms=whole / 1e6)]
+        found += [pd.DataFrame({"name": [IDLE], "step": step.step, "exclusive_ms": round(idle) / 1e6})]
+    return pd.concat(found, ignore_index=True)
+
+
 def plainly(steps, kernels, by, batch=None):
     """The same from frames: a row for each group, then idle."""
-    parts = step_parts(kernels, steps if batch is None else steps[steps["batch"] == batch])
+    parts = shared_out(kernels, steps if batch is None else steps[steps["batch"] == batch])
     used = undisturbed_steps(parts)
     of_used = parts["step"].isin(used)
 
@@ -70,13 +85,9 @@ def assert_as_plainly(found, steps, kernels, by, batch=None):
 def test_real_profiles_break_down_as_plainly(name, by, tmp_path):
     recording = open_recording(import_profile(PROFILES / name, tmp_path / "r", Options()).path)
     steps, work = recording.frame("steps"), device_work(recording)
-    assert (work["name"].str.startswith("copy")).any()
-    assert_as_plainly(break_down(steps, device_columns(recording, COLUMNS), by), steps, work, by)
-
-
-def table(kernels):
-    frame = kernels.reindex(columns=list(COLUMNS))
-    return pa.Table.from_pandas(frame, pa.schema([KERNELS.arrow.field(c) for c in COLUMNS]), preserve_index=False)
+    kernels = pd.concat([piece.to_pandas() for piece in work(COLUMNS)], ignore_index=True)
+    assert (kernels["name"].str.startswith("copy")).any()
+    assert_as_plainly(break_down(steps, work, by), steps, kernels, by)
 
 
 def layers(batch):
@@ -91,14 +102,14 @@ def layers(batch):
 def test_a_sweep_has_its_observer_effect_and_rates():
     steps, kernels = sweep(lambda b: 20.0 * b, layers, np.random.default_rng(3), batches=(2, 4))
     for batch in (2, 4):
-        one = break_down(steps, [table(kernels)], "layer", batch)
+        one = break_down(steps, work_of(kernels), "layer", batch)
         assert_as_plainly(one, steps, kernels, "layer", batch)
         timed = steps[(steps["batch"] == batch) & ~steps["profiled"].astype(bool)]["duration_ns"]
         assert one.time_ms == pytest.approx(float(timed.median()) / 1e6)
         assert one.rows[-1].label == OVERHEAD
         assert one.observer_ms == one.rows[-1].time_ms
         assert {row.label: row for row in one.rows}["conv1 forward"].gflop_per_s == pytest.approx(500.0)
-    assert break_down(steps, [table(kernels)], "layer") == one
+    assert break_down(steps, work_of(kernels), "layer") == one
 
 
 rows = st.lists(
@@ -116,20 +127,19 @@ def test_any_overlap_is_shared_alike(drawn, pieces):
     kernels = pd.DataFrame(drawn, columns=["step", "start_ns", "duration_ns", "layer"])
     kernels["start_ns"] += kernels["step"] * 100
     kernels = kernels.assign(name="k", phase=None, op=None, source="nsys", flops=pd.NA, bytes_compulsory=pd.NA)
-    whole = table(kernels)
     size = -(-len(drawn) // pieces)
-    cut = [whole.slice(first, size) for first in range(0, len(drawn), size)]
-    assert_as_plainly(break_down(steps, cut, "layer"), steps, kernels.convert_dtypes(), "layer")
+    cut = [kernels[first : first + size] for first in range(0, len(drawn), size)]
+    assert_as_plainly(break_down(steps, work_of(*cut), "layer"), steps, kernels.convert_dtypes(), "layer")
 
 
 def test_no_step_and_no_profiled_step_are_refused():
     steps, kernels = sweep(lambda b: 20.0 * b, layers, np.random.default_rng(3), batches=(2, 4))
     with pytest.raises(CurvescopeError, match="no step"):
-        break_down(steps.iloc[:0], [], "layer")
+        break_down(steps.iloc[:0], work_of(), "layer")
     with pytest.raises(CurvescopeError, match="Batch 3 was not measured"):
-        break_down(steps, [table(kernels)], "layer", 3)
+        break_down(steps, work_of(kernels), "layer", 3)
     with pytest.raises(CurvescopeError, match="No step of batch 2 was profiled"):
-        break_down(steps[~steps["profiled"].astype(bool)], [table(kernels)], "layer", 2)
-    for nothing in ([], [table(kernels.iloc[:0])]):
+        break_down(steps[~steps["profiled"].astype(bool)], work_of(kernels), "layer", 2)
+    for nothing in (work_of(), work_of(kernels.iloc[:0])):
         with pytest.raises(CurvescopeError, match="nothing to break down"):
             break_down(steps, nothing, "layer", 2)

@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curvescope.analysis.ranks.reduction import COLUMNS, Who, reduce_rank
+from curvescope.analysis.ranks.reduction import Who, reduce_rank
 from curvescope.profiling.recording.schema import TABLES
 
+from ..synthetic import work_of
+
+COLUMNS = ("step", "start_ns", "duration_ns", "layer", "phase", "name", "communicator", "stream")
 LAYERS = ("conv1", "conv2", "fc")
 LAYER_NS = 1_000_000
 ALL_REDUCE_NS = 500_000
@@ -47,11 +50,11 @@ def row(name, start_ns, duration_ns, step, layer=None, stream=7, communicator=No
 
 
 def kernels(rows):
-    schema = TABLES["kernels"].arrow
-    return pa.Table.from_pylist(rows, pa.schema([schema.field(column) for column in COLUMNS]))
+    return pa.Table.from_pylist(rows, pa.schema([TABLES["kernels"].arrow.field(column) for column in COLUMNS]))
 
 
 def reduce_planted(found, node=lambda rank: rank // 4):
     return {
-        rank: reduce_rank(Who(rank, node(rank), rank % 4), steps, [table]) for rank, (steps, table) in found.items()
+        rank: reduce_rank(Who(rank, node(rank), rank % 4), steps, work_of(table))
+        for rank, (steps, table) in found.items()
     }

@@ -8,6 +8,7 @@ from curvescope.analysis.decompose.anomalies import diagnose
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..causes.planted_causes import planted
+from ..synthetic import times_of
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -37,7 +38,7 @@ def tags(html):
 def test_a_diagnosis_and_its_anomaly_render_themselves():
     steps, kernels, recorded = planted("algorithm switch", 1)
     kernels.loc[kernels["layer"] == "conv3", ["name", "layer"]] = [HOSTILE, HOSTILE]
-    found = diagnose(steps, kernels, recorded=recorded)
+    found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
     html = found._repr_html_()
     assert tags(html) == {"p", "b", "br", "small", "table", "tr", "th", "td", "div"}
     assert "&lt;img src=x" in html

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from curvescope.analysis.decompose.anomalies import Verdict, diagnose
-from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
-from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.analysis.decompose.anomalies import Verdict
+from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.analysis.decompose.kernel_times import device_work
+from curvescope.explaining import explain
 from curvescope.profiling.attribution.operator_work import UNKNOWN
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
@@ -52,7 +53,7 @@ def test_every_step_is_kept(recorded):
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
 def test_the_breakdown_of_every_batch_adds_up_to_the_measured_step(recorded, by):
     for batch in BATCHES:
-        breakdown = break_down(recorded.frame("steps"), device_columns(recorded, COLUMNS), by, batch)
+        breakdown = break_down(recorded.frame("steps"), device_work(recorded), by, batch)
         steps = recorded.frame("steps")
         timed = steps[~steps["profiled"] & (steps["batch"] == batch)]["duration_ns"]
         assert breakdown.time_ms == pytest.approx(float(np.median(timed)) / 1e6)
@@ -102,7 +103,7 @@ def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
     protocol = replace(SHORT, rounds=(10, 10))
     for run in range(20):
         recording = sweep(tmp_path / str(run), planted.build, protocol=protocol)
-        first = diagnose(recording.frame("steps"), recording.frame("kernels")).explanations[0]
+        first = explain(recording).explanations[0]
         assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 4, 8), run
         assert (first.parts[0].part.layer, first.parts[0].part.phase) == ("middle", "backward"), run
 
@@ -128,7 +129,7 @@ def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
         run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.meta["status"] == Status.INTERRUPTED
-    diagnosis = diagnose(recording.frame("steps"), recording.frame("kernels"))
+    diagnosis = explain(recording)
     assert diagnosis.curve.conditions == (2, 4)
     assert [finding.verdict for finding in diagnosis.findings] == [Verdict.NOISE]  # one round tells no spread
 
@@ -154,7 +155,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_an_empty_cell_and_the_others_go
         (8, "out of memory"),
         (16, "out of memory"),
     ]
-    assert diagnose(recording.frame("steps"), recording.frame("kernels")).curve.conditions == (2, 4)
+    assert explain(recording).curve.conditions == (2, 4)
 
 
 def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
@@ -189,7 +190,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     assert set(steps[steps["profiled"]]["batch"]) == {2, 4, 8}
     assert recording.meta["empty"] == []
     assert recording.meta["lost"]["profiles_out_of_memory"]["count"] == SHORT.rounds[0]
-    assert diagnose(steps, recording.frame("kernels")).curve.conditions == BATCHES
+    assert explain(recording).curve.conditions == BATCHES
 
 
 def test_an_error_of_the_model_is_no_empty_cell(tmp_path):

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from curvescope.analysis.decompose.anomalies import diagnose
-from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
-from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.analysis.decompose.kernel_times import device_work
+from curvescope.explaining import explain
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Setting
 from curvescope.profiling.measure.protocol import Protocol
@@ -139,7 +139,7 @@ def test_a_killed_sweep_resumes_and_ends_with_the_cells_of_an_undisturbed_one(wo
         assert steps["step"].is_unique
         assert set(kernels["step"]) == set(steps[steps["profiled"]]["step"])
         assert not kernels.duplicated(["step", "start_ns", "name", "duration_ns"]).any()
-        assert diagnose(steps, kernels).curve.conditions == (1, 2)
+        assert explain(recording).curve.conditions == (1, 2)
     # What was whole before the kill is the same file still: nothing that is done is run again.
     written = {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")}
     assert run_plan(workplace / "cut", read_plan(workplace / "cut")) == []
@@ -242,7 +242,7 @@ def test_a_compiled_step_has_phases_and_no_layers(workplace):
     kernels = recording.frame("kernels")
     assert set(kernels["phase"].dropna()) == {"forward", "backward", "optimizer"}
     assert set(kernels["layer"].dropna()) <= {"loss"}
-    breakdown = break_down(recording.frame("steps"), device_columns(recording, COLUMNS), "phase", 2)
+    breakdown = break_down(recording.frame("steps"), device_work(recording), "phase", 2)
     assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
 
 

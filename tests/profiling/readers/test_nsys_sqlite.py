@@ -6,11 +6,12 @@ import gzip
 import json
 import re
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
+from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile, sqlite_tables
@@ -61,8 +62,8 @@ def test_cloverleaf_has_its_time_steps_by_repetition(tmp_path):
     inside = kernels[kernels["step"].notna()]
     assert inside.groupby("step").size().nunique() == 1
     assert inside.groupby("step")["name"].agg(tuple).nunique() == 1
-    work = recording.pieces("kernels", COLUMNS)
-    seen_ms = sum(row.time_ms for row in break_down(steps, work, "kernel").rows if row.label != "idle")
+    rows = break_down(steps, partial(recording.pieces, "kernels"), "kernel").rows
+    seen_ms = sum(row.time_ms for row in rows if row.label != "idle")
     first, last = int(steps["start_ns"].min()), int((steps["start_ns"] + steps["duration_ns"]).max())
     ((busy,),) = query(
         CLOVERLEAF,

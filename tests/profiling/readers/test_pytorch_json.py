@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from curvescope.analysis.decompose.breakdown import COLUMNS, break_down
-from curvescope.analysis.decompose.device_columns import device_columns
+from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.decompose.terms import IDLE
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
@@ -70,7 +70,7 @@ def test_breakdown_is_the_device_time_of_the_file(resnet):
         work = [e for e in events if e["cat"] in ("Kernel", "Memcpy", "Memset")]
         inside = [e for e in work if start <= launched[e["args"]["correlation"]] < end]
         busy_us.append(covered_us((e["ts"], e["ts"] + e["dur"]) for e in inside))
-    breakdown = break_down(resnet.frame("steps"), device_columns(resnet, COLUMNS), "kernel")
+    breakdown = break_down(resnet.frame("steps"), device_work(resnet), "kernel")
     seen_ms = sum(row.time_ms for row in breakdown.rows if row.label != IDLE)
     assert seen_ms == pytest.approx(sum(busy_us) / len(busy_us) / 1e3, rel=1e-3)
     assert breakdown.batch == 32
@@ -170,7 +170,7 @@ def test_batch_is_null_when_nothing_tells_it_and_can_be_given(tmp_path):
     (tmp_path / "p").write_text(json.dumps({"traceEvents": untold}))
     recording = open_recording(import_profile(tmp_path / "p", tmp_path / "r").path)
     assert recording.frame("steps")["batch"].isna().all()
-    assert break_down(recording.frame("steps"), device_columns(recording, COLUMNS), "kernel").batch is None
+    assert break_down(recording.frame("steps"), device_work(recording), "kernel").batch is None
     assert "backward_without_forward" in recording.meta["lost"]
     given = open_recording(import_profile(tmp_path / "p", tmp_path / "given", Options(batch=5)).path)
     assert given.meta["batches"] == [5]

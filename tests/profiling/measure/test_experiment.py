@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from curvescope.analysis.decompose.anomalies import diagnose
 from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.explaining import explain
 from curvescope.kernels import sweeps
 from curvescope.kernels.backends import Prepared
 from curvescope.kernels.gemm import Gemm
@@ -236,10 +236,9 @@ def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overh
     began_ns = clock.now_ns
     workload = FakeWorkload(clock, lambda batch: round(step_ns(batch) * (1 + 0.1 * (clock.now_ns - began_ns) / run_ns)))
     run_sweep(workload, BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
-    recording = open_recording(tmp_path / "r")
-    terms = diagnose(recording.frame("steps"), recording.frame("kernels")).terms
+    terms = explain(open_recording(tmp_path / "r")).terms
     for batch, overhead_ms in zip(BATCHES, terms.overhead_ms, strict=True):
-        # What is left is the drift inside a visit, a sixtieth of it: 0.17 % of 10 %.
+        # Inside a visit, one of sixty, the machine slows down by 10 % / 60 = 0.17 %.
         assert abs(overhead_ms) < 0.002 * step_ns(batch) / 1e6
 
 

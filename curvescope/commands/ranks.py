@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..analysis.ranks.difference import Difference
+    from ..analysis.ranks.jobs import Job, Reducer
     from ..analysis.ranks.stragglers import Ranks
     from ..analysis.ranks.tables import Reduction
-    from ..rank_jobs import Job, Reducer
 
 _EXPLAINED = 3
 
@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Reduce, analyse and print."""
+    from ..analysis.ranks.jobs import Reducer, find_ranks
     from ..analysis.ranks.stragglers import analyse
     from ..analysis.ranks.tables import combine
     from ..cli import EXIT_INTERRUPTED
     from ..profile_files import progress
     from ..profiling.errors import CurvescopeError
-    from ..rank_jobs import Reducer, find_ranks
 
     if args.workers is not None and args.workers < 1:
         raise CurvescopeError(f"--workers {args.workers}: at least one.")

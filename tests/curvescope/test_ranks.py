@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import pytest
 
-from curvescope import rank_jobs
+from curvescope.analysis.ranks import jobs as rank_jobs
+from curvescope.analysis.ranks.jobs import Reducer, find_ranks
 from curvescope.analysis.ranks.tables import TABLES
 from curvescope.cli import main
 from curvescope.profiling.errors import BackendMissingError
 from curvescope.profiling.recording.remote_store import as_path
 from curvescope.profiling.recording.store import RecordingWriter
-from curvescope.rank_jobs import Reducer, find_ranks
 
 from ..analysis.ranks.planted_ranks import rank_tables
 from ..profiling.recording.s3_server import s3_server

@@ -17,16 +17,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from .analysis.decompose.kernel_times import device_work
-from .analysis.ranks.reduction import Who, reduce_rank
-from .analysis.ranks.tables import Reduction, combine, unreadable
-from .profiling.errors import BackendMissingError, CurvescopeError
-from .profiling.hardware.host import usable_cores
-from .profiling.readers import import_profile
-from .profiling.readers.source import Source
-from .profiling.recording.rank_info import META_KEY
-from .profiling.recording.remote_store import AnyPath, RemotePath, as_path
-from .profiling.recording.store import META_FILE, Recording, open_recording, open_recordings
+from ...profiling.errors import BackendMissingError, CurvescopeError
+from ...profiling.hardware.host import usable_cores
+from ...profiling.readers import import_profile
+from ...profiling.readers.source import Source
+from ...profiling.recording.rank_info import META_KEY
+from ...profiling.recording.remote_store import AnyPath, RemotePath, as_path
+from ...profiling.recording.store import META_FILE, Recording, open_recording, open_recordings
+from ..decompose.kernel_times import device_work
+from .reduction import Who, reduce_rank
+from .tables import Reduction, combine, unreadable
 
 _MOST_PER_TASK = 16
 _TASKS_PER_WORKER = 4  # so that the last ones end together

@@ -8,9 +8,11 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as JSON holds them; an infinite end of an interval is null: not known."""
+    """Dataclasses and named tuples as JSON holds them; an infinite end of an interval is null: not known."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

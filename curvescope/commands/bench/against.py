@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from .measuring import Done
+    from ...kernels.runner import Result
+    from ...kernels.sweeps import Sweep
 
 
 class Held(NamedTuple):
@@ -30,12 +31,12 @@ class Held(NamedTuple):
     alone_ms: float
 
 
-def hold_against(recording_path: Path, done: Sequence[Done]) -> list[Held]:
+def hold_against(recording_path: Path, done: Sequence[tuple[Sweep, Sequence[Result]]]) -> list[Held]:
     """What was measured alone, beside the same layers of a recording.
 
     Args:
         recording_path: a recording of the network.
-        done: its layers' sweeps; those with a problem that was not timed are left out.
+        done: its layers' sweeps with their results; those with a problem that was not timed are left out.
 
     Raises:
         CurvescopeError: no recording, or none of the layers and batch sizes is in it.
@@ -67,14 +68,14 @@ def hold_against(recording_path: Path, done: Sequence[Done]) -> list[Held]:
     return held
 
 
-def _alone_ms(done: Sequence[Done]) -> dict[tuple[str, str, int], float]:
+def _alone_ms(done: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[str, str, int], float]:
     """By layer, phase and batch; a sum that lacks a part is left out."""
     alone: dict[tuple[str, str, int], float] = {}
     missing = set()
-    for one in done:
-        for result in one.results:
-            for layer in one.sweep.layers:
-                key = (layer, one.sweep.phase or "", result.value)
+    for sweep, results in done:
+        for result in results:
+            for layer in sweep.layers:
+                key = (layer, sweep.phase or "", result.value)
                 if result.median_ns is None:
                     missing.add(key)
                 else:

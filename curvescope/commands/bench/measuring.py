@@ -220,7 +220,7 @@ def show(args: argparse.Namespace, done: Sequence[Done]) -> int:
     from ...kernels.method import Outcome
 
     recording = getattr(args, "against", None)
-    held = hold_against(recording, done) if recording else []
+    held = hold_against(recording, [(one.sweep, one.results) for one in done]) if recording else []
     if args.json:
         document = {"method": dataclasses.asdict(method_of(args)), "sweeps": _document(done)}
         print(json.dumps({**document, **({"against": [one._asdict() for one in held]} if held else {})}))

@@ -63,6 +63,7 @@ class RoofPoint:
         utilisation: achieved over what the roofs allow at its intensity; over 1 where they are not the right ones
             (another precision, another algorithm's FLOPs); null without roofs.
         roof_kind: ceiling or peak: what `utilisation` is against.
+        exceeded_roofs: `compute` and `DRAM`, where its rates are above them.
     """
 
     label: str
@@ -75,6 +76,7 @@ class RoofPoint:
     bound: str
     utilisation: float | None
     roof_kind: str | None
+    exceeded_roofs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,10 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
     bound, utilisation, kind = _bound(time_s, flops, levels, hardware)
     source = MEASURED if executed else DIRECT
     calls = float(rows["calls"].sum()) / per
-    return RoofPoint(label, calls, time_s, flops, source, flops / time_s, tuple(levels), bound, utilisation, kind)
+    dram = next((level.bytes_per_s for level in levels if level.level == "DRAM"), None)
+    exceeded = hardware.exceeded(flops / time_s, dram)
+    rates = flops, source, flops / time_s, tuple(levels)
+    return RoofPoint(label, calls, time_s, *rates, bound, utilisation, kind, exceeded)
 
 
 def _bound(
@@ -186,6 +191,7 @@ def _bound(
 CSV_COLUMNS = (
     *("row", "label", "level", "calls", "time_s", "flops", "flops_source", "flops_per_s", "bytes", "bytes_source"),
     *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance", "precision"),
+    "exceeded_roofs",
 )
 
 
@@ -214,6 +220,7 @@ def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
         }
         for level in point.levels or (None,):
             row = {"row": "point", **shared, "roof_kind": point.roof_kind}
+            row["exceeded_roofs"] = " ".join(point.exceeded_roofs) or None
             if level is not None:
                 row |= {
                     "level": level.level,

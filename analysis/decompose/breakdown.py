@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...profiling.errors import CurvescopeError
+from ...profiling.hardware.limits import Hardware
 from .curve import Curve, cost_curve
 from .kernel_times import Ints, Work, group_times, profiled_steps
 from .terms import IDLE, LEFT_OVER, OVERHEAD, RECORD_DEVICE, Samples, overhead_ms, undisturbed
@@ -39,6 +40,12 @@ class Row:
     flops: float | None
     gflop_per_s: float | None
     gb_per_s: float | None
+
+
+def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
+    """The roofs of the device that the row's rates are above."""
+    flops, size = (None if rate is None else rate * 1e9 for rate in (row.gflop_per_s, row.gb_per_s))
+    return hardware.exceeded(flops, size)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "heat": _heat(found),
         "timelines": [timeline(one.work, steps, used[batch], batch) for batch in focus],
         "roofline": _roofline(recorded.hardware, focus, found.parts),
-        "kernels": _kernels(found.parts, used),
+        "kernels": _kernels(found.parts, used, recorded.hardware),
     }
 
 
@@ -342,8 +342,8 @@ def _roofline(hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame) -> 
     return {**document, "points": points[:MOST_POINTS], "more": max(0, len(points) - MOST_POINTS)}
 
 
-def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]]) -> dict[str, Any]:
-    """Kernels by name, layer and phase, with time, calls and rates per step at every batch size."""
+def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]], hardware: Hardware) -> dict[str, Any]:
+    """Kernels by name, layer and phase, with time, calls and rates per step at every batch size, and roofs exceeded."""
     batches = list(used)
     rows = parts[parts["step"].isin([s for steps in used.values() for s in steps]) & (parts["name"] != IDLE)]
     keys = ["name", "layer", "phase"]
@@ -360,7 +360,7 @@ def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]]) -> dict[str
                 "family": read_name(name or "").family,
                 "layer": layer,
                 "phase": phase,
-                **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs")},
+                **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded")},
             },
         )
         place, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
@@ -369,6 +369,8 @@ def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]]) -> dict[str
         for column, amount in (("gflops", row[2]), ("gbs", row[3])):
             if not pd.isna(amount) and time_ms > 0:
                 entry[column][place] = _finite(float(amount) / time_ms / 1e6)
+        rates = (entry[column][place] for column in ("gflops", "gbs"))
+        entry["exceeded"][place] = hardware.exceeded(*(None if rate is None else rate * 1e9 for rate in rates))
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][place] or 0.0 for e in rest) for place in range(len(batches))]

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..roofline import COMPULSORY, Roofline
-from .text import number, shortened, table
+from .text import ABOVE_ROOF_NOTE, number, rate, shortened, table
 
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
@@ -31,10 +31,10 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
             rows.add_row(
                 Text("" if place else shortened(point.label, 36) if drawn.by == "kernel" else point.label),
                 "" if place else number(point.time_s * 1e3),
-                "" if place else number(point.flops_per_s / 1e9, 3),
+                "" if place else rate(point.flops_per_s, "compute" in point.exceeded_roofs),
                 "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),
                 "" if level is None else number(level.flops_per_byte, 3),
-                "" if level is None else number(level.bytes_per_s / 1e9, 3),
+                "" if level is None else rate(level.bytes_per_s, level.level in point.exceeded_roofs),
                 "" if place or point.utilisation is None else f"{point.utilisation:.0%}",
                 "" if place else point.bound,
             )
@@ -52,6 +52,8 @@ def notes(drawn: Roofline) -> list[str]:
     found = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
     if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):
         found.append("* compulsory bytes, each operand moved once: a lower bound set against the DRAM roof.")
+    if any(point.exceeded_roofs for point in drawn.points):
+        found.append(ABOVE_ROOF_NOTE)
     if any(point.bound != "unknown" for point in drawn.points):
         found.append("Bound: by the roof it reaches half of at least; neither, where it stays below.")
     if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.attribution.kernel_names import short_name
+from ...profiling.hardware.limits import Hardware
 from ..decompose.anomalies import Explanation, Finding, Verdict
-from ..decompose.breakdown import Breakdown
+from ..decompose.breakdown import Breakdown, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
@@ -208,26 +209,42 @@ def shortened(name: str, length: int = 60) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
-def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> RenderableType:
-    """The groups of a step, the largest first, adding up to the measured step time."""
+ABOVE_ROOF = "†"  # after a rate
+ABOVE_ROOF_NOTE = (
+    f"{ABOVE_ROOF} above the roof of the device: the algorithm takes fewer FLOPs than the direct one, operands came "
+    "from a cache, or another kernel did a part of the work."
+)
+
+
+def rate(per_s: float, above: bool) -> str:
+    """A rate in 10⁹ per second, marked where it is above the roof."""
+    return number(per_s / 1e9, 3) + ABOVE_ROOF * above
+
+
+def render_breakdown(
+    breakdown: Breakdown, by: str, limit: int | None = 25, hardware: Hardware | None = None
+) -> RenderableType:
+    """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
     rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s")
     apart = (IDLE, LEFT_OVER, OVERHEAD)
     groups, ends = ([r for r in breakdown.rows if (r.label in apart) == end] for end in (False, True))
-    listed = groups if limit is None else groups[:limit]
+    listed, marked = groups if limit is None else groups[:limit], False
     for row in [*listed, None, *ends]:
         if row is None:
             if rest := groups[len(listed) :]:
                 amount = math.fsum(r.time_ms for r in rest)
                 rows.add_row(f"{len(rest)} smaller", number(amount), "", share(amount, breakdown.time_ms), "", "", "")
             continue
+        above = () if hardware is None else above_roofs(row, hardware)
+        marked |= bool(above)
         rows.add_row(
             shortened(row.label) if by == "kernel" else row.label,
             number(row.time_ms),
             number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),
             "" if row.calls is None else f"{row.calls:g}",
-            "" if row.gflop_per_s is None else number(row.gflop_per_s, 3),
-            "" if row.gb_per_s is None else number(row.gb_per_s, 3),
+            "" if row.gflop_per_s is None else rate(row.gflop_per_s * 1e9, "compute" in above),
+            "" if row.gb_per_s is None else rate(row.gb_per_s * 1e9, "DRAM" in above),
         )
     if breakdown.observer_ms is None:
         rows.add_row(OVERHEAD, "unknown", "", "", "", "", "")
@@ -244,4 +261,5 @@ def render_breakdown(breakdown: Breakdown, by: str, limit: int | None = 25) -> R
         f"{breakdown.n_profiled} profiled steps (disturbed ones left out). FLOPs by the direct algorithm, bytes "
         "compulsory, both from shapes. ± is half the interquartile range."
     )
-    return Group(rows, Text(note, "dim"))
+    notes = [note, ABOVE_ROOF_NOTE] if marked else [note]
+    return Group(rows, *(Text(one, "dim") for one in notes))

@@ -23,16 +23,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
     from ..analysis.cost_model.recording import KIND as MODELLED
-    from ..analysis.decompose.breakdown import break_down
+    from ..analysis.decompose.breakdown import above_roofs, break_down
     from ..analysis.decompose.kernel_times import device_work
     from ..profile_files import open_any
+    from ..profiling.hardware.limits import hardware_of
 
     with open_any(args.recording) as recording:
         work = device_work(recording)
         breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
         modelled = recording.meta.get("kind") == MODELLED
+        hardware = hardware_of(recording.meta)
     if args.json:
-        print(json.dumps({"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}))
+        document = {"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}
+        for row, of_row in zip(document["rows"], breakdown.rows, strict=True):
+            row["exceeded_roofs"] = above_roofs(of_row, hardware)
+        print(json.dumps(document))
         return 0
 
     from ..analysis.render import terminal
@@ -41,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
     console = terminal.console()
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
-    console.print(render_breakdown(breakdown, args.by, None if args.all else 25))
+    console.print(render_breakdown(breakdown, args.by, None if args.all else 25, hardware))
     return 0

@@ -62,6 +62,14 @@ class Hardware:
         found = [roof for roof in self.roofs if roof.level == level]
         return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
 
+    def exceeded(self, flops_per_s: float | None, bytes_per_s: float | None) -> tuple[str, ...]:
+        """The roofs, of `compute` and `DRAM`, that these rates are above."""
+        rates = {"compute": flops_per_s, "DRAM": bytes_per_s}
+        found = ((level, rate, self.roof(level)) for level, rate in rates.items())
+        return tuple(
+            level for level, rate, roof in found if roof is not None and rate is not None and rate > roof.per_s
+        )
+
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
         """Blocks of a kernel that fit one SM at once; None where the kernel fits none or the SM is not known."""
         if self.sm is None or not 1 <= threads <= MOST_THREADS_PER_BLOCK:

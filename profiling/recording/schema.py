@@ -110,8 +110,16 @@ KERNELS = Table(
         _key("op", _TEXT, "Framework operator that launched the kernel, as in `aten::convolution`."),
         _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
         _key("communicator", _TEXT, "Group of ranks that a collective ran over, as its framework names it; else null."),
-        _sum("flops", "FLOP", "Work by the direct algorithm, from shapes; on one row of an operator call only."),
-        _sum("bytes_compulsory", "B", "Each operand moved once, from shapes; on one row of an operator call only."),
+        _sum(
+            "flops",
+            "FLOP",
+            "Work by the direct algorithm, from shapes; a call of an operator counts once, on the kernels that do it.",
+        ),
+        _sum(
+            "bytes_compulsory",
+            "B",
+            "Each operand moved once, from shapes; a call of an operator counts once, on the kernels that do it.",
+        ),
         _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
         _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
         _sum("l1_bytes", "B", "Measured L1 traffic, read plus written, as requested of it."),

@@ -19,6 +19,8 @@ function kernelsSection(run) {
     ["share", (r) => r.ms[place]], ...(batches.length > 1 ? [["excess ms", excess]] : []),
     ...(hasRates ? [["GFLOP/s", (r) => r.gflops[place]], ["GB/s", (r) => r.gbs[place]]] : []),
   ];
+  const rate = (row, value, roof) => html("td", {}, number(value, 3) + (row.exceeded?.[place]?.includes(roof) ? "†" : ""));
+  const exceeds = rows.some((row) => row.exceeded?.some((roofs) => roofs?.length));
   const head = html("tr", {});
   const body = html("tbody", {});
   const count = html("span", { role: "status", class: "note" });
@@ -42,7 +44,7 @@ function kernelsSection(run) {
       html("td", { class: "left" }, row.layer ?? ""), html("td", { class: "left" }, row.phase ?? ""),
       html("td", {}, few(row.calls[place], 6)), html("td", {}, number(row.ms[place])), html("td", {}, row.ms[place] === null ? "" : share(row.ms[place], whole)),
       batches.length > 1 ? html("td", {}, excess(row) === null ? "" : signed(excess(row))) : null,
-      hasRates ? [html("td", {}, number(row.gflops[place], 3)), html("td", {}, number(row.gbs[place], 3))] : null)));
+      hasRates ? [rate(row, row.gflops[place], "compute"), rate(row, row.gbs[place], "DRAM")] : null)));
     const sum = found.reduce((s, row) => s + (row.ms[place] ?? 0), 0);
     count.textContent = `${found.length} of ${rows.length} rows, ${number(sum)} ms per step`;
     further.hidden = found.length <= limit;
@@ -57,7 +59,8 @@ function kernelsSection(run) {
   const made = block("kernels", "Kernels", tools,
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
     html("p", { class: "note" }, count, " ", further),
-    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` ${more} rows with the least time are left out (${number(moreMs[place])} ms per step).` : "")));
+    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` ${more} rows with the least time are left out (${number(moreMs[place])} ms per step).` : "") +
+      (exceeds ? " † above the roof of the device: the algorithm takes fewer FLOPs than the direct one, operands came from a cache, or another kernel did a part of the work." : "")));
   made.classList.add("long");
   return made;
 }

@@ -73,7 +73,7 @@ function rooflineChart(drawn, width) {
     mark.style.strokeWidth = "1.5";
     root.append(telling(mark, `${p.label}\n${number(p.time_s * 1e3)} ms, ${few(p.calls, 6)} calls\n${number(p.y, 3)} GFLOP/s (${p.flops_source}), ` +
       p.levels.map((l) => `${number(l.flops_per_byte, 3)} FLOP/B and ${number(l.bytes_per_s / 1e9, 3)} GB/s of ${l.level} (${l.source})`).join(", ") +
-      `\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${number(100 * p.utilisation, 3)} % of the ${p.roof_kind}`}`));
+      `${p.exceeded_roofs?.length ? `\nabove the roof of ${p.exceeded_roofs.join(" and ")}` : ""}\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${number(100 * p.utilisation, 3)} % of the ${p.roof_kind}`}`));
   }
   return root;
 }

@@ -6,7 +6,7 @@ import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.library_calls import MklCall, Primitive, VerboseLog
-from curvescope.profiling.attribution.operator_work import Work
+from curvescope.profiling.attribution.operator_work import Work, count_work
 
 T = 1  # the thread
 
@@ -271,4 +271,41 @@ def test_a_primitive_beside_a_collective_is_its_operators():
         ("gloo:all_reduce", "gloo:all_reduce", 220, 400),
         ("convolution jit:avx2", "aten::convolution", 250, 40),
         ("aten::convolution", "aten::convolution", 290, 60),
+    ]
+
+
+BACKWARD_SHAPES = ([4, 8, 6, 6], [4, 3, 8, 8], [8, 3, 3, 3])
+# Direct algorithm: 2 per product, 4·8·6·6 results of the forward pass of 3·3·3 products each, once for each gradient;
+# the gradient of the bias adds up 4·8·6·6 numbers.
+GRADIENT_FLOPS, BIAS_FLOPS = 2 * 4 * 8 * 6 * 6 * 27, 4 * 8 * 6 * 6
+
+
+@pytest.mark.parametrize(
+    ("kernels", "expected"),
+    [
+        (
+            [("convolution.backward_data jit", 30), ("convolution.backward_weights jit", 10), ("reorder jit:blk", 90)],
+            [GRADIENT_FLOPS, GRADIENT_FLOPS + BIAS_FLOPS, None],
+        ),
+        (
+            [("sm80_xmma_dgrad_implicit_gemm", 20), ("wgrad_alg0_engine", 10), ("wgrad_alg0_engine", 30)],
+            [GRADIENT_FLOPS, (GRADIENT_FLOPS + BIAS_FLOPS) // 4, (GRADIENT_FLOPS + BIAS_FLOPS) * 3 // 4],
+        ),
+        (  # which gradient the product is of, its name does not tell: all run at one rate
+            [("cudnn::winogradDgradData4x4", 10), ("maxwell_sgemm_128x64_nt", 20), ("nchwToNhwcKernel", 70)],
+            [(2 * GRADIENT_FLOPS + BIAS_FLOPS) // 3, (2 * GRADIENT_FLOPS + BIAS_FLOPS) * 2 // 3, None],
+        ),
+    ],
+    ids=["oneDNN", "cuDNN", "not told apart"],
+)
+def test_the_gradients_of_a_convolution_are_counted_where_they_are_computed(kernels, expected):
+    concrete = ["", "", "", [8], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]]
+    call = op("aten::convolution_backward", 100, 100, shapes=BACKWARD_SHAPES, correlation=5)
+    call = call._replace(concrete=concrete, dtypes=["float"] * 3)
+    device = [DeviceEvent(name, 200 + 100 * i, length, 0, 7, i, 5) for i, (name, length) in enumerate(kernels)]
+    rows = kernel_rows([STEP, call], device, count_work=count_work, host_rows=False).kernels
+    found = [row.get("flops") for row in rows]
+    assert sum(flops or 0 for flops in found) == 2 * GRADIENT_FLOPS + BIAS_FLOPS
+    assert [None if flops is None else round(flops, -1) for flops in found] == [
+        None if flops is None else round(flops, -1) for flops in expected
     ]

@@ -1,0 +1,57 @@
+"""No view shows a rate above what the device reaches without a mark, whatever was recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.hardware.limits import hardware_of
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.recording.store import open_recording
+
+DATA = Path(__file__).parents[1] / "data"
+RECORDINGS = sorted(path.parent for path in DATA.rglob("recording.json"))
+PROFILES = sorted(path for path in (DATA / "profiles").iterdir() if path.suffix not in (".md", ".py"))
+
+
+def views(path, capsys):
+    """The rows of each view as JSON, and its text with every row; nothing where there is nothing to break down."""
+    for view in (
+        ["breakdown", "--by", "kernel"],
+        ["breakdown", "--by", "layer"],
+        ["breakdown", "--by", "op"],
+        ["roofline"],
+    ):
+        if main([*view, str(path), "--json"]):
+            capsys.readouterr()
+            continue
+        document = json.loads(capsys.readouterr().out)
+        assert main([*view, str(path), "--all"]) == 0
+        yield view[0], document, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", [*RECORDINGS, *PROFILES], ids=lambda path: path.name)
+def test_a_rate_above_the_roof_is_marked(path, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    if path in PROFILES:
+        path = import_profile(path, tmp_path / "r").path
+    hardware = hardware_of(open_recording(path).meta)
+    most = {roof.level: roof.per_s for level in ("compute", "DRAM") if (roof := hardware.roof(level)) is not None}
+    for view, document, text in views(path, capsys):
+        above = 0
+        for row in document["rows"] if view == "breakdown" else document["points"]:
+            if view == "breakdown":
+                rates = {"compute": row["gflop_per_s"], "DRAM": row["gb_per_s"]}
+                rates = {roof: rate * 1e9 for roof, rate in rates.items() if rate is not None}
+            else:
+                rates = {level["level"]: level["bytes_per_s"] for level in row["levels"]}
+                rates["compute"] = row["flops_per_s"]
+            expected = {roof for roof, rate in rates.items() if roof in most and rate > most[roof]}
+            assert set(row["exceeded_roofs"]) == expected
+            above += len(expected)
+        assert len(re.findall(r"\d†", text)) == above
+        assert ("† above the roof" in text) == (above > 0)

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from curvescope.analysis.causes import CAUSES, Attribution, Claim
+from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, Attribution, Claim
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.profiling.hardware.host import describe_host
@@ -52,17 +52,17 @@ last digit. A verdict names the cause, the rows it rests on, and what would refu
 | cache capacity | bytes of one launch pass the cache's size, bandwidth falls by over 10 % | time beyond the smaller size's bandwidth |
 | roof change | FLOPs per byte pass the ridge, the roofline predicts the time ratio | what the roofline's time gives (modelled) |
 | throttling | clock lower by over 3 % while the larger size was measured, throttle reasons; on a CPU ready threads that had no core, more by over 5 % | time beyond the smaller size's clock, or share of cores: an upper bound |
-| instability | the term's interval holds 0; steps with two paces | all of the term |
+| not significant (no cause, listed last) | the term's interval holds 0 | all of the term |
 | fixed cost shared | same kernels, negative part of an excess, the fixed time fits | all of the term |
-| profiling overhead | the profiled step against the unwatched one | its own term |
+| profiling overhead | the profiled step against the unprofiled ones of the same visit | its own term |
 | unexplained | none | the rest |
 
-Where the anomaly as a whole is less than its noise, the verdict is instability whatever its parts are.
+Where the anomaly as a whole is less than its noise, it is not significant whatever its terms are.
 
 ## Who is named where who was planted
 
 Written by `python benchmarks/causes_matrix.py --write`: tests/analysis/causes/planted_causes.py plants each cause from batch 8 to 16
-in a network of three layers; the kernels' times vary by {jitters} from step to step (instability: 40 %), {seeds} sweeps each
+in a network of three layers; the kernels' times vary by {jitters} from step to step (not significant: 40 %), {seeds} sweeps each
 of 8 rounds. Rows are planted, columns named. These are synthetic recordings: they show that evidence leads to the right name, not how
 often real machines leave such evidence.
 
@@ -75,7 +75,7 @@ def page() -> str:
     for cause in PLANS:
         for jitter in JITTERS:
             for seed in range(SEEDS):
-                wanted = None if cause == "instability" else jitter
+                wanted = None if cause == NOT_SIGNIFICANT else jitter
                 steps, kernels, recorded = planted(cause, seed, wanted)
                 found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
                 split = explain(excess(8, 16), found.curve, found.terms, found.parts, recorded)
@@ -127,7 +127,7 @@ def on_this_machine(runs: int) -> str:
     lines += [
         "",
         "*Named* is the verdict on the whole excess; *claimed*, how often the cause had its evidence in a term at all. Where noise",
-        "of the machine is larger than the excess the verdict is instability.",
+        "of the machine is larger than the excess it is not significant.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -14,14 +14,14 @@ from functools import cache
 
 from ...profiling import plugins
 from ..decompose.functionals import Functional
-from ..decompose.statistics import Estimate
+from ..decompose.statistics import LEVEL, Estimate
 from . import (
     algorithm_switch,
     cache_capacity,
     fixed_cost,
     host_bound,
-    instability,
     memory_pressure,
+    not_significant,
     overhead,
     quantisation,
     roof_change,
@@ -30,6 +30,7 @@ from . import (
 from .case import Case, Claim, Evidence
 
 UNEXPLAINED = "unexplained"
+NOT_SIGNIFICANT = not_significant.CAUSE
 _MODULES = (
     algorithm_switch,
     quantisation,
@@ -38,7 +39,7 @@ _MODULES = (
     cache_capacity,
     roof_change,
     throttling,
-    instability,
+    not_significant,
     fixed_cost,
     overhead,
 )
@@ -81,7 +82,7 @@ class Attribution:
         functional: what they explain.
         value: its value, in its unit.
         noise: whether the whole is less than its own noise.
-        causes: the largest first.
+        causes: the largest first, and last, apart from them, what is not significant.
     """
 
     functional: Functional
@@ -93,13 +94,14 @@ class Attribution:
     def verdict(self) -> CauseTotal | None:
         """The cause that accounts for most of the anomaly in its own direction; null for an anomaly of 0.
 
-        Of what is less than its own noise the cause is instability, whatever its parts are.
+        What is less than its own noise is not significant, whatever its terms are; of an anomaly that is, the terms
+        that are not significant alone stand in for a cause only where there is nothing else.
         """
         if self.noise:
-            unstable = (c for c in self.causes if c.cause == instability.CAUSE)
-            return next(unstable, CauseTotal(instability.CAUSE, 0.0, ()))
+            unstable = (c for c in self.causes if c.cause == NOT_SIGNIFICANT)
+            return next(unstable, CauseTotal(NOT_SIGNIFICANT, 0.0, ()))
         agreeing = [c for c in self.causes if c.amount * self.value > 0]
-        return max(agreeing, key=lambda c: abs(c.amount), default=None)
+        return max(agreeing, key=lambda c: (c.cause != NOT_SIGNIFICANT, abs(c.amount)), default=None)
 
 
 def attribute(functional: Functional, value: Estimate, cases: Iterable[tuple[str, Case]]) -> Attribution:
@@ -118,8 +120,12 @@ def attribute(functional: Functional, value: Estimate, cases: Iterable[tuple[str
         CauseTotal(cause, math.fsum(s.amount for s in shares), tuple(sorted(shares, key=lambda s: -abs(s.amount))))
         for cause, shares in taken.items()
     ]
-    noise = math.isfinite(value.low) and value.p >= instability.LEVEL
-    return Attribution(functional, value.value, noise, tuple(sorted(totals, key=lambda t: -abs(t.amount))))
+    noise = math.isfinite(value.low) and value.p >= LEVEL
+    return Attribution(functional, value.value, noise, tuple(sorted(totals, key=_in_order)))
+
+
+def _in_order(total: CauseTotal) -> tuple[bool, float]:
+    return total.cause == NOT_SIGNIFICANT, -abs(total.amount)
 
 
 @cache
@@ -166,4 +172,15 @@ def share_out(label: str, case: Case) -> list[tuple[str, TermCause]]:
     return shares
 
 
-__all__ = ["CAUSES", "UNEXPLAINED", "Attribution", "Case", "CauseTotal", "Claim", "Evidence", "TermCause", "attribute"]
+__all__ = [
+    "CAUSES",
+    "NOT_SIGNIFICANT",
+    "UNEXPLAINED",
+    "Attribution",
+    "Case",
+    "CauseTotal",
+    "Claim",
+    "Evidence",
+    "TermCause",
+    "attribute",
+]

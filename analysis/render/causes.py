@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ..causes import UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
 from .text import number, share, shortened, signed, table
 
 _SHOWN_TERMS = 3
@@ -19,13 +19,15 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     rows = table("cause", unit, "share", "terms")
     rows.columns[-1].justify = "left"
     for total in attribution.causes:
+        if total.cause == NOT_SIGNIFICANT:
+            rows.add_section()
         terms = total.terms if everything else total.terms[:_SHOWN_TERMS]
         labels = ", ".join(term.label for term in terms)
         if len(total.terms) > len(terms):
             labels += f" and {len(total.terms) - len(terms)} more"
         rows.add_row(total.cause, signed(total.amount), share(total.amount, attribution.value), Text(labels))
     blocks: list[RenderableType] = [Text(verdict_sentence(attribution)), rows]
-    named = [total for total in attribution.causes if total.cause != UNEXPLAINED]
+    named = [total for total in attribution.causes if total.cause not in (UNEXPLAINED, NOT_SIGNIFICANT)]
     for total in named if everything else named[:_SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))
     return Padding(Group(*blocks), (0, 0, 0, 2))
@@ -45,6 +47,8 @@ def verdict_sentence(attribution: Attribution) -> str:
     if verdict.cause == UNEXPLAINED:
         most = "Most of it" if portion > 0.5 else "The largest part"
         return f"{most} ({part}) has no cause in the recording, first in {where}."
+    if verdict.cause == NOT_SIGNIFICANT:
+        return f"No term of it alone is significant, the largest is {where}: more rounds would tell."
     most = "Mostly" if portion > 0.5 else "Several causes, the largest"
     return f"{most} {verdict.cause} ({part}), first in {where}."
 

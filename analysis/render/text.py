@@ -87,7 +87,7 @@ def render_curve(curve: Curve) -> RenderableType:
     if curve.errors_ms is not None:
         notes = ["Without repeats: the intervals come from a stated or published error."]
     if curve.statistic == MODELLED:
-        notes = ["The intervals hold what the model is wrong by; instability below means less than that."]
+        notes = ["The intervals hold the error of the model; what is less is called not significant."]
     if unstable := [str(p.condition) for p in curve.points if not p.stable]:
         notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))

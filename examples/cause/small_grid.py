@@ -12,14 +12,14 @@ def weigh(case):
     """Claim the whole of a negative term whose only kernel filled too few SMs at the smaller batch size."""
     sms = case.hardware.sm_count
     before, after = case.at(case.before), case.at(case.after)
-    if case.part.value.value >= 0 or sms is None or len(before) != 1 or len(after) != 1:
+    if case.share.value.value >= 0 or sms is None or len(before) != 1 or len(after) != 1:
         return None
     blocks = before[0].blocks, after[0].blocks
     if None in blocks or not blocks[0] < sms <= blocks[1]:
         return None
     return Claim(
         cause=CAUSE,
-        amount=case.part.value.value,
+        amount=case.share.value.value,
         score=0.6,
         evidence=(seen("blocks of the grid", blocks, "", "kernels.grid_x"),),
         refuted_by="Padding the grid with idle blocks does not change the time at the smaller batch size.",

@@ -92,7 +92,7 @@ PLANS = {
         clock_hz=lambda b: 1.2e9 if b == _LAST else 1.7e9,
         slow=lambda b: 1.7 / 1.2 if b == _LAST else 1.0,
     ),
-    "instability": Plan(jitter=0.4, two_paces=True),
+    "not significant": Plan(jitter=0.4, two_paces=True),
     "fixed cost shared": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
     "profiling overhead": Plan(unseen_ms=lambda b: 40.0 if b == _LAST else 0.0),
     "unexplained": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {})),

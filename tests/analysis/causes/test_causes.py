@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.causes import CAUSES, UNEXPLAINED
-from curvescope.analysis.causes.instability import two_groups
+from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.render.causes import verdict_sentence

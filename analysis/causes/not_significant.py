@@ -1,6 +1,7 @@
-"""Instability: the term differs by less than its own noise, or the steps of a batch size fall into two groups.
+"""Not significant: statistics cannot tell the term from nothing, so no physical cause is named for it.
 
-Amount: all of the term. Where statistics cannot tell a term from nothing, no physical cause is named for it.
+That is no cause: it is listed after the causes, with all of the term as its amount, so that amounts add up. Steps of a
+batch size that fall into two groups are further evidence that its overhead, and what is left over, are noise.
 """
 
 from __future__ import annotations
@@ -9,27 +10,25 @@ import math
 
 import numpy as np
 
-from ..decompose.terms import OVERHEAD
+from ..decompose.statistics import LEVEL
+from ..decompose.terms import LEFT_OVER, OVERHEAD
 from .case import Case, Claim, Evidence, Floats
 
-CAUSE = "instability"
-LEVEL = 0.05
+CAUSE = "not significant"
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim terms whose interval holds 0, and the profiling overhead of steps with two paces."""
+    """Claim terms whose interval holds 0."""
     value = case.share.value
-    evidence = []
-    if math.isfinite(value.low) and value.p >= LEVEL:
-        unit = case.functional.unit
-        evidence.append(Evidence("95 % interval of the term holds 0", value.low, value.high, unit, "kernels, steps"))
-    if case.share.key.kind == OVERHEAD:
+    if not math.isfinite(value.low) or value.p < LEVEL:
+        return None
+    unit = case.functional.unit
+    evidence = [Evidence("95 % interval of the term holds 0", value.low, value.high, unit, "kernels, steps")]
+    if case.share.key.kind in (LEFT_OVER, OVERHEAD):
         for batch in (case.before, case.after):
             if groups := two_groups(case.facts[batch].timed_ms):
                 evidence.append(Evidence(f"steps of batch {batch} have two paces", *groups, "ms", "steps.duration_ns"))
-    if not evidence:
-        return None
-    refutation = "With more rounds, on a quiet machine, the interval excludes 0 and the steps have one pace."
+    refutation = "With more rounds, on a quiet machine, the interval excludes 0."
     return Claim(CAUSE, value.value, 0.99, tuple(evidence), refutation)
 
 

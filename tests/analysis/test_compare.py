@@ -17,8 +17,8 @@ BATCHES = (1, 2, 4)
 
 def recording(name, times_ms, seed):
     steps = timed_steps(times_ms.get, np.random.default_rng(seed), batches=BATCHES, spikes=0, drift=0)
-    kernels = pd.DataFrame(columns=["name", "start_ns", "duration_ns", "step", "phase", "layer", "op", "source"])
-    return side(name, {"device": {}}, steps, kernels)
+    parts = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
+    return side(name, {"device": {}}, steps, parts)
 
 
 def at_one_batch(one, i):

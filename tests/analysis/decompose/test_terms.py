@@ -15,7 +15,7 @@ from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import Functional, excess
 from curvescope.analysis.decompose.terms import LEFT_OVER, OVERHEAD, Key, Samples, terms_of, undisturbed
 
-from ..synthetic import profiled_step
+from ..synthetic import profiled_step, times_of
 
 CONV, IDLE = Key("conv", "forward", "kernels"), Key(None, None, "idle")
 
@@ -61,7 +61,7 @@ def drifting_sweep(profiled_rounds, rounds=30, cost=0.0):
                 row, launched = profiled_step(len(rows), batch, number, conv, idle_ms=factor)
                 rows.append({**row, "index": index, "profiled": index == 3})
                 kernels += launched if index == 3 else []
-    return diagnose(pd.DataFrame(rows), pd.DataFrame(kernels))
+    return diagnose(steps := pd.DataFrame(rows), times_of(steps, pd.DataFrame(kernels)))
 
 
 @pytest.mark.parametrize("profiled_rounds", [6, 30])
@@ -106,7 +106,7 @@ def slow_layer(rounds, profiled_rounds, seed):
                 row, launched = profiled_step(len(rows), batch, number, layers, idle_ms=0.1)
                 rows.append({**row, "index": index, "profiled": index == 2})
                 kernels += launched if index == 2 else []
-    return diagnose(pd.DataFrame(rows), pd.DataFrame(kernels))
+    return diagnose(steps := pd.DataFrame(rows), times_of(steps, pd.DataFrame(kernels)))
 
 
 @pytest.mark.parametrize(("rounds", "profiled_rounds", "stars"), [(12, 3, 7), (4, 4, 9), (12, 12, 10)])

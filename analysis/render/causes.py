@@ -7,7 +7,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
-from .text import number, share, shortened, signed, table
+from .numbers import number, signed
+from .text import share, shortened, table
 
 _SHOWN_TERMS = 3
 _SHOWN_CLAIMS = 2

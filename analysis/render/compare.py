@@ -9,7 +9,8 @@ from rich.text import Text
 
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
-from .text import number, shortened, table
+from .numbers import number
+from .text import shortened, table
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -9,7 +9,8 @@ from ...profiling.escaping import visible
 from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.terms import total_ms
 from .causes import verdict_sentence
-from .text import interval, number, share, shortened, signed
+from .numbers import number, signed
+from .text import interval, share, shortened
 
 _MOST_ROWS = 12
 _CELL = "padding:.15em .7em;text-align:"

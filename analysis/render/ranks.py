@@ -11,7 +11,8 @@ from ..decompose.terms import total_ms
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from ..ranks.tables import KERNELS
-from .text import interval, number, shortened, signed, table
+from .numbers import number, signed
+from .text import interval, shortened, table
 
 _ROWS = 8
 _UNREADABLE = 5

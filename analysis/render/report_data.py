@@ -28,8 +28,8 @@ from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import Work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, undisturbed_steps
 from .causes import evidence_text, verdict_sentence
+from .numbers import signed
 from .report_timeline import timeline
-from .text import signed
 
 MOST_KERNEL_ROWS = 2000
 _FACTS = ("device", "precision", "compiled", "protocol", "host", "versions", "imported_from", "created_utc")

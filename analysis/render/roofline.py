@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..roofline import COMPULSORY, Roofline
-from .text import ABOVE_ROOF_NOTE, number, rate, shortened, table
+from .numbers import number
+from .text import ABOVE_ROOF_NOTE, rate, shortened, table
 
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:

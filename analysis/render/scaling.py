@@ -13,7 +13,8 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, LEFT_OVER, OVERHEAD, Key, Share, total_ms
 from ..ranks.parts import COMMUNICATION, INPUT, KERNELS, WAITING
 from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, ScaledPoint, Series
-from .text import interval, number, share, signed, table
+from .numbers import number, signed
+from .text import interval, share, table
 
 _LABELS = {
     COMMUNICATION: "communication",

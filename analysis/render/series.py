@@ -10,7 +10,8 @@ from rich.text import Text
 
 from ..decompose.anomalies import Finding, Verdict
 from ..time_tables import Series
-from .text import number, render_curve, render_findings, table
+from .numbers import number
+from .text import render_curve, render_findings, table
 
 _SHOWN = 25
 

@@ -18,26 +18,11 @@ from ..decompose.breakdown import Breakdown, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
+from .numbers import number, signed
 
 _SHOWN_PARTS = 8
 SHOWN_EXPLANATIONS = 3
 _NOTED_ALIKE = 0.1  # correlation of rounds from which on it is said
-
-
-def number(value: float, digits: int = 4) -> str:
-    """A number with that many significant digits, never in scientific notation, digits before the point kept."""
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "-∞"
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    shown = f"{value:.{min(decimals, 6)}f}"
-    return shown if float(shown) else "0"
-
-
-def signed(value: float, digits: int = 3) -> str:
-    """The same with its sign."""
-    return ("+" if value > 0 else "") + number(value, digits)
 
 
 def interval(estimate: Estimate, digits: int = 3) -> str:

@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from ..analysis.render import terminal
-    from ..analysis.render.text import number, table
+    from ..analysis.render.numbers import number
+    from ..analysis.render.text import table
 
     listed = table("network", "input", "parameters", "forward", "training", "kept")
     listed.columns[0].no_wrap = True

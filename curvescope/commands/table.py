@@ -109,7 +109,7 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
 
 
 def _text(cell: Cell | None) -> str:
-    from ..analysis.render.text import number
+    from ..analysis.render.numbers import number
 
     if cell is None:
         return ""
@@ -140,7 +140,8 @@ def _table_of_batches(grid: Grid) -> Table:
 
 
 def _table_of_devices(cells: Sequence[Cell]) -> Table:
-    from ..analysis.render.text import number, table
+    from ..analysis.render.numbers import number
+    from ..analysis.render.text import table
 
     made = table("network", "step", "device", "framework", "ms", "samples/s")
     for column in made.columns[:4]:

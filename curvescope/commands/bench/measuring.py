@@ -303,19 +303,13 @@ def share(value: float | None) -> str:
 def _cells(result: Result) -> tuple[str, ...]:
     if result.median_ns is None:
         return (f"{result.outcome}: {result.detail}"[:60], "", "", "", "")
+    from ...analysis.render.numbers import duration
+
     count, what = result.parts or (1, "")
     return (
-        _time(result.median_ns / count) + (f" a {what}" if what else ""),
+        duration(result.median_ns / count) + (f" a {what}" if what else ""),
         share(result.uncertainty),
         f"{result.n}" + ("*" if result.outcome != "ok" else ""),
         f"{result.gflop_per_s:.1f}" if result.gflop_per_s else "-",
         f"{result.gb_per_s:.2f}" if result.gb_per_s and not result.parts else "-",
     )
-
-
-def _time(duration_ns: float) -> str:
-    """With the unit in which it has one to three digits before the point."""
-    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if duration_ns >= size_ns:
-            return f"{duration_ns / size_ns:.4g} {unit}"
-    return f"{duration_ns:.4g} ns"

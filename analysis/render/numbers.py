@@ -1,0 +1,29 @@
+"""Numbers as text, with units that fit their size."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number with that many significant digits, never in scientific notation, digits before the point kept."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    shown = f"{value:.{min(decimals, 6)}f}"
+    return shown if float(shown) else "0"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """The same with its sign."""
+    return ("+" if value > 0 else "") + number(value, digits)
+
+
+def duration(duration_ns: float) -> str:
+    """A time with the unit in which it has one to three digits before the point."""
+    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if duration_ns >= size_ns:
+            return f"{duration_ns / size_ns:.4g} {unit}"
+    return f"{duration_ns:.4g} ns"

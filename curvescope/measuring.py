@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .arguments import parse_share
-from .profiling.workload.network_step import PRECISIONS, STEP_KINDS
+from .profiling.hardware.precisions import STEP_PRECISIONS
+from .profiling.workload.network_step import STEP_KINDS
 
 if TYPE_CHECKING:
     from .profiling.measure.protocol import Protocol
@@ -23,7 +24,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--phase", choices=STEP_KINDS, default="training", help="what a step runs")
     parser.add_argument(
         "--precision",
-        choices=PRECISIONS,
+        choices=STEP_PRECISIONS,
         default="fp32",
         help="fp32 (without TF32), tf32, or mixed precision in fp16 or bf16",
     )

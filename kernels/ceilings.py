@@ -10,6 +10,7 @@ from typing import Any
 
 from ..profiling.hardware.ceilings import Ceiling, Ceilings
 from ..profiling.hardware.host import describe_versions
+from ..profiling.hardware.precisions import PRECISIONS
 from .backends import Backend, peak_problems
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
@@ -18,7 +19,6 @@ from .launch import KINDS as LAUNCHES
 from .launch import Launch
 from .levels import memory_levels
 from .memory import KINDS, Memory
-from .problem import PRECISIONS
 from .runner import Result
 from .sweeps import Sweep, single
 

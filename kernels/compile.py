@@ -18,7 +18,6 @@ import re
 import signal
 import site
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +26,7 @@ from typing import Any
 
 from ..profiling.errors import BackendMissingError, CurvescopeError
 from ..profiling.hardware.host import usable_cores
+from ..profiling.recording.atomic_files import atomic_file
 
 # What `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
 ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)
@@ -189,18 +189,13 @@ def _write_whole(path: Path, content: bytes) -> None:
     """Under a name of its own first: another process may write the same file, and a killed one must leave no half."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            try:
-                file.write(content)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
+        with atomic_file(path) as file:
+            file.write(content)
+    except (CurvescopeError, OSError) as error:
+        why = error.__cause__ or error
         raise CurvescopeError(
-            f"Compiled kernels cannot be kept in {path.parent}: {error.strerror}. Set {CACHE_VARIABLE} to a folder "
-            "that can be written."
+            f"Compiled kernels cannot be kept in {path.parent}: {getattr(why, 'strerror', why)}. Set {CACHE_VARIABLE} "
+            "to a folder that can be written."
         ) from error
 
 

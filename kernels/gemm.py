@@ -13,15 +13,14 @@ import numpy as np
 
 from ..profiling.attribution import operator_work
 from ..profiling.errors import CurvescopeError
+from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import (
     FULL_CHECK_FLOPS,
-    PRECISIONS,
     Array,
     Error,
     allowed_error,
     compare,
     normal,
-    precision_of,
     random_signs,
 )
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
-from .problem import PRECISIONS, Array, Error, allowed_error, compare, normal, precision_of
+from ..profiling.hardware.precisions import PRECISIONS, precision_of
+from .problem import Array, Error, allowed_error, compare, normal
 
 SCALAR = 3.0  # STREAM's own
 PRECISIONS_HERE = ("fp32", "fp64")

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
-from .problem import PRECISIONS, Array, Error, compare, normal, precision_of
+from ..profiling.hardware.precisions import PRECISIONS, precision_of
+from .problem import Array, Error, compare, normal
 
 # Chosen so that the chains neither grow nor die: they converge to B / (1 - A) = 1.
 A, B = 0.5, 0.5

@@ -13,41 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..profiling.attribution.operator_work import Work
-from ..profiling.errors import CurvescopeError
+from ..profiling.hardware.precisions import PRECISIONS
 
 Array = npt.NDArray[Any]
 
-
-@dataclass(frozen=True)
-class Precision:
-    """A number format as a matrix product uses it; roundoff is half a unit in the last place, relative.
-
-    Attributes:
-        item_bytes: of one stored element.
-        torch_dtype: its name in torch, and the one torch.profiler gives it.
-        profiler_dtype: the name that torch.profiler gives it.
-        operand_roundoff: of the operands inside the multiplier, where it keeps less than what is stored.
-        sum_roundoff: of the accumulator.
-        result_roundoff: of what is stored in the end.
-    """
-
-    item_bytes: int
-    torch_dtype: str
-    profiler_dtype: str
-    operand_roundoff: float
-    sum_roundoff: float
-    result_roundoff: float
-
-
-# Significant bits: fp64 53, fp32 24, tf32 11 (and the hardware may cut instead of rounding, so 2^-10), fp16 11, bf16 8.
-# IEEE 754-2019 table 3.5; for tf32 and bf16 the CUDA C++ Programming Guide, "Alternate Floating Point".
-PRECISIONS = {
-    "fp64": Precision(8, "float64", "double", 0.0, 2.0**-53, 2.0**-53),
-    "fp32": Precision(4, "float32", "float", 0.0, 2.0**-24, 2.0**-24),
-    "tf32": Precision(4, "float32", "float", 2.0**-10, 2.0**-24, 2.0**-24),
-    "fp16": Precision(2, "float16", "c10::Half", 0.0, 2.0**-24, 2.0**-11),
-    "bf16": Precision(2, "bfloat16", "c10::BFloat16", 0.0, 2.0**-24, 2.0**-8),
-}
 
 # The largest of 10⁸ normally distributed errors lies within 6 standard deviations; Winograd's transforms cost more.
 _ALLOWED_ROUNDOFFS = 16
@@ -95,17 +64,6 @@ class Error:
     def acceptable(self) -> bool:
         """Whether the result counts as correct."""
         return self.largest <= self.allowed
-
-
-def precision_of(name: str) -> Precision:
-    """The precision of that name.
-
-    Raises:
-        CurvescopeError: there is none.
-    """
-    if name not in PRECISIONS:
-        raise CurvescopeError(f"Unknown precision {name!r}: choose from {', '.join(PRECISIONS)}.")
-    return PRECISIONS[name]
 
 
 def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: str) -> Array:

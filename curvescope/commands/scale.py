@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from .. import measuring
 from ..profiling.hardware.host import usable_cores
-from ..profiling.workload.network_step import PRECISIONS, STEP_KINDS
+from ..profiling.hardware.precisions import STEP_PRECISIONS
+from ..profiling.workload.network_step import STEP_KINDS
 
 if TYPE_CHECKING:
     from ..profiling.measure.experiment import Progress
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices together")
     parser.add_argument("--phase", choices=[k for k in STEP_KINDS if k != "forward"], default="training")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--precision", choices=STEP_PRECISIONS, default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
     parser.add_argument(
         "--threads", type=int, metavar="N", help="of each process on a CPU (default: its share of them)"

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .. import measuring
+from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.recording.remote_store import as_path
-from ..profiling.workload.network_step import PRECISIONS, STEP_KINDS
+from ..profiling.workload.network_step import STEP_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="1,2,4 or 1..32 (doubling) or 32..160:8; max for the largest that fits, 8..max for the doubles up to it",
     )
     parser.add_argument("--phase", default="training", help=f"one or more of {','.join(STEP_KINDS)}")
-    parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(PRECISIONS)}")
+    parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(STEP_PRECISIONS)}")
     parser.add_argument(
         "--compile", choices=("no", "yes", "both"), default="no", help="run the networks through torch.compile"
     )
@@ -191,7 +192,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
         )
         for network in dict.fromkeys(args.network)
         for kind in _chosen(args.phase, STEP_KINDS, "--phase")
-        for precision in _chosen(args.precision, PRECISIONS, "--precision")
+        for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")
         for compile_it in compiled
     ]
     if args.sequence_length is not None and all(setting.sequence_length is None for setting in settings):

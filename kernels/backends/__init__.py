@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ...profiling.attribution.events import StepRows
 from ...profiling.errors import CurvescopeError
+from ...profiling.hardware.precisions import precision_of
 from ..conditions import Conditions
-from ..problem import Array, Problem, precision_of
+from ..problem import Array, Problem
 from ..timers import Run, Timer
 
 

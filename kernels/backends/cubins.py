@@ -14,13 +14,14 @@ import numpy as np
 
 from ...profiling.attribution.events import StepRows
 from ...profiling.hardware.clocks import ClockSampler
+from ...profiling.hardware.precisions import PRECISIONS
 from ..catalog import KERNELS
 from ..compile import ARCHITECTURES, compile_source, own_sources
 from ..conditions import CudaWatch
 from ..cuda_plans import Buffer, KernelLaunch, Plan, peak_rounds, plan
 from ..launch import QUEUED, Launch
 from ..peak import PeakRounds
-from ..problem import PRECISIONS, Array, Problem
+from ..problem import Array, Problem
 from ..timers import CudaEvents, EventApi, PerfCounter, Run
 from . import Prepared, UnsupportedError
 from .flushing import Flush

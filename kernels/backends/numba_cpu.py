@@ -11,12 +11,13 @@ import numpy as np
 from ...profiling.attribution.events import StepRows
 from ...profiling.errors import BackendMissingError
 from ...profiling.hardware.host import cpu_name, last_level_cache_bytes
+from ...profiling.hardware.precisions import PRECISIONS
 from ..conditions import CpuWatch
 from ..latency import Latency
 from ..launch import Launch
 from ..memory import Memory
 from ..peak import A, B, Peak
-from ..problem import PRECISIONS, Array, Problem
+from ..problem import Array, Problem
 from ..timers import PerfCounter, Run
 from . import Prepared, UnsupportedError
 from .flushing import Flush

@@ -12,19 +12,17 @@ from ...profiling.attribution.events import StepRows
 from ...profiling.collect import torch_step
 from ...profiling.hardware.clocks import ClockSampler
 from ...profiling.hardware.host import describe_device, last_level_cache_bytes
+from ...profiling.hardware.precisions import PRECISIONS
 from ...profiling.workload.network_step import import_torch, pick_device
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm
 from ..launch import QUEUED, Launch
 from ..memory import SCALAR, Memory
-from ..problem import PRECISIONS, Array, Problem
+from ..problem import Array, Problem
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from . import Prepared, UnsupportedError, Watch
 from .flushing import Flush
-
-# Ampere brought TF32 and bfloat16 to the tensor cores: CUDA C++ Programming Guide, compute capability 8.x.
-_AMPERE = (8, 0)
 
 
 def open_backend(device: str | None) -> TorchBackend:
@@ -86,11 +84,12 @@ class TorchBackend:
 
     def _need(self, precision: str) -> None:
         if not self._cuda:
-            if precision == "tf32":
-                raise UnsupportedError("a CPU has no TF32")
+            if not PRECISIONS[precision].on_cpu:
+                raise UnsupportedError(f"a CPU has no {precision.upper()}")
             return
         capability = self._torch.cuda.get_device_capability(self._device)
-        if precision in ("tf32", "bf16") and capability < _AMPERE:
+        since = PRECISIONS[precision].cuda_since
+        if since is not None and capability < since:
             raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} has no {precision}")
 
     def _go_through(self, size_bytes: int) -> Run:

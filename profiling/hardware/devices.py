@@ -13,6 +13,7 @@ from typing import Any
 from .. import plugins
 from ..errors import CurvescopeError
 from .occupancy import SOURCE, SmLimits, find_limits
+from .precisions import PRECISIONS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -136,10 +137,13 @@ class Device:
         Args:
             precision: fp32, tf32, fp16 or bf16.
         """
-        first = {"fp16": 7, "bf16": 8, "tf32": 8}.get(precision)
-        if first is None or int(self.compute_capability.split(".")[0]) < first:
-            return self.peak_flops_per_s() if first is not None or precision == "fp32" else None
-        fmas = self.facts.get(f"{'tf32' if precision == 'tf32' else 'fp16'}_tensor_fmas_per_sm")
+        kind = PRECISIONS.get(precision)
+        if kind is None or kind.tensor_fact is None or kind.tensor_cores_since is None:
+            return self.peak_flops_per_s() if precision == "fp32" else None
+        major, minor = self.compute_capability.split(".")
+        if (int(major), int(minor)) < kind.tensor_cores_since:
+            return self.peak_flops_per_s()
+        fmas = self.facts.get(kind.tensor_fact)
         clock = self.facts.get("tensor_clock_hz", self.facts.get(f"{self.running_clock}_clock_hz"))
         return None if fmas is None or clock is None else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
 

@@ -13,12 +13,11 @@ from ..attribution.events import StepRows
 from ..attribution.operator_calls import CountWork
 from ..collect import onednn, torch_step
 from ..errors import BackendMissingError, CurvescopeError
+from ..hardware.precisions import PRECISIONS
 from .annotate import annotate
 from .networks import Network
 
 STEP_KINDS = ("training", "forward", "forward+backward")
-# fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss scaling where fp16 is trained.
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 # Scales activations little enough that the loss of random data stays finite over any number of steps.
 _LEARNING_RATE = 1e-6
@@ -74,8 +73,10 @@ def check_precision(precision: str, device: str) -> None:
     Raises:
         CurvescopeError: TF32 on a CPU.
     """
-    if precision == "tf32" and device == "cpu":
-        raise CurvescopeError("--precision tf32 is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU.")
+    if device == "cpu" and not PRECISIONS[precision].on_cpu:
+        raise CurvescopeError(
+            f"--precision {precision} is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU."
+        )
 
 
 def describe_cuda() -> tuple[bool, str]:
@@ -102,7 +103,7 @@ class Workload:
         network: what to build.
         device: `cpu` or `cuda:N`.
         kind: one of `STEP_KINDS`: training is forward, backward and optimizer; forward is in inference mode.
-        precision: one of `PRECISIONS`.
+        precision: one of `STEP_PRECISIONS`.
         compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
         wrap: what the forward pass goes through instead of the model itself, as for data-parallel training.
         feed: fetches the batch of each step, inside the step; None: the same random batch stays on the device.

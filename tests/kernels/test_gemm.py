@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
-from curvescope.kernels.problem import PRECISIONS, allowed_error, normal
+from curvescope.kernels.problem import allowed_error, normal
 from curvescope.profiling.attribution.operator_work import Work
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.hardware.precisions import PRECISIONS
 
 
 def test_label_and_work_by_hand():

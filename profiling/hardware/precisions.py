@@ -1,0 +1,66 @@
+"""Number formats of matrix products: how they are stored and rounded, and which devices have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import CurvescopeError
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A number format as a matrix product uses it; roundoff is half a unit in the last place, relative.
+
+    Attributes:
+        item_bytes: size of one stored element.
+        torch_dtype: name of the stored type in torch.
+        profiler_dtype: name of the stored type in torch.profiler.
+        operand_roundoff: roundoff of the operands inside the multiplier, where it keeps less than what is stored.
+        sum_roundoff: roundoff of the accumulator.
+        result_roundoff: roundoff of what is stored in the end.
+        cuda_since: first compute capability with the format; None: all have it.
+        tensor_cores_since: first compute capability whose tensor cores take it; before, it is computed in fp32.
+        tensor_fact: name of the fact of `devices.toml` that holds its FMAs per clock of an SM's tensor cores.
+        on_cpu: whether a CPU has it.
+    """
+
+    item_bytes: int
+    torch_dtype: str
+    profiler_dtype: str
+    operand_roundoff: float
+    sum_roundoff: float
+    result_roundoff: float
+    cuda_since: tuple[int, int] | None = None
+    tensor_cores_since: tuple[int, int] | None = None
+    tensor_fact: str | None = None
+    on_cpu: bool = True
+
+
+_VOLTA, _AMPERE = (7, 0), (8, 0)
+# Significant bits: fp64 53, fp32 24, tf32 11 (and the hardware may cut instead of rounding, so 2^-10), fp16 11, bf16 8.
+# IEEE 754-2019 table 3.5; for tf32 and bf16, and for what Ampere brought to the tensor cores, the CUDA C++ Programming
+# Guide, "Alternate Floating Point" and "Compute Capability 8.x".
+_TF32 = (_AMPERE, _AMPERE, "tf32_tensor_fmas_per_sm", False)
+PRECISIONS = {
+    "fp64": Precision(8, "float64", "double", 0.0, 2.0**-53, 2.0**-53),
+    "fp32": Precision(4, "float32", "float", 0.0, 2.0**-24, 2.0**-24),
+    "tf32": Precision(4, "float32", "float", 2.0**-10, 2.0**-24, 2.0**-24, *_TF32),
+    "fp16": Precision(2, "float16", "c10::Half", 0.0, 2.0**-24, 2.0**-11, None, _VOLTA, "fp16_tensor_fmas_per_sm"),
+    "bf16": Precision(
+        2, "bfloat16", "c10::BFloat16", 0.0, 2.0**-24, 2.0**-8, _AMPERE, _AMPERE, "fp16_tensor_fmas_per_sm"
+    ),
+}
+# Of a training step: fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss scaling where
+# fp16 is trained.
+STEP_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
+
+def precision_of(name: str) -> Precision:
+    """The precision of that name.
+
+    Raises:
+        CurvescopeError: the name is unknown.
+    """
+    if name not in PRECISIONS:
+        raise CurvescopeError(f"Unknown precision {name!r}: choose from {', '.join(PRECISIONS)}.")
+    return PRECISIONS[name]

@@ -1,24 +1,34 @@
-"""The command line in this process, for commands that take longer to start than to do."""
+"""The command line in this process: most commands take longer to start than to do."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from curvescope.cli import main
 
 
-@pytest.fixture
-def command(capsys, monkeypatch):
-    """Runs a command in a folder; gives its exit code and what it printed, as of a process of its own."""
-
-    def run(*arguments, cwd):
-        monkeypatch.chdir(cwd)
-        try:
+def run_command(*arguments, cwd):
+    """Run a command in a folder; return its exit code and what it printed, as of a process of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    before = Path.cwd()
+    os.chdir(cwd)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        os.chdir(before)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
-    return run
+
+@pytest.fixture(scope="session")
+def command():
+    """`run_command`, for tests and for the fixtures of modules."""
+    return run_command

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -11,17 +10,14 @@ from curvescope.cli import main
 from curvescope.kernels import ceilings
 from curvescope.kernels.levels import Level
 
-from .test_cli import curvescope
-
 SHORT = ("--time-limit", "0.3")
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(tmp_path_factory, command):
     folder = tmp_path_factory.mktemp("bench")
     axes = ("--axis", "n=4,8,16", "--axis", "m=16", "--axis", "k=16")
-    alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other take long on a busy machine
-    done = curvescope("bench", "gemm", *axes, "--cache", "hot", *SHORT, "-o", "swept", "--json", cwd=folder, env=alone)
+    done = command("bench", "gemm", *axes, "--cache", "hot", *SHORT, "-o", "swept", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout)
 
@@ -128,11 +124,11 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     assert taken["measured_utc"] == kept["measured_utc"]
 
 
-def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path):
+def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, command):
     recorded = ("diagnose", "alexnet", "--batch", "1", "--quick", "--time-limit", "1", "-o", "step")
-    assert curvescope(*recorded, cwd=tmp_path).returncode == 0
+    assert command(*recorded, cwd=tmp_path).returncode == 0
     layers = ("bench", "gemm", "--from", "alexnet", "--batch", "1", "--time-limit", "0.05", "-o", "alone")
-    done = curvescope(*layers, "--against", "step", "--json", cwd=tmp_path)
+    done = command(*layers, "--against", "step", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     held = {(one["layer"], one["phase"]): one for one in document["against"]}

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -28,10 +25,11 @@ def here(tmp_path):
     return tmp_path, {**os.environ, nvrtc.CACHE_VARIABLE: str(tmp_path / "cache"), "COLUMNS": "80"}
 
 
-def test_kernels_are_compiled_once_and_described_for_each_architecture(here):
+def test_kernels_are_compiled_once_and_described_for_each_architecture(here, command, monkeypatch):
     folder, env = here
     asked = ("bench", "compile", "launch", "latency", "--arch", "sm_35,sm_90", "--json")
-    first, again = (json.loads(curvescope(*asked, cwd=folder, env=env).stdout) for _ in range(2))
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
+    first, again = (json.loads(command(*asked, cwd=folder).stdout) for _ in range(2))
     assert (first["cubins"], first["from_cache"], again["from_cache"]) == (4, 0, 4)
     assert first["kernels"] == again["kernels"]
     rows = {(row["kernel"], row["architecture"]): row for row in first["kernels"]}
@@ -44,11 +42,12 @@ def test_kernels_are_compiled_once_and_described_for_each_architecture(here):
     assert (chase["max_threads"], chase["blocks_per_sm"], chase["limiters"]) == (1, 16, ["blocks"])
 
 
-def test_a_table_of_a_users_own_kernel(here):
+def test_a_table_of_a_users_own_kernel(here, command, monkeypatch):
     """64 threads on sm_86: 16 blocks hold 32 of 48 warps; larger blocks would fill it."""
     folder, env = here
     (folder / "mine.cu").write_text('extern "C" __global__ void mine(float* a) { a[threadIdx.x] *= 2; }')
-    done = curvescope("bench", "compile", "mine.cu", "--arch", "86,80,89", "--block", "64", cwd=folder, env=env)
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
+    done = command("bench", "compile", "mine.cu", "--arch", "86,80,89", "--block", "64", cwd=folder)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "mine  mine.cu, blocks of 64"
@@ -97,29 +96,32 @@ def test_an_instruction_mix_that_cannot_be_had_is_said(here):
         (("wrong.cu", "--arch", "sm_60"), "does not compile"),
     ],
 )
-def test_bad_input_is_told_with_what_to_do(here, options, message):
+def test_bad_input_is_told_with_what_to_do(here, command, monkeypatch, options, message):
     folder, env = here
     (folder / "wrong.cu").write_text("__global__ void wrong() { undeclared = 1; }")
-    done = curvescope("bench", "compile", *options, cwd=folder, env=env)
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
+    done = command("bench", "compile", *options, cwd=folder)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
-def test_an_interruption_keeps_what_is_done(here):
+def test_an_interruption_keeps_what_is_done(here, command, monkeypatch):
+    """It comes when the first of 24 cubins is done; the few that processes have begun are finished."""
     folder, env = here
-    command = [sys.executable, "-m", "curvescope.cli", "bench", "compile", "convolution", "gemm"]
-    running = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
+    compile_many = nvrtc.compile_many
+
+    def interrupted(pairs):
+        for compiled in compile_many(pairs):
+            signal.raise_signal(signal.SIGINT)
+            yield compiled
+
+    monkeypatch.setattr(nvrtc, "compile_many", interrupted)
+    done = command("bench", "compile", "launch", "latency", cwd=folder)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
     cubins = folder / "cache" / "cubins"
-    deadline = time.monotonic() + 120
-    while not list(cubins.glob("*.cubin")):
-        assert running.poll() is None, running.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, messages = running.communicate(timeout=120)
-    assert running.returncode == 130, messages
-    assert "Traceback" not in messages
     kept = list(cubins.glob("*.cubin"))
     assert 0 < len(kept) < 24
     assert {path.suffix for path in cubins.iterdir()} == {".cubin", ".log"}

@@ -1,4 +1,4 @@
-"""`curvescope scale` with real processes over Gloo, and what is planted in them."""
+"""`curvescope scale` with real processes over Gloo; the slow tests ask how large the planted delays are found."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
     assert (point["rounds"], point["incomplete_steps"], point["unmatched_steps"]) == (4, 0, 0)
 
 
+@pytest.mark.slow
 def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, capsys):
     # Both say whom the ranks wait for, the one by clocks that are aligned, the other by durations alone.
     assert main(["ranks", str(measured[0] / "devices2"), "--json"]) == 0
@@ -79,6 +80,7 @@ def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, capsys)
     assert wait["last"][0][1] > 500 * planted.SLOW_RANK_S
 
 
+@pytest.mark.slow
 def test_planted_slow_rank_and_its_layer_are_named(measured):
     loss = point_of(measured[1], "weak", 2)["loss"]
     late = loss["late"]
@@ -92,7 +94,9 @@ def test_planted_slow_rank_and_its_layer_are_named(measured):
     assert slow["ms"]["value"] > 0.3e3 * planted.SLOW_RANK_S
 
 
+@pytest.mark.slow
 def test_planted_slow_input_shows_as_input(measured):
+    assert point_of(measured[1], "weak", 2)["clock_error_ns"] < planted.SLOW_RANK_S * 1e9 / 2
     assert parts_of(point_of(measured[1], "weak", 2))["input"] > 0.9e3 * planted.SLOW_INPUT_S
 
 
@@ -102,7 +106,7 @@ def test_clock_of_the_other_node_is_found_to_its_stated_error(measured):
     assert len(clock.readings) == 5  # before each of four rounds, and at the end
     at_ns = int(recording.frame("steps")["start_ns"].iloc[0])
     assert abs(clock.offset_ns(at_ns) + planted.CLOCK_AHEAD_NS) <= clock.error_ns(at_ns)
-    assert point_of(measured[1], "weak", 2)["clock_error_ns"] < planted.SLOW_RANK_S * 1e9 / 2
+    assert point_of(measured[1], "weak", 2)["clock_error_ns"] > 0
 
 
 def test_a_recording_per_rank_says_whose_it_is(measured):

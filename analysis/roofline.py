@@ -1,8 +1,8 @@
 """The roofline of a recording: arithmetic intensity and achieved rates per kernel, layer or phase, under each roof.
 
-Bytes are measured ones of a memory level (DRAM, L2, L1) where the recording has them, else compulsory ones (each
-operand moved once, a lower bound, set against the DRAM roof); FLOPs are measured ones, else those of the direct
-algorithm. Each point says which.
+Bytes are measured at a memory level (DRAM, L2, L1) if the recording has them, else compulsory (each operand moved once,
+a lower bound, compared with the DRAM roof). FLOPs are measured, else those of the direct algorithm. Each point is
+labelled with its sources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .decompose.terms import IDLE, undisturbed_steps
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"
 UNKNOWN_BOUND, NEITHER = "unknown", "neither"
-# A point that reaches half of the roof above it is called bound by it; below, something else holds it back.
+# A point that reaches half of the roof above it is called bound by that roof; below that, something else limits it.
 BOUND_SHARE = 0.5
 
 # Version of the exported document. Fields are added, never renamed or dropped; a change of meaning is a new version.
@@ -29,15 +29,15 @@ FORMAT, FORMAT_VERSION = "curvescope roofline", 1
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelTraffic:
     """A point's traffic at one memory level.
 
     Attributes:
         level: DRAM, L2 or L1.
-        bytes: per step.
+        bytes: bytes per step.
         source: measured or compulsory.
         flops_per_byte: arithmetic intensity.
-        bytes_per_s: achieved.
+        bytes_per_s: achieved bandwidth.
     """
 
     level: str
@@ -52,18 +52,18 @@ class RoofPoint:
     """One kernel, layer or phase.
 
     Attributes:
-        label: the group.
-        calls: launches per step whose work is known.
-        time_s: per step; of a kernel only the launches whose work is known.
-        flops: per step.
+        label: name of the kernel, layer or phase.
+        calls: launches per step with known work.
+        time_s: time per step; for a kernel, of the launches with known work only.
+        flops: FLOPs per step.
         flops_source: measured or direct algorithm.
-        flops_per_s: achieved.
-        levels: its traffic, DRAM first; empty where no bytes are known.
+        flops_per_s: achieved rate.
+        levels: traffic, DRAM first; empty if no bytes are known.
         bound: memory, compute, neither (under half of the roof above it), or unknown.
-        utilisation: achieved over what the roofs allow at its intensity; over 1 where they are not the right ones
-            (another precision, another algorithm's FLOPs); null without roofs.
-        roof_kind: ceiling or peak: what `utilisation` is against.
-        exceeded_roofs: `compute` and `DRAM`, where its rates are above them.
+        utilisation: achieved rate over the limit of the roofs at its intensity; over 1 if the roofs do not apply
+            (another precision, another algorithm's FLOPs); None without roofs.
+        roof_kind: kind of roof that `utilisation` refers to, ceiling or peak.
+        exceeded_roofs: roofs that its rates exceed, `compute` and `DRAM`.
     """
 
     label: str
@@ -72,7 +72,7 @@ class RoofPoint:
     flops: float
     flops_source: str
     flops_per_s: float
-    levels: tuple[Level, ...]
+    levels: tuple[LevelTraffic, ...]
     bound: str
     utilisation: float | None
     roof_kind: str | None
@@ -84,12 +84,12 @@ class Roofline:
     """Points of one batch size under the roofs of the device.
 
     Attributes:
-        batch: samples in a step; null where the profile does not tell.
+        batch: number of samples in a step; None if unknown.
         by: kernel, layer or phase.
-        points: longest first.
-        roofs: of the device.
-        time_without_work_s: time per step of kernels whose work nobody knows.
-        n_steps: profiled steps behind the points; null where the profile has no steps and points are its totals.
+        points: points, longest first.
+        roofs: roofs of the device.
+        time_without_work_s: time per step of kernels with unknown work.
+        n_steps: number of profiled steps; None if the profile has no steps and points are totals of the profile.
     """
 
     batch: int | None
@@ -104,13 +104,13 @@ def roofline(parts: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch:
     """Points and roofs at one batch size.
 
     Args:
-        parts: of `kernel_times`; of `kernel_totals` where there are no steps, e.g. after Nsight Compute.
+        parts: result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute.
         hardware: limits of the device.
         by: kernel, layer or phase.
-        batch: a profiled batch size; the largest if not given.
+        batch: a profiled batch size; default: the largest.
 
     Raises:
-        CurvescopeError: nothing was profiled at that batch size, or no kernel has a time.
+        CurvescopeError: the batch size was not profiled, or no kernel has a time.
     """
     if "step" not in parts:
         rows, n_steps, batch = parts, None, None
@@ -119,14 +119,12 @@ def roofline(parts: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch:
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
-            raise CurvescopeError(
-                f"Batch {batch} was not profiled; this recording has {', '.join(map(str, profiled))}."
-            )
+            raise CurvescopeError(f"Batch {batch} was not profiled; the recording has {', '.join(map(str, profiled))}.")
         parts = parts if batch is None else parts[parts["batch"] == batch]
         used = undisturbed_steps(parts)
         rows, n_steps = parts[parts["step"].isin(used) & (parts["name"] != IDLE)], len(used)
     if rows.empty:
-        raise CurvescopeError("No kernel of this recording has a time: there is no roofline to draw.")
+        raise CurvescopeError("No kernel of the recording has a time, so there is no roofline to draw.")
     per = n_steps or 1
     points, without_ms = [], 0.0
     for label, group in _groups(rows, KEYS[by]):
@@ -134,7 +132,7 @@ def roofline(parts: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch:
         if known.empty:
             without_ms += float(group["exclusive_ms"].sum())
             continue
-        # A layer's work stands on one row of each operator call, its time on all of them.
+        # The work of a layer is stored in one row per operator call, its time in all of them.
         timed = known if by == "kernel" else group
         without_ms += float(group["exclusive_ms"].sum()) - float(timed["exclusive_ms"].sum())
         if point := _point(label, known, float(timed["exclusive_ms"].sum()) / 1e3 / per, per, hardware):
@@ -153,7 +151,7 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
     flops = float(rows["flops_executed" if executed else "flops"].sum()) / per
     if time_s <= 0 or flops <= 0:
         return None
-    levels: list[Level] = []
+    levels: list[LevelTraffic] = []
     for level, column, source in (
         ("DRAM", "dram_bytes", MEASURED),
         ("DRAM", "bytes_compulsory", COMPULSORY),
@@ -162,7 +160,7 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
     ):
         size = float(rows[column].sum()) / per if column in rows and rows[column].notna().all() else 0.0
         if size > 0 and level not in {found.level for found in levels}:
-            levels.append(Level(level, size, source, flops / size, size / time_s))
+            levels.append(LevelTraffic(level, size, source, flops / size, size / time_s))
     bound, utilisation, kind = _bound(time_s, flops, levels, hardware)
     source = MEASURED if executed else DIRECT
     calls = float(rows["calls"].sum()) / per
@@ -173,9 +171,9 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
 
 
 def _bound(
-    time_s: float, flops: float, levels: Sequence[Level], hardware: Hardware
+    time_s: float, flops: float, levels: Sequence[LevelTraffic], hardware: Hardware
 ) -> tuple[str, float | None, str | None]:
-    """What holds a point: the roof that leaves it most time, if it comes near it."""
+    """The limit of a point: the roof that allows the longest time, if the point comes near it."""
     compute = hardware.roof("compute")
     needs = [("compute", flops / compute.per_s, compute.kind)] if compute else []
     for level in levels:
@@ -201,7 +199,7 @@ def document(drawn: Roofline) -> dict[str, Any]:
 
 
 def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
-    """The same as rows: `roof` rows first, then a `point` row per point and memory level; null is empty."""
+    """The document as rows: first `roof` rows, then a `point` row per point and memory level; missing is empty."""
     rows = [
         {
             "row": "roof",

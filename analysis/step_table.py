@@ -1,4 +1,4 @@
-"""Recordings side by side: step times by network, framework and device, and by batch size, as benchmarks publish."""
+"""Step times of several recordings side by side: by network, framework and device, and by batch size."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _PUBLISHED = Path(__file__).parent / "published" / "network_steps.csv"
 
 @dataclass(frozen=True)
 class Cell:
-    """One step time, or why there is none.
+    """One step time, or the reason for its absence.
 
     Attributes:
         origin: `measured` by Curvescope, `modelled` by its cost model, or `published` by others.
-        network: name.
+        network: name of the network.
         phase: what the step runs.
-        precision: fp32, tf32, fp16 or bf16; null where a publication does not say.
-        compiled: whether torch.compile made the kernels; null where that is no question.
-        framework: with its version.
-        device: name.
-        protocol: of the measurement; null for published ones.
-        batch: samples in a step.
-        time_ms: T(b); null where the cell is empty.
-        low_ms: lower end of its 95 % interval; null where unknown.
-        high_ms: upper end.
-        spread: interquartile range over T(b).
-        n: timed steps; null where a publication does not say.
-        samples_per_s: batch over T(b).
-        peak_memory_bytes: largest of the visits'.
-        empty: why there is no time; null where there is one.
+        precision: fp32, tf32, fp16 or bf16; None if a publication omits it.
+        compiled: whether torch.compile generated the kernels; None if not applicable.
+        framework: framework with its version.
+        device: name of the device.
+        protocol: protocol of the measurement; None for published times.
+        batch: number of samples in a step.
+        time_ms: T(b); None if missing.
+        low_ms: lower end of its 95 % interval; None if unknown.
+        high_ms: upper end; None if unknown.
+        spread: interquartile range divided by T(b).
+        n: number of timed steps; None if a publication omits it.
+        samples_per_s: batch divided by T(b).
+        peak_memory_bytes: largest peak of the visits.
+        empty: reason for a missing time; None if there is one.
         source: the recording, or the publication.
     """
 
@@ -69,12 +69,12 @@ class Cell:
 
     @property
     def device_and_origin(self) -> str:
-        """The device, marked where the time was not measured by Curvescope."""
+        """The device, marked if the time was not measured by Curvescope."""
         return self.device if self.origin == "measured" else f"{self.device} ({self.origin})"
 
 
 def cells_of(recording: Recording) -> list[Cell]:
-    """Every batch size of a sweep, the empty ones too, in increasing order."""
+    """Step times for every batch size of a sweep in increasing order, including missing ones."""
     meta, steps = recording.meta, recording.frame("steps")
     precision, compiled = meta.get("precision", "fp32"), bool(meta.get("compiled", False))
     torch_version = (meta.get("versions") or {}).get("torch")
@@ -127,7 +127,7 @@ def cells_of(recording: Recording) -> list[Cell]:
 
 
 def published_cells(networks: Sequence[str]) -> list[Cell]:
-    """Published step times of those networks, as they stand in `analysis/published`."""
+    """Published step times of these networks, from `analysis/published`."""
     with _PUBLISHED.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["network"] in networks]
     return [
@@ -157,12 +157,12 @@ def published_cells(networks: Sequence[str]) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells in rows and columns.
+    """Step times in rows and columns.
 
     Attributes:
-        keys: names of what a row is known by.
-        columns: heads of the columns.
-        rows: values of the keys, then one cell per column; null where there is none.
+        keys: names of the fields that identify a row.
+        columns: headings of the columns.
+        rows: values of the keys, then one cell per column; None if there is none.
     """
 
     keys: tuple[str, ...]
@@ -191,9 +191,9 @@ def by_device(cells: Sequence[Cell], batch: int) -> Grid:
 
 
 def common_batch(cells: Sequence[Cell]) -> int | None:
-    """The batch size that the most rows have a time at, the largest of several; null where there is no time.
+    """The batch size for which most rows have a time (the largest of several); None without times.
 
-    Where some times are Curvescope's own, only batch sizes that it measured are considered.
+    If some times were measured by Curvescope, only its batch sizes are considered.
     """
     timed = [c for c in cells if c.time_ms is not None]
     own = {c.batch for c in timed if c.origin == "measured"}
@@ -215,12 +215,12 @@ def _grid(
         columns = tuple(sorted(columns, key=int))
     rows: dict[tuple[str, ...], dict[str, Cell]] = {}
     for cell in cells:
-        rows.setdefault(row_of(cell), {})[column_of(cell)] = cell  # of several, the later recording's
+        rows.setdefault(row_of(cell), {})[column_of(cell)] = cell  # the later recording replaces the earlier
     return Grid(keys, columns, tuple((row, tuple(found.get(c) for c in columns)) for row, found in rows.items()))
 
 
 def to_csv(cells: Sequence[Cell]) -> str:
-    """A line per cell with every attribute; what is not known is empty."""
+    """A line per step time with every attribute; unknown values are empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, [f.name for f in fields(Cell)], lineterminator="\n")
     writer.writeheader()

@@ -1,7 +1,7 @@
-"""Many cost curves of one table, as published measurements give them, through the same detector as a sweep.
+"""Tests the cost curves of a table of times (e.g. published measurements) with the same detector as a sweep.
 
-Each problem on each device is a curve. All tests of all curves are one family (Holm): of two thousand pairs, one in
-twenty would else be called an anomaly by chance.
+Each problem on each device is a curve. All tests of all curves form one family (Holm): otherwise one in twenty of two
+thousand pairs would be called an anomaly by chance.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .decompose.statistics import holm
 
 
 @dataclass(frozen=True)
-class Series:
+class TestedCurve:
     """One curve of a table, tested.
 
     Attributes:
-        problem: what was stepped; null where the table names nothing.
-        device_name: what it ran on; null where the table does not tell.
-        curve: its cost curve.
-        findings: as `anomalies.find` gives them, p adjusted over the whole table.
+        problem: name of the problem; None if the table has no names.
+        device_name: name of the device; None if unknown.
+        curve: cost curve.
+        findings: result of `anomalies.find`, with p adjusted over the whole table.
     """
 
     problem: str | None
@@ -34,20 +34,20 @@ class Series:
 
 def find_all(
     steps: pd.DataFrame, noise: float | None, axis: str = "log2", statistic: str = "median"
-) -> tuple[Series, ...]:
+) -> tuple[TestedCurve, ...]:
     """Test every pair and every inner point of every curve.
 
     Args:
         steps: a `steps` table with problems.
         noise: see `cost_curve`.
-        axis: of the curvatures shown: log2 or linear.
-        statistic: of T(b): median or mean.
+        axis: axis of the curvatures to show: log2 or linear.
+        statistic: statistic for T(b): median or mean.
     """
     alone = []
     for (problem, device_name), rows in steps.groupby(["problem", "device_name"], dropna=False, sort=False):
         curve = cost_curve(rows, statistic, noise)
         names = (None if pd.isna(problem) else str(problem), None if pd.isna(device_name) else str(device_name))
-        alone.append(Series(*names, curve, find(curve, axis)))
+        alone.append(TestedCurve(*names, curve, find(curve, axis)))
     adjusted = iter(holm([f.tested_value.p for series in alone for f in series.findings]))
     return tuple(
         replace(series, findings=tuple(judge(series.curve, f, next(adjusted)) for f in series.findings))

@@ -43,7 +43,7 @@ def main() -> None:
     for _ in range(_ROUNDS):
         ours.visit(backend, method)
         bare += bare_ns(a, b, c)
-    assert ours.timed, ours.verdict
+    assert ours.timed, ours.verification
     durations = ours.durations_ns()
     for name, values in (("ours", durations), ("bare loop", bare)):
         best_ms, median_ms = min(values) / 1e6, statistics.median(values) / 1e6

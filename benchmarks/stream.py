@@ -56,7 +56,7 @@ def main() -> None:
             ours.visit(backend, method)
             seconds = [stream.triad(*pointers, ctypes.c_size_t(problem.elements)) for _ in range(_CALLS + 1)]
             theirs_s += seconds[1:]  # the first brings its arrays back, as ours is not kept either
-    assert ours.timed, ours.verdict
+    assert ours.timed, ours.verification
     assert problem.work.bytes_compulsory is not None
     gb_per_s = {
         "ours": [problem.work.bytes_compulsory / ns for ns in ours.durations_ns()],

@@ -1,6 +1,6 @@
 """Curvescope measures training steps over batch sizes and explains each bend of the cost curve.
 
-The public API; every name loads the room that holds it on first use, so that importing costs next to nothing.
+The public API; every name is imported on first use, so that `import curvescope` stays fast.
 """
 
 from __future__ import annotations

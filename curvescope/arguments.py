@@ -1,18 +1,18 @@
-"""Forms of arguments that several commands take."""
+"""Parsers for option values that several commands use."""
 
 from __future__ import annotations
 
 
-def parse_share(option: str, text: str, form: str = "a share, as in 5% or 0.05") -> float:
-    """A share as `5%` or `0.05`, more than 0 and less than 1.
+def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:
+    """Parse a share written as `5%` or `0.05`, more than 0 and less than 1.
 
     Args:
-        option: that takes it.
-        text: its value.
-        form: what a refusal says it should be.
+        option: name of the option, for the message.
+        text: value of the option.
+        form: description of a valid value, for the message.
 
     Raises:
-        CurvescopeError: it is neither.
+        CurvescopeError: the value is not such a share.
     """
     from .profiling.errors import CurvescopeError
 

@@ -1,4 +1,4 @@
-"""The command line: finds the command, gives errors their exit code. Each command is one module in `commands`."""
+"""The command line: dispatches to the commands in `commands` and maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from . import __version__
 COMMANDS = {
     "diagnose": "measure a network over batch sizes and explain its cost curve",
     "explain": "explain the anomalies of a recording",
-    "breakdown": "where the time of a step goes, by layer, kernel, phase or operator",
+    "breakdown": "time of a step by layer, kernel, phase or operator",
     "record": "run a command and record the GPU work and NVTX ranges of all its processes",
     "export": "write a recording for Perfetto, as CSV or as Parquet",
     "import": "turn a profile of another profiler into a recording",
-    "compare": "recordings against the first, by layer or kernel, and a check for regressions",
+    "compare": "compare recordings with the first by layer or kernel, and check for regressions",
     "roofline": "arithmetic intensity and achieved rates under the roofs of the device",
-    "sweep": "measure several networks, phases and precisions, each visit in a process of its own",
-    "scale": "what more devices gain: data-parallel steps on 1, 2, 4, … of them, and what eats the rest",
+    "sweep": "measure several networks, phases and precisions, each visit in its own process",
+    "scale": "multi-GPU scaling efficiency, and where the lost time goes",
     "table": "recordings side by side: step times by batch size, network, framework and device",
-    "step": "run steps of a network in NVTX ranges, for a profiler to watch",
+    "step": "run steps of a network in NVTX ranges, for an external profiler",
     "report": "write recordings as one HTML page that needs no network",
     "runs": "list recordings",
     "ranks": "stragglers, balance and waiting over the recordings of many ranks",
     "networks": "list the networks with their parameters, FLOPs and activations",
-    "bench": "what operators and the device cost alone: GEMM, convolution, memory, latency, launch",
+    "bench": "benchmark single operators and the device: GEMM, convolution, memory, latency, launch",
     "devices": "list the GPUs that the cost model knows, each number with its source",
-    "doctor": "what this machine offers, what is missing and how to get it",
+    "doctor": "list what is available on this machine, what is missing, and how to get it",
     "completion": "print a completion script for bash, zsh or fish",
 }
 
 EXIT_BAD_INPUT = 2
-_LEAST_ADDRESS_SPACE = 500_000_000  # bytes; under 430 MB OpenBLAS was seen to hang, over 520 MB never
-_NO_THREAD = "can't start new thread"  # what Python says where there is no memory for another stack
+_LEAST_ADDRESS_SPACE = 500_000_000  # bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
+_NO_THREAD = "can't start new thread"  # Python's message if there is no memory for another stack
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 class _Parser(argparse.ArgumentParser):
-    """Lists every command in the help, but imports and builds only the one that is called."""
+    """Lists every command in the help, but imports only the module of the command that is called."""
 
     def format_help(self) -> str:
         width = max(map(len, COMMANDS))
@@ -61,19 +61,19 @@ class _Parser(argparse.ArgumentParser):
                 *lines,
                 "",
                 "options:",
-                "  -h, --help  this text; `curvescope COMMAND --help` for a command's own",
+                "  -h, --help  this text; `curvescope COMMAND --help` for the options of a command",
                 "  --version   the version",
                 "",
                 "exit codes:",
                 "  0    done",
-                "  1    a check that was asked for failed, as of `compare --fail-over`",
-                "  2    bad input or a bad state of the machine; the message says what to do",
-                "  130  interrupted; what was recorded is kept",
+                "  1    a requested check failed, e.g. of `compare --fail-over`",
+                "  2    bad input or an unusable machine; the message says what to do",
+                "  130  interrupted; recorded data is kept",
                 "  `record` passes on the exit code of the command that it ran.",
                 "",
                 "files:",
-                "  runs/                            recordings, where -o names no other place",
-                "  ~/.local/share/curvescope        measured ceilings; CURVESCOPE_DATA names another place",
+                "  runs/                            recordings (default of -o)",
+                "  ~/.local/share/curvescope        measured ceilings; set CURVESCOPE_DATA to change the folder",
                 "",
                 "Start with `curvescope diagnose alexnet --quick`.",
                 "",
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     hook = sys.unraisablehook
 
     def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-        # The interpreter's own callbacks (weak references, finalizers) swallow an interrupt that falls into them.
+        # The interpreter's own callbacks (weak references, finalizers) swallow an interrupt that arrives inside them.
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             threading.Timer(0.01, _thread.interrupt_main).start()
         else:
@@ -118,7 +118,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return EXIT_BAD_INPUT
 
     from .profiling.errors import CurvescopeError
-    from .profiling.escaping import visible
+    from .profiling.escaping import escape_controls
 
     try:
         _check_address_space()
@@ -131,21 +131,21 @@ def _main(argv: Sequence[str] | None) -> int:
         module.add_arguments(parser)
         return int(module.run(parser.parse_args(arguments[1:])))
     except CurvescopeError as error:
-        print(f"curvescope: {visible(str(error))}", file=sys.stderr)
+        print(f"curvescope: {escape_controls(str(error))}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
-        # The reader of our output left (`curvescope runs | head`). Keep the interpreter's own flush at exit quiet.
+        # The reader of the output has exited (`curvescope runs | head`). Silence the interpreter's own flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
             raise
-        print(f"curvescope: {visible(_refusal(error))} Nothing that was recorded before is changed.", file=sys.stderr)
+        print(f"curvescope: {escape_controls(_refusal(error))} Existing recordings are unchanged.", file=sys.stderr)
         return EXIT_BAD_INPUT
 
 
 def _check_address_space() -> None:
-    """OpenBLAS, which numpy and scipy bring, waits for ever where it gets no memory while it is loaded."""
+    """Refuse a small address space limit: OpenBLAS (in numpy and scipy) hangs if it gets no memory at load."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -154,13 +154,13 @@ def _check_address_space() -> None:
 
 
 def _refusal(error: ImportError | MemoryError | OSError | RuntimeError) -> str:
-    """What the machine refused, in words, and what to do: for what no command has words of its own for."""
+    """Message and remedy for OS-level failures that no command handles."""
     if isinstance(error, ImportError):
         package = (error.name or "A package").partition(".")[0]
         return f"{package} cannot be imported ({error}); reinstall it in this Python: {sys.executable}."
     if isinstance(error, (MemoryError, RuntimeError)) or error.errno == errno.ENOMEM:
-        return "There is not enough memory for this: end other programs, or allow this one more (`ulimit -v`)."
-    return f"The system refused a file ({error}): free space there, or choose another place."
+        return "Out of memory: end other programs, or raise the limit of this one (`ulimit -v`)."
+    return f"A file operation failed ({error}): free space there, or choose another folder."
 
 
 if __name__ == "__main__":

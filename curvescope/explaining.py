@@ -1,4 +1,4 @@
-"""Recordings as the analysis takes them: the diagnosis of one, and what a report says of it."""
+"""Diagnosis of one recording, and the input of its report."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .profiling.recording.store import Recording
 
 
 def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
-    """The diagnosis of a recording: its curve, what is more than noise, and each anomaly with its terms and causes.
+    """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and causes.
 
-    In a notebook it renders itself.
+    The result renders itself in a notebook.
 
     Args:
-        recording: of `open_recording`.
-        axis: of the curvatures: log2 or linear.
+        recording: recording from `open_recording`.
+        axis: axis of the curvatures: log2 or linear.
 
     Raises:
-        CurvescopeError: it has no step, its steps have no batch size, or it is a table of times.
+        CurvescopeError: the recording has no step, its steps have no batch size, or it is a table of times.
     """
     _refuse_table(recording)
     evidence = recorded(recording)
     told = evidence.steps["batch"].notna()
     if len(told) and not told.any():
         raise CurvescopeError(
-            f"{recording.path} does not tell the batch size of its steps: there is no curve to explain. Import the "
+            f"{recording.path} has steps without a batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
     evidence = replace(evidence, steps=evidence.steps[told])
@@ -55,7 +55,7 @@ def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def recorded(recording: Recording) -> Recorded:
-    """What causes look at, of a recording."""
+    """The data of a recording that causes examine."""
     return Recorded(
         recording.frame("steps"),
         recording.frame("launches"),
@@ -66,22 +66,20 @@ def recorded(recording: Recording) -> Recorded:
 
 def _refuse_table(recording: Recording) -> None:
     if recording.meta.get("kind") == "table":
-        raise CurvescopeError(
-            f"{recording.path} is a table of times, of many problems: `curvescope explain {recording.path}` reads it."
-        )
+        raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")
 
 
 def report_input(recording: Recording) -> ReportInput:
-    """A recording as the report takes it.
+    """The data of a recording that a report shows.
 
     Raises:
-        CurvescopeError: it has no step.
+        CurvescopeError: the recording has no step.
     """
     _refuse_table(recording)
     evidence = recorded(recording)
     if evidence.steps.empty:
         raise CurvescopeError(
-            f"{recording.path} has no step: there is nothing to report. Record or import one with steps."
+            f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
     parts = exclusive_times(recording, evidence.steps)
     return ReportInput(

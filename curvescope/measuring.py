@@ -1,4 +1,4 @@
-"""What the commands that measure have in common: their options, and what these mean."""
+"""Options that all measuring commands share, and their meaning."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what one command runs of one network, batch sizes left out."""
-    parser.add_argument("network", nargs="?", help="a network by name, as in alexnet or vgg_a")
+    """Declare the options for one network, without batch sizes."""
+    parser.add_argument("network", nargs="?", help="name of a network, e.g. alexnet or vgg_a")
     parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
     add_sample_arguments(parser)
     parser.add_argument("--phase", choices=STEP_KINDS, default="training", help="what a step runs")
@@ -33,16 +33,16 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what a sample is, where the network leaves that open."""
+    """Declare the options for the shape of a sample, for networks that leave it open."""
     parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for your own network")
     parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
 
 
 def network_of(args: argparse.Namespace) -> Network:
-    """The network that the options ask for.
+    """Create the network that the options name.
 
     Raises:
-        CurvescopeError: there is none.
+        CurvescopeError: no network is named, or it does not exist.
     """
     from .profiling.errors import CurvescopeError
     from .profiling.workload.networks import from_factory, get_network
@@ -50,12 +50,12 @@ def network_of(args: argparse.Namespace) -> Network:
     if args.model:
         return from_factory(args.model, input_shape(args.input_shape))
     if args.network is None:
-        raise CurvescopeError("Name a network, as in alexnet (`curvescope networks` lists them), or your own: --model.")
+        raise CurvescopeError("Name a network, e.g. alexnet (`curvescope networks` lists them), or your own: --model.")
     return get_network(args.network, args.sequence_length)
 
 
 def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how often is measured."""
+    """Declare the options for the number of rounds and the duration."""
     protocol = parser.add_mutually_exclusive_group()
     protocol.add_argument("--quick", action="store_true", help="fewer rounds: wider intervals, under 40 s per network")
     protocol.add_argument(
@@ -65,18 +65,18 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
         "steps ignored, 100 measured, 7 repeats, median)",
     )
     parser.add_argument(
-        "--until", metavar="SHARE", help="stop once every interval is this narrow, as in 1%%, or at --time-limit"
+        "--until", metavar="SHARE", help="stop once every interval is this narrow (e.g. 1%%), or at --time-limit"
     )
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds to measure (default: the protocol's)")
-    parser.add_argument("--images", type=int, metavar="N", help="samples of all iterations together (protocol dell)")
+    parser.add_argument("--images", type=int, metavar="N", help="total samples of all iterations (protocol dell)")
     parser.add_argument("--epochs", type=int, metavar="N", default=1, help="passes over --images (default: 1)")
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:
-    """The protocol that the options ask for.
+    """The protocol that the options describe.
 
     Raises:
-        CurvescopeError: an unknown one, or a value out of range.
+        CurvescopeError: the protocol is unknown, or a value is out of range.
     """
     from .profiling.errors import CurvescopeError
     from .profiling.measure.protocol import get_protocol
@@ -84,24 +84,24 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
     protocol = get_protocol("quick" if args.quick else args.protocol)
     if args.time_limit is not None:
         if not args.time_limit > 0:
-            raise CurvescopeError(f"--time-limit {args.time_limit}: seconds, more than 0.")
+            raise CurvescopeError(f"--time-limit {args.time_limit}: write seconds, more than 0.")
         protocol = replace(protocol, time_limit_s=args.time_limit)
     if args.images is not None or args.epochs != 1:
         if protocol.images is None:
             raise CurvescopeError(f"--images and --epochs are for --protocol dell, not {protocol.name}.")
         images = (args.images or protocol.images) * args.epochs
         if images < 1:
-            raise CurvescopeError("--images and --epochs start at 1.")
+            raise CurvescopeError("--images and --epochs must be at least 1.")
         protocol = replace(protocol, images=images)
     if args.until is not None:
-        until = parse_share("--until", args.until, "a share of the step time, as in 1% or 0.01")
-        # The time limit ends it; the most rounds of the protocol would end it sooner.
+        until = parse_share("--until", args.until, "a share of the step time, e.g. 1% or 0.01")
+        # The time limit ends the run; the protocol's maximum number of rounds would end it sooner.
         protocol = replace(protocol, until=until, rounds=(protocol.rounds[0], 10_000))
     return protocol
 
 
 def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], bool]:
-    """The stopping rule of `--until`, given the rows of `steps` so far."""
+    """The stopping rule of `--until`: takes the rows of `steps` so far."""
 
     def precise(steps: Sequence[dict[str, Any]]) -> bool:
         if protocol.until is None:
@@ -116,10 +116,10 @@ def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], b
 
 
 def input_shape(text: str | None) -> tuple[int, ...]:
-    """The value of `--input-shape`.
+    """Parse the value of `--input-shape`.
 
     Raises:
-        CurvescopeError: it is missing, or no shape.
+        CurvescopeError: the value is missing, or not a shape.
     """
     from .profiling.errors import CurvescopeError
 
@@ -127,5 +127,5 @@ def input_shape(text: str | None) -> tuple[int, ...]:
         return tuple(int(extent) for extent in (text or "").split(","))
     except ValueError:
         raise CurvescopeError(
-            f"--input-shape {text or 'is missing'}: the shape of one sample, as in --input-shape 3,224,224."
+            f"--input-shape {text or 'is missing'}: write the shape of one sample, e.g. --input-shape 3,224,224."
         ) from None

@@ -1,4 +1,4 @@
-"""Recordings and profiles alike, for commands that read: a profile is imported into a temporary folder first."""
+"""Opens recordings and profiles alike, for commands that read; a profile is first imported into a temporary folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .profiling.escaping import visible
+from .profiling.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
@@ -17,10 +17,10 @@ from .profiling.recording.store import Recording, open_recording
 
 @contextmanager
 def open_any(path: AnyPath) -> Iterator[Recording]:
-    """The recording in a folder or under a URL, or that of a profile file; gone with the block.
+    """Open the recording in a folder or under a URL, or import a profile file; closed and deleted with the block.
 
     Raises:
-        CurvescopeError: there is neither.
+        CurvescopeError: the path holds neither.
     """
     if not path.is_file():
         yield open_recording(path)
@@ -36,17 +36,17 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
 
 
 def notes(done: Imported) -> list[str]:
-    """What the user has to know of an import."""
+    """Notes to show after an import: missing and lost data, and the origin of the steps."""
     lines = [f"Missing: {sentence}." for sentence in done.missing.values()]
     lines += describe_lost(done.lost)
     if done.steps_from is not None:
         lines.append(f"Steps from {done.steps_from}.")
-    return [visible(line) for line in lines]
+    return [escape_controls(line) for line in lines]
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal's standard error; told what is done, how much, and of how much (0: not known)."""
+    """Show a progress bar on the terminal; yields a function of description, amount done and total (0: unknown)."""
     from .analysis.render.terminal import progress_bars
 
     with progress_bars(22) as bars:

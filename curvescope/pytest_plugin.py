@@ -1,10 +1,10 @@
-"""A pytest fixture by which a project asserts that a step has no new anomaly.
+"""A pytest fixture that asserts that a step has no new anomaly.
 
     def test_my_step(no_new_anomaly):
         no_new_anomaly(make_step, batches=(1, 2, 4, 8))
 
-`make_step(batch)` prepares a step and returns a function that runs it. What is known and accepted lies beside the test,
-in `curvescope_accepted/`; `pytest --curvescope-accept` writes it.
+`make_step(batch)` prepares a step and returns a function that runs it. Accepted anomalies are stored beside the test,
+in `curvescope_accepted/`; `pytest --curvescope-accept` writes them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("curvescope").addoption(
         "--curvescope-accept",
         action="store_true",
-        help="no_new_anomaly: accept the anomalies that are found from now on",
+        help="no_new_anomaly: accept the anomalies found in this run",
     )
 
 
 @pytest.fixture
 def no_new_anomaly(request: pytest.FixtureRequest, tmp_path: Path) -> NoNewAnomaly:
-    """Measures a step over batch sizes, and fails the test where its cost curve has an anomaly that is not accepted."""
+    """Measures a step over batch sizes, and fails the test if its cost curve has an anomaly that is not accepted."""
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     accepted = request.path.parent / ACCEPTED_FOLDER / f"{request.path.stem}.{name}.json"
     return NoNewAnomaly(name, accepted, tmp_path, bool(request.config.getoption("--curvescope-accept")))
 
 
 class NoNewAnomaly:
-    """The fixture's value: call it with a step, or give it a recording."""
+    """Value of the fixture: call it with a step, or pass it a recording."""
 
     def __init__(self, name: str, accepted: Path, folder: Path, accept: bool) -> None:
         self._name, self._accepted, self._folder, self._accept = name, accepted, folder, accept
@@ -53,14 +53,14 @@ class NoNewAnomaly:
         batches: Sequence[int] = (1, 2, 4, 8, 16),
         protocol: Protocol | str = "quick",
     ) -> None:
-        """Measure, and fail at an anomaly that is not accepted and that a second measurement finds again.
+        """Measure, and fail if an anomaly is not accepted and a second measurement finds it again.
 
-        One measurement finds an anomaly where there is none in at most 1 of 20; the same one twice is rarer.
+        A measurement reports a false anomaly in at most 1 of 20 cases; two in a row report the same one more rarely.
 
         Args:
-            make_step: given a batch size, returns a function that runs one step and waits for the device.
-            batches: batch sizes, increasing; three at least.
-            protocol: how often, by name or as a `Protocol`; quick takes up to 27 seconds.
+            make_step: takes a batch size and returns a function that runs one step and waits for the device.
+            batches: batch sizes, increasing; at least three.
+            protocol: name of a protocol or a `Protocol`; quick takes up to 27 seconds.
         """
         from .profiling.measure.callable_sweep import sweep_callable
         from .profiling.measure.protocol import get_protocol
@@ -77,11 +77,11 @@ class NoNewAnomaly:
         self._judge(path, found)
 
     def recording(self, path: Path) -> None:
-        """Judge a recording that was made elsewhere, as by `curvescope diagnose`."""
+        """Check an existing recording, e.g. of `curvescope diagnose`."""
         self._judge(path, self._new(path))
 
     def _new(self, path: Path) -> dict[str, Finding]:
-        """Anomalies of a recording that are not accepted, by what they are called."""
+        """Anomalies of a recording that are not accepted, by label."""
         from . import explain, open_recording
 
         known = json.loads(self._accepted.read_text()) if self._accepted.exists() and not self._accept else {}
@@ -100,8 +100,8 @@ class NoNewAnomaly:
                     [
                         f"{len(new)} new anomal{'y' if len(new) == 1 else 'ies'} in {self._name}:",
                         *(f"  {line}" for line in lines),
-                        f"See all of it:        curvescope explain {path}",
-                        "Accept it for good:   pytest --curvescope-accept",
+                        f"See the diagnosis:     curvescope explain {path}",
+                        "Accept the anomalies:  pytest --curvescope-accept",
                     ]
                 ),
                 pytrace=False,

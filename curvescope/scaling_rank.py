@@ -1,4 +1,4 @@
-"""`python -m curvescope.scaling_rank DIR`: one rank of the scaling run in DIR, as `curvescope scale` starts it."""
+"""`python -m curvescope.scaling_rank DIR`: one rank of the scaling run in DIR; `curvescope scale` starts it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import measuring
 from .profiling.errors import CurvescopeError
-from .profiling.escaping import visible
+from .profiling.escaping import escape_controls
 from .profiling.measure.process_group import Team
 from .profiling.measure.scaling_plan import read_scaling_plan
 from .profiling.measure.scaling_run import run_rank
@@ -16,12 +16,12 @@ from .profiling.recording.rank_info import launched_place
 
 
 def main() -> int:
-    """Measure; an error of the user's is one line on standard error."""
+    """Measure; a user error becomes one line on standard error."""
     end_with_parent()
     try:
         _measure(Path(sys.argv[1]))
     except CurvescopeError as error:
-        print(f"curvescope: {visible(str(error))}", file=sys.stderr)
+        print(f"curvescope: {escape_controls(str(error))}", file=sys.stderr)
         return 2
     return 0
 
@@ -31,7 +31,7 @@ def _measure(folder: Path) -> None:
     place = launched_place()
     if place is None:
         raise CurvescopeError("This is one rank of several: start it with torchrun.")
-    plan.setting.find_network()  # what cannot be imported is said before the ranks meet
+    plan.setting.find_network()  # report import errors before the ranks connect
     with Team(place, plan.timeout_s) as team:
         run_rank(folder, plan, team, precise=measuring.precise_enough(plan.protocol))
 

@@ -1,4 +1,4 @@
-"""What `diagnose` and `explain` print: a diagnosis as text or as one JSON document."""
+"""Output of `diagnose` and `explain`: a diagnosis as text or as one JSON document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .analysis import time_tables
 from .analysis.cost_model.recording import KIND as MODELLED
 from .analysis.decompose import anomalies, functionals
 from .analysis.render import causes, series, terminal, text
-from .documents import plain
+from .documents import to_plain
 from .explaining import explain, recorded
 from .profiling.errors import CurvescopeError
 from .profiling.recording.lost import describe_lost
@@ -30,12 +30,12 @@ def show_diagnosis(
     """Print the curve, the findings and the terms of each anomaly.
 
     Args:
-        recording: a sweep.
-        axis: of the curvatures: log2 or linear.
-        pair: two batch sizes, as in `4,8`: split their excess instead of the anomalies.
-        at: split the curvature at this batch size instead.
-        everything: every anomaly and every term.
-        as_json: one JSON document on standard output.
+        recording: recording of a sweep.
+        axis: axis of the curvatures: log2 or linear.
+        pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
+        at: batch size, to split the curvature there instead.
+        everything: show every anomaly and every term.
+        as_json: print one JSON document on standard output.
     """
     evidence = recorded(recording)
     modelled = recording.meta.get("kind") == MODELLED
@@ -43,7 +43,7 @@ def show_diagnosis(
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:
-            raise CurvescopeError(f"{recording.path} has no profiled step: its curve can be tested, not split.")
+            raise CurvescopeError(f"{recording.path} has no profiled step: its anomalies can be tested but not split.")
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         explanations = (anomalies.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.parts, evidence),)
     if as_json:
@@ -54,7 +54,7 @@ def show_diagnosis(
     if modelled:
         console.print(
             Text(
-                "Modelled, not measured: intervals are what the model is wrong by on GPUs it was not fitted to.",
+                "Modelled, not measured: intervals show the model's error on GPUs that it was not fitted to.",
                 "yellow",
             )
         )
@@ -71,7 +71,7 @@ def show_diagnosis(
     for line in describe_lost(recording.meta.get("lost", {})):
         console.print(Text(line, "yellow"))
     for cell in recording.meta.get("empty", ()):
-        console.print(Text(f"Batch {cell['batch']} is empty: {cell['why']} ({cell['detail']}).", "yellow"))
+        console.print(Text(f"Batch {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow"))
     if not recording.complete:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
     console.print(Text(f"Recorded in {recording.path}. Next:"))
@@ -89,15 +89,15 @@ def show_table(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the anomalies of every curve of a table of times; one curve whole.
+    """Print the anomalies of every curve of a table of times; or a single curve in full.
 
     Args:
-        recording: of kind `table`.
-        axis: of the curvatures: log2 or linear.
-        problem: show only curves whose problem or device has this in its name.
-        noise: overrules the one in the recording.
-        everything: every anomaly.
-        as_json: one JSON document on standard output.
+        recording: recording of kind `table`.
+        axis: axis of the curvatures: log2 or linear.
+        problem: words; show only curves with these words in the name of problem or device.
+        noise: standard error, overrides the one in the recording.
+        everything: show every anomaly.
+        as_json: print one JSON document on standard output.
     """
     noise = float(recording.meta["noise"]) if noise is None else noise
     listed = time_tables.find_all(recording.frame("steps"), noise, axis, recording.statistic)
@@ -105,14 +105,14 @@ def show_table(
         words = problem.casefold().split()
         listed = tuple(s for s in listed if all(word in f"{s.problem} {s.device_name}".casefold() for word in words))
         if not listed:
-            raise CurvescopeError(f"--problem {problem}: no problem and device of {recording.path} has these words.")
+            raise CurvescopeError(f"--problem {problem}: no problem or device of {recording.path} matches these words.")
     if as_json:
         curves = [
             {
                 "problem": one.problem,
                 "device_name": one.device_name,
-                "curve": [plain(point) for point in one.curve.points],
-                "findings": [{**plain(finding), "shape": finding.shape} for finding in one.findings],
+                "curve": [to_plain(point) for point in one.curve.points],
+                "findings": [{**to_plain(finding), "shape": finding.shape} for finding in one.findings],
             }
             for one in listed
         ]
@@ -122,7 +122,7 @@ def show_table(
     console.print(series.render_series(listed, everything))
     console.print(Text(series.noise_sentence(noise), "dim"))
     if len(listed) > 1:
-        console.print(Text("Next: one curve whole, by words of its problem and device:"))
+        console.print(Text("Next: a single curve, by words of its problem and device:"))
         example = next(
             (s for s in listed if any(f.verdict == anomalies.Verdict.ANOMALY for f in s.findings)), listed[0]
         )
@@ -131,12 +131,12 @@ def show_table(
 
 
 def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | None) -> functionals.Functional:
-    measured = f"this recording has batch {', '.join(map(str, batches))}"
+    measured = f"the recording has batch {', '.join(map(str, batches))}"
     if pair is not None:
         try:
             small, large = sorted(int(part) for part in pair.split(","))
         except ValueError:
-            raise CurvescopeError(f"--pair {pair}: two batch sizes, as in 4,8; {measured}.") from None
+            raise CurvescopeError(f"--pair {pair}: write two batch sizes, e.g. 4,8; {measured}.") from None
         if not {small, large} <= set(batches) or small == large:
             raise CurvescopeError(f"--pair {pair}: {measured}.")
         return functionals.excess(small, large)
@@ -150,7 +150,7 @@ def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | 
 
 
 def _headline(recording: Recording) -> str:
-    """What was recorded, where and how; what a profile does not tell is left out."""
+    """What was recorded, where and how; unknown facts are omitted."""
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
     precision = meta.get("precision") or "fp32"
@@ -178,13 +178,13 @@ def _document(
         "protocol": recording.meta.get("protocol"),
         "lost": recording.meta.get("lost"),
         "empty": recording.meta.get("empty", []),
-        "curve": [plain(point) for point in diagnosis.curve.points],
-        "findings": [{**plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
+        "curve": [to_plain(point) for point in diagnosis.curve.points],
+        "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
         "anomalies": [
             {
-                **plain(explanation),
+                **to_plain(explanation),
                 "verdict": causes.verdict_sentence(explanation.attribution),
-                "parts": [{**plain(part), "label": part.label} for part in explanation.parts],
+                "parts": [{**to_plain(part), "label": part.label} for part in explanation.parts],
             }
             for explanation in explanations
         ],

@@ -1,4 +1,4 @@
-"""What `scale` and `explain` print of a scaling run: tables and the split of the lost efficiency, or one document."""
+"""Output of `scale` and `explain` for a scaling run: tables and the split of the lost efficiency, or JSON."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .profiling.recording.store import Recording
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:
-    """Print what a scaling run found so far.
+    """Print the results of a scaling run so far.
 
     Args:
-        folder: of the run.
-        everything: split the loss at every number of devices, and every layer.
-        as_json: one JSON document on standard output.
+        folder: folder of the run.
+        everything: split the loss at every number of devices, and show every layer.
+        as_json: print one JSON document on standard output.
 
     Raises:
-        CurvescopeError: nothing was measured yet.
+        CurvescopeError: nothing is measured yet.
     """
     plan = read_scaling_plan(folder)
     recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
@@ -38,7 +38,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     empty = _empty(recordings)
     if not series and not empty:
         raise CurvescopeError(
-            f"{folder} has no step of one device yet: `curvescope scale --resume {folder}` goes on measuring."
+            f"{folder} has no step on one device yet: `curvescope scale --resume {folder}` resumes the run."
         )
     first = next((ranks[0].meta for ranks in recordings.values() if ranks), {})
     complete = is_complete(folder, plan)
@@ -54,8 +54,8 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     for devices, cell in empty:
         console.print(Text(f"Batch {cell['batch']} on {devices} devices: {cell['why']} ({cell['detail']}).", "yellow"))
     if not complete:
-        console.print(Text("Not complete: some of it is not measured yet.", "yellow"))
-    console.print(Text(f"Recorded in {folder}, a recording per rank. Next:"))
+        console.print(Text("Not complete: some points are not measured yet.", "yellow"))
+    console.print(Text(f"Recorded in {folder}, one recording per rank. Next:"))
     if not complete:
         console.print(Text(f"  curvescope scale --resume {folder}"))
     if not everything:

@@ -37,7 +37,7 @@ def commands_page() -> str:
         "",
         "Generated from the argument parsers; `curvescope COMMAND --help` prints the same.",
         "",
-        "Exit codes: 0 done; 1 a check that was asked for failed; 2 bad input or a bad state of the machine, and the "
+        "Exit codes: 0 done; 1 a requested check failed; 2 bad input or an unusable machine, and the "
         "message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
     ]
     for name in COMMANDS:

@@ -1,6 +1,6 @@
-"""Our own CUDA kernels as data: where each is, how it is launched, and what one launch computes.
+"""Our own CUDA kernels as data: source file, launch configuration, and work of one launch.
 
-The sources in kernels/cuda say how they work; `bench compile` says what they take on each architecture.
+The sources in kernels/cuda explain how they work; `bench compile` shows their resources on each architecture.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Lines of a GEMM's operands per block; kTile of cuda/tile.cuh.
+# Rows and columns of C per block of the GEMM; kTile of cuda/tile.cuh.
 TILE = 128
 
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """One entry of a source.
+    """One `__global__` function of a source file.
 
     Attributes:
-        name: of the entry.
+        name: name of the function.
         source: file in kernels/cuda, without `.cu`.
-        block_threads: that it is launched with; its largest block.
-        since: first architecture that has it, as in sm_80, 80.
-        flops_per_thread_round: of the arithmetic peaks, one FMA being two; None for the others.
+        block_threads: threads per block at launch, which is also the largest block.
+        since: first architecture that supports it, e.g. 80 for sm_80.
+        flops_per_thread_round: FLOPs of a peak kernel per thread and round, one FMA counted as two; None for the
+            others.
     """
 
     name: str
@@ -33,7 +34,7 @@ class CudaKernel:
     flops_per_thread_round: int | None = None
 
 
-# A round of an arithmetic peak: 16 steps on each of 8 chains; of a matrix instruction a thread has a 32nd.
+# A round of an arithmetic peak: 16 steps on each of 8 chains; each thread does 1/32 of a matrix instruction.
 _STEPS = 16 * 8
 KERNELS = (
     *(CudaKernel(f"sgemm_{transposes}", "gemm") for transposes in ("nn", "nt", "tn", "tt")),
@@ -62,7 +63,7 @@ KERNELS = (
 
 
 def tile_grid(rows: int, columns: int, groups: int = 1) -> tuple[int, int, int]:
-    """Grid of a tile product: of SGEMM with m rows and n columns, of a convolution as its source says."""
+    """Grid of a tiled product: SGEMM with m rows and n columns, or a convolution as its source describes it."""
     return -(-columns // TILE), -(-rows // TILE), groups
 
 
@@ -70,7 +71,7 @@ def tile_grid(rows: int, columns: int, groups: int = 1) -> tuple[int, int, int]:
 class ConvolutionShape:
     """The last argument of the convolution kernels: `struct Convolution` of cuda/convolution.cu, field by field.
 
-    Channels are those of all groups; the output's size is `out_size`.
+    Channels are totals over all groups; `out_size` is the size of the output.
     """
 
     batch: int
@@ -101,7 +102,7 @@ class ConvolutionShape:
         )
 
     def packed(self) -> npt.NDArray[np.int32]:
-        """As the kernel takes it, by value: 16 integers of 4 bytes."""
+        """The structure as the kernel takes it by value: 16 integers of 4 bytes."""
         image = (self.batch, self.in_channels, self.in_h, self.in_w)
         filters = (self.out_channels, self.kernel_h, self.kernel_w, *self.out_size)
         steps = (self.stride_h, self.stride_w, self.pad_h, self.pad_w, self.dilation_h, self.dilation_w, self.groups)

@@ -1,6 +1,6 @@
-"""Which problems find a device's ceilings, and the ceilings that their results are.
+"""The problems that measure a device's ceilings, and how their results become ceilings.
 
-A ceiling is what the device can do, so of all visits the fastest counts: other work makes visits slower, never faster.
+A ceiling is the best rate of a device, so only the fastest visit counts: other work makes visits slower, never faster.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .memory import KINDS, Memory
 from .runner import Result
 from .sweeps import Sweep, single
 
-# Large enough that a library reaches what it can.
+# Large enough for a library to reach its best rate.
 GEMM_EXTENTS = {"cpu": 1024, "cuda": 4096}
 MEMORY_KINDS = ("copy", "triad", "read", "write")
 
 
 def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, str, Sweep]]:
-    """What to measure, each with its backend and what its result is a ceiling of: a precision or a memory level.
+    """Problems to measure: backend, the ceiling that the result stands for (a precision or a memory level), and sweep.
 
     Args:
-        streams: runs the memory kernels, and FMA chains if it has them.
-        library: runs the matrix products.
+        streams: backend for the memory kernels, and for FMA chains if it has them.
+        library: backend for the matrix products.
     """
     problems: list[tuple[Backend, str, Sweep]] = []
     extent = GEMM_EXTENTS[library.describe()["kind"]]
@@ -47,7 +47,7 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
 
 
 def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Sweep]]:
-    """One of each benchmark, with the backend that it suits; arguments as of `ceiling_problems`."""
+    """One problem of each benchmark with a suitable backend; arguments like `ceiling_problems`."""
     gemm = Gemm(2048, 2048, 2048)
     conv = [Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1), direction=direction) for direction in DIRECTIONS]
     jobs = [(library, single(problem)) for problem in (gemm, *conv)]
@@ -62,10 +62,10 @@ def find_ceilings(
     device: dict[str, Any],
     measured: Sequence[tuple[str, str, Result]],
 ) -> Ceilings:
-    """The best of what was measured.
+    """Choose the best result of each precision and memory level.
 
     Args:
-        device: the `device` entry.
+        device: `device` entry of a recording.
         measured: (backend, precision or memory level, result).
     """
     compute: dict[str, Ceiling] = {}

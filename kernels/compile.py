@@ -1,8 +1,8 @@
-"""CUDA C++ to cubins by NVRTC: no GPU and no CUDA toolkit needed, and nothing compiled twice.
+"""Compile CUDA C++ to cubins with NVRTC, without GPU or CUDA toolkit, and with a cache.
 
-NVRTC 11.8 (package nvidia-cuda-nvrtc-cu11, installed by default on Linux x86-64) is the last that knows Kepler and the
-first that knows Hopper; a newer NVRTC, where there is one, goes on from there. Each architecture is compiled by the
-oldest NVRTC that knows it, so that the same source gives the same cubin on every machine.
+NVRTC 11.8 (package nvidia-cuda-nvrtc-cu11, installed by default on Linux x86-64) is the last version that supports
+Kepler and the first that supports Hopper; newer architectures need a newer NVRTC. Each architecture is compiled by the
+oldest installed NVRTC that supports it, so the same source gives the same cubin on every machine.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from ..profiling.errors import BackendMissingError, CurvescopeError
 from ..profiling.hardware.host import usable_cores
 from ..profiling.recording.atomic_files import atomic_file
 
-# What `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
+# Architectures that `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
 ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)
 SOURCE_FOLDER = Path(__file__).parent / "cuda"
 CACHE_VARIABLE = "CURVESCOPE_CACHE"
-# -v makes ptxas say into the log what it used and spilled; spills are told nowhere else.
+# With -v, ptxas logs registers and spills; spills are reported nowhere else.
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
-# Each takes some 150 MB; there are about 70 cubins in all.
+# Each compiling process takes some 150 MB; there are about 70 cubins in all.
 _MOST_WORKERS = 8
 _GET_NVRTC = (
-    "NVRTC, NVIDIA's runtime compiler, is not here: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to Hopper, 23 MB; "
+    "NVRTC, NVIDIA's runtime compiler, is missing: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to Hopper, 23 MB; "
     "Linux x86-64), or put the lib folder of a CUDA toolkit on LD_LIBRARY_PATH."
 )
 
 
 @dataclass(frozen=True)
-class Source:
-    """A CUDA C++ source and the headers beside it, which are part of what it means.
+class CudaSource:
+    """A CUDA C++ source with the headers beside it; both determine the cubin.
 
     Attributes:
         name: file name without `.cu`.
@@ -63,12 +63,12 @@ class Compiled:
     """A source for one architecture.
 
     Attributes:
-        source: its name.
-        architecture: as in sm_80, 80.
-        cubin: the ELF file for the driver.
-        log: what NVRTC and ptxas said.
-        nvrtc: version of the compiler, as in 11.8.
-        from_cache: whether it had been compiled before.
+        source: name of the source.
+        architecture: target, e.g. 80 for sm_80.
+        cubin: ELF file for the driver.
+        log: output of NVRTC and ptxas.
+        nvrtc: version of the compiler, e.g. 11.8.
+        from_cache: True if an earlier compilation was reused.
     """
 
     source: str
@@ -79,73 +79,74 @@ class Compiled:
     from_cache: bool
 
 
-def own_sources() -> tuple[Source, ...]:
-    """The sources of kernels/cuda, by name."""
+def own_sources() -> tuple[CudaSource, ...]:
+    """The sources of kernels/cuda, sorted by name."""
     return tuple(read_source(path) for path in sorted(SOURCE_FOLDER.glob("*.cu")))
 
 
-def read_source(path: Path) -> Source:
-    """A source from a file.
+def read_source(path: Path) -> CudaSource:
+    """Read a source from a file.
 
     Raises:
-        CurvescopeError: no such file, or not text.
+        CurvescopeError: the file does not exist or is not text.
     """
     try:
         headers = sorted(p for p in path.parent.iterdir() if p.suffix in (".cuh", ".h"))
         texts = tuple((header.name, header.read_text(encoding="utf-8")) for header in headers)
-        return Source(path.stem, path.read_text(encoding="utf-8"), texts)
+        return CudaSource(path.stem, path.read_text(encoding="utf-8"), texts)
     except (OSError, UnicodeDecodeError) as error:
         raise CurvescopeError(f"{path} cannot be read as CUDA C++: {error}.") from error
 
 
-def compile_source(source: Source, architecture: int) -> Compiled:
-    """The source as a cubin, from the cache where it has been compiled before.
+def compile_source(source: CudaSource, architecture: int) -> Compiled:
+    """Compile a source to a cubin, or take the cubin from the cache.
 
     Args:
         source: CUDA C++ without includes other than its own headers.
-        architecture: as in sm_80, 80.
+        architecture: target, e.g. 80 for sm_80.
 
     Raises:
-        BackendMissingError: no NVRTC here knows the architecture.
+        BackendMissingError: no installed NVRTC supports the architecture.
         CurvescopeError: the source does not compile, or the cache folder cannot be written.
     """
-    if kept := read_kept(source, architecture):
+    if kept := read_cached(source, architecture):
         return kept
     compiler = compiler_for(architecture)
     cubin, log = compiler.compile(source, _options(architecture))
-    cubin_path, log_path = _kept_paths(source, architecture)
-    # The cubin last: where it is, its log is.
-    _write_whole(log_path, log.encode())
-    _write_whole(cubin_path, cubin)
+    cubin_path, log_path = _cache_paths(source, architecture)
+    # Write the cubin last: where it exists, its log does too.
+    _write_atomically(log_path, log.encode())
+    _write_atomically(cubin_path, cubin)
     return Compiled(source.name, architecture, cubin, log, compiler.version_text, False)
 
 
-def read_kept(source: Source, architecture: int) -> Compiled | None:
-    """What the cache has of this source, these options and this compiler; None: it is not there.
+def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
+    """The cached result for this source, these options and this compiler; None if there is none.
 
     Raises:
-        BackendMissingError: no NVRTC here knows the architecture, so there is nothing to ask the cache for.
+        BackendMissingError: no installed NVRTC supports the architecture, so the cache key is unknown.
     """
-    cubin_path, log_path = _kept_paths(source, architecture)
+    cubin_path, log_path = _cache_paths(source, architecture)
     with contextlib.suppress(OSError):
         cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
         return Compiled(source.name, architecture, cubin, log, compiler_for(architecture).version_text, True)
     return None
 
 
-def compile_many(pairs: Sequence[tuple[Source, int]]) -> Iterator[Compiled]:
-    """Every (source, architecture) as a cubin, in the order in which they get done, on all cores.
+def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
+    """Compile every (source, architecture) on all cores, and yield cubins in the order of completion.
 
-    Processes, because NVRTC lets one thread compile at a time. What is done is in the cache, also when interrupted.
+    Processes are used because NVRTC compiles on one thread at a time. Finished cubins stay in the cache after an
+    interruption.
 
     Raises:
-        BackendMissingError: no NVRTC here knows one of the architectures.
-        CurvescopeError: as `compile_source`.
+        BackendMissingError: no installed NVRTC supports one of the architectures.
+        CurvescopeError: see `compile_source`.
     """
-    kept = [read_kept(source, architecture) for source, architecture in pairs]
+    kept = [read_cached(source, architecture) for source, architecture in pairs]
     yield from (compiled for compiled in kept if compiled)
     missing = [pair for pair, compiled in zip(pairs, kept, strict=True) if not compiled]
-    missing.sort(key=lambda pair: -len(pair[0].text))  # the long ones first, so that all cores end together
+    missing.sort(key=lambda pair: -len(pair[0].text))  # the longest first, so that all cores finish together
     workers = min(usable_cores(), len(missing), _MOST_WORKERS)
     if workers < 2:
         yield from (compile_source(*pair) for pair in missing)
@@ -159,7 +160,7 @@ def compile_many(pairs: Sequence[tuple[Source, int]]) -> Iterator[Compiled]:
                 yield future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
             raise CurvescopeError(
-                "A compiling process was ended from outside, perhaps out of memory. What is done is kept: try again."
+                "A compiling process was killed, perhaps for lack of memory. Finished cubins are kept: try again."
             ) from error
         finally:
             for future in futures:
@@ -170,23 +171,23 @@ def _options(architecture: int) -> tuple[str, ...]:
     return (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
 
 
-def _kept_paths(source: Source, architecture: int) -> tuple[Path, Path]:
-    """Of the cubin and its log: by content of source and headers, options and version of the compiler."""
+def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
+    """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler version."""
     content = repr((source, _options(architecture), compiler_for(architecture).version_text))
     stem = f"{source.name}-sm_{architecture}-{hashlib.sha256(content.encode()).hexdigest()[:32]}"
     return cache_folder() / f"{stem}.cubin", cache_folder() / f"{stem}.log"
 
 
 def cache_folder() -> Path:
-    """Where cubins are kept: $CURVESCOPE_CACHE/cubins, or curvescope/cubins in the user's cache folder."""
+    """Folder of cached cubins: $CURVESCOPE_CACHE/cubins, or curvescope/cubins in the user's cache folder."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser() / "cubins"
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "curvescope" / "cubins"
 
 
-def _write_whole(path: Path, content: bytes) -> None:
-    """Under a name of its own first: another process may write the same file, and a killed one must leave no half."""
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write through a temporary name: other processes may write the same file or be killed while writing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:
@@ -194,34 +195,34 @@ def _write_whole(path: Path, content: bytes) -> None:
     except (CurvescopeError, OSError) as error:
         why = error.__cause__ or error
         raise CurvescopeError(
-            f"Compiled kernels cannot be kept in {path.parent}: {getattr(why, 'strerror', why)}. Set {CACHE_VARIABLE} "
-            "to a folder that can be written."
+            f"Compiled kernels cannot be cached in {path.parent}: {getattr(why, 'strerror', why)}. Set "
+            f"{CACHE_VARIABLE} to a writable folder."
         ) from error
 
 
 def parse_architectures(text: str) -> tuple[int, ...]:
-    """Architectures of a list as in `sm_35,sm_80` or `35,80`.
+    """Parse a list of architectures, e.g. `sm_35,sm_80` or `35,80`.
 
     Raises:
-        CurvescopeError: not such a list.
+        CurvescopeError: the text is not such a list.
     """
     found = [re.fullmatch(r"\s*(?:sm_)?(\d{2,3})\s*", part) for part in text.split(",")]
     if not all(found):
-        raise CurvescopeError(f"{text}: architectures are written as in sm_35,sm_80.")
+        raise CurvescopeError(f"{text}: write architectures like sm_35,sm_80.")
     return tuple(dict.fromkeys(int(match[1]) for match in found if match))
 
 
 class Nvrtc:
-    """One NVRTC library, reached through ctypes.
+    """One NVRTC library, called through ctypes.
 
     Attributes:
-        path: of the library.
+        path: path of the library.
         version: (major, minor).
-        architectures: those that it compiles for, as in sm_80, 80.
+        architectures: supported targets, e.g. 80 for sm_80.
     """
 
     def __init__(self, path: Path) -> None:
-        # NVRTC opens its builtins by name, which is found once the file beside it is loaded; newer wheels need that.
+        # NVRTC opens its builtins by name, which works once the file beside it is loaded; newer wheels need this.
         for builtins in path.parent.glob("libnvrtc-builtins.so*"):
             ctypes.CDLL(str(builtins))
         self.path = path
@@ -237,14 +238,14 @@ class Nvrtc:
 
     @property
     def version_text(self) -> str:
-        """As in 11.8."""
+        """Version as text, e.g. 11.8."""
         return f"{self.version[0]}.{self.version[1]}"
 
-    def compile(self, source: Source, options: tuple[str, ...]) -> tuple[bytes, str]:
-        """Cubin and log.
+    def compile(self, source: CudaSource, options: tuple[str, ...]) -> tuple[bytes, str]:
+        """Compile a source; returns the cubin and the log.
 
         Raises:
-            CurvescopeError: the source does not compile; the compiler's words are in the message.
+            CurvescopeError: the source does not compile; the message contains the compiler's log.
         """
         count = len(source.headers)
         names = (ctypes.c_char_p * count)(*(name.encode() for name, _ in source.headers))
@@ -254,7 +255,7 @@ class Nvrtc:
         title = f"{source.name}.cu".encode()
         self._call("nvrtcCreateProgram", ctypes.byref(program), source.text.encode(), title, count, texts, names)
         try:
-            with _locale_kept():
+            with _restored_locale():
                 status = self._library.nvrtcCompileProgram(program, len(options), arguments)
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if status != 0:
@@ -274,12 +275,12 @@ class Nvrtc:
         status = getattr(self._library, name)(*arguments)
         if status != 0:
             text = self._library.nvrtcGetErrorString(status).decode()
-            raise CurvescopeError(f"{name} of {self.path} answered {text}.")
+            raise CurvescopeError(f"{name} failed: {text} ({self.path}).")
 
 
 @contextlib.contextmanager
-def _locale_kept() -> Iterator[None]:
-    """NVRTC 11.8 leaves the thread that compiles in the C locale, in which Python then opens files as ASCII."""
+def _restored_locale() -> Iterator[None]:
+    """Restore the locale: NVRTC 11.8 leaves the thread in the C locale, in which Python opens files as ASCII."""
     c_library = ctypes.CDLL(None)
     c_library.uselocale.restype, c_library.uselocale.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     before = c_library.uselocale(None)
@@ -290,10 +291,10 @@ def _locale_kept() -> Iterator[None]:
 
 
 def compiler_for(architecture: int) -> Nvrtc:
-    """The oldest NVRTC here that compiles for the architecture.
+    """The oldest installed NVRTC that supports the architecture.
 
     Raises:
-        BackendMissingError: there is none.
+        BackendMissingError: no installed NVRTC supports it.
     """
     known: list[str] = []
     for path in _library_paths():
@@ -304,23 +305,23 @@ def compiler_for(architecture: int) -> Nvrtc:
             return compiler
         else:
             first, *_, last = compiler.architectures
-            known.append(f"NVRTC {compiler.version_text} knows sm_{first} to sm_{last}")
+            known.append(f"NVRTC {compiler.version_text} supports sm_{first} to sm_{last}")
     if not known:
         raise BackendMissingError(_GET_NVRTC)
     raise BackendMissingError(
-        f"No NVRTC here compiles for sm_{architecture}: {'; '.join(known)}. Beyond sm_90: `pip install "
+        f"No installed NVRTC compiles for sm_{architecture}: {'; '.join(known)}. Beyond sm_90: `pip install "
         "nvidia-cuda-nvrtc-cu12`; for Kepler: `pip install nvidia-cuda-nvrtc-cu11`."
     )
 
 
 def compilers() -> tuple[Nvrtc, ...]:
-    """Every NVRTC here, oldest first."""
+    """Every installed NVRTC, oldest first."""
     return tuple(compiler for path in _library_paths() if isinstance(compiler := _open(path), Nvrtc))
 
 
 @cache
 def _open(path: Path) -> Nvrtc | str:
-    """The library, or why it is of no use: made for another machine, or older than 11.2 and without the calls."""
+    """The library, or why it is unusable (e.g. built for another platform, or older than 11.2 with calls missing)."""
     try:
         return Nvrtc(path)
     except (OSError, AttributeError) as error:
@@ -334,7 +335,7 @@ def _library_paths() -> list[Path]:
     for folder in folders:
         for path in folder.glob("libnvrtc.so.*"):
             numbers = tuple(int(part) for part in path.name.removeprefix("libnvrtc.so.").split(".") if part.isdigit())
-            # libnvrtc.so.11.8.89 is the file behind libnvrtc.so.11.2; either will do.
+            # libnvrtc.so.11.8.89 is the file behind libnvrtc.so.11.2; either works.
             found.setdefault(numbers[:1], path)
     return [found[numbers] for numbers in sorted(found)]
 

@@ -1,7 +1,7 @@
-"""Convolutions in two dimensions: forward, and backward to the data or to the weights.
+"""Two-dimensional convolutions: forward, and backward to the data or to the weights.
 
-Arrays are (samples, channels, height, width) and (filters, channels of a group, height, width) whatever the layout in
-memory is: NHWC is a matter of strides. As in torch and cuDNN the filter is not flipped.
+Arrays are (samples, channels, height, width) and (filters, channels per group, height, width) in any memory layout:
+NHWC only changes the strides. As in torch and cuDNN, the filter is not flipped.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Conv:
     """A convolution.
 
     Attributes:
-        n: samples: the batch.
+        n: batch size.
         c: input channels.
         h: input height.
         w: input width.
-        k: filters: output channels.
+        k: number of filters, i.e. output channels.
         r: filter height.
         s: filter width.
-        stride: of height and width, as the two below.
-        padding: zeros at either side.
-        dilation: distance of filter elements.
-        groups: channels and filters fall into that many parts that do not mix.
+        stride: (vertical, horizontal) step, like the two below.
+        padding: zeros added on each side.
+        dilation: distance between filter elements.
+        groups: number of independent groups of channels and filters.
         direction: fwd, bwd_data or bwd_weights.
-        layout: nchw or nhwc, of all arrays.
+        layout: memory layout of all arrays, nchw or nhwc.
         precision: a key of `PRECISIONS`.
     """
 
@@ -67,20 +67,20 @@ class Conv:
         precision_of(self.precision)
         sizes = (self.n, self.c, self.h, self.w, self.k, self.r, self.s, self.groups, *self.stride, *self.dilation)
         if min(sizes) < 1 or min(self.padding) < 0 or self.c % self.groups or self.k % self.groups:
-            raise CurvescopeError(f"{self.label}: extents are at least 1, and channels and filters fill the groups.")
+            raise CurvescopeError(f"{self.label}: extents must be 1 or more; groups must divide channels and filters.")
         if min(self.output) < 1:
             raise CurvescopeError(f"{self.label}: the filter is larger than the padded image.")
         if self.direction not in DIRECTIONS or self.layout not in LAYOUTS:
-            known = f"the direction is one of {', '.join(DIRECTIONS)}, the layout one of {', '.join(LAYOUTS)}"
+            known = f"the direction must be one of {', '.join(DIRECTIONS)}, the layout one of {', '.join(LAYOUTS)}"
             raise CurvescopeError(f"{self.label}: {known}.")
 
     @property
     def label(self) -> str:
-        """As in `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; what is usual (stride 1, no groups) is left out."""
+        """E.g. `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are omitted."""
         return self.label_along("")
 
     def label_along(self, axis: str) -> str:
-        """The label of all problems along an axis: * stands for its value."""
+        """The common label of all problems along an axis, with * for its value."""
         n, c, h, w, k, r, s = ("*" if axis == name else getattr(self, name) for name in "nchwkrs")
         parts = [f"conv {self.direction} n{n} c{c} {h}x{w} k{k} {r}x{s}"]
         for letter, pair, usual in (("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1)):
@@ -94,7 +94,7 @@ class Conv:
 
     @property
     def phase(self) -> str:
-        """Forward or backward."""
+        """The phase: forward or backward."""
         return "forward" if self.direction == "fwd" else "backward"
 
     @property
@@ -106,22 +106,22 @@ class Conv:
 
     @property
     def image_shape(self) -> tuple[int, int, int, int]:
-        """Of the input, and of the gradient to it."""
+        """Shape of the input and of its gradient."""
         return self.n, self.c, self.h, self.w
 
     @property
     def weights_shape(self) -> tuple[int, int, int, int]:
-        """Of the filters, and of the gradient to them."""
+        """Shape of the filters and of their gradient."""
         return self.k, self.c // self.groups, self.r, self.s
 
     @property
     def result_shape(self) -> tuple[int, int, int, int]:
-        """Of the forward pass's result, and of the gradient that comes back."""
+        """Shape of the forward result and of the incoming gradient."""
         return self.n, self.k, *self.output
 
     @property
     def work(self) -> operator_work.Work:
-        """FLOPs of the direct algorithm, products with padding included; each operand moved once."""
+        """FLOPs of the direct algorithm, including products with padding; each operand moved once."""
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * 3
         if self.direction == "fwd":
             concrete = (None, None, None, self.stride, self.padding, self.dilation, self.groups)
@@ -132,30 +132,31 @@ class Conv:
 
     @property
     def terms(self) -> int:
-        """Products in one element of the result, at most."""
+        """Maximum number of products summed in one element of the result."""
         if self.direction == "bwd_weights":
             return self.n * self.output[0] * self.output[1]
         channels = self.c if self.direction == "fwd" else self.k
         return channels // self.groups * self.r * self.s
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
-        """Image and weights, gradient and weights, or image and gradient, by direction."""
+        """The two inputs of the direction: image and weights, gradient and weights, or image and gradient."""
         first = self.result_shape if self.direction == "bwd_data" else self.image_shape
         second = self.result_shape if self.direction == "bwd_weights" else self.weights_shape
         return normal(generator, first, self.precision), normal(generator, second, self.precision)
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
-        """The result in float64: one matrix product for every element of the filter, over all its places at once."""
+        """The result in float64: one matrix product per filter element, over all its positions at once."""
         first, second = (array.astype(np.float64) for array in operands)
         return {"fwd": self._forward, "bwd_data": self._to_data, "bwd_weights": self._to_weights}[self.direction](
             first, second
         )
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Against the reference; of a large convolution, sums over channels with random signs are compared.
+        """Error against the reference; for a large convolution, of sums over channels with random signs.
 
-        A convolution is linear in its filters: the sum of output channels is the output of the sum of filters, which
-        takes one filter's work. Towards the data the same holds of input channels, towards the weights of gradients.
+        A convolution is linear in its filters: the sum of output channels is the output of the summed filters, which
+        costs
+        one filter's work. Likewise towards the data over input channels, and towards the weights over gradients.
         """
         allowed = allowed_error(self.precision, self.terms)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self.shape:
@@ -183,12 +184,12 @@ class Conv:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what the direction gives."""
+        """Shape of the direction's result."""
         shapes = {"fwd": self.result_shape, "bwd_data": self.image_shape, "bwd_weights": self.weights_shape}
         return shapes[self.direction]
 
-    def _places(self, i: int, j: int) -> tuple[slice, slice]:
-        """Where filter element (i, j) falls in the padded image, for all results at once."""
+    def _positions(self, i: int, j: int) -> tuple[slice, slice]:
+        """Positions of filter element (i, j) in the padded image, for all results at once."""
         starts = (i * self.dilation[0], j * self.dilation[1])
         p, q = (
             slice(start, start + step * (count - 1) + 1, step)
@@ -201,14 +202,14 @@ class Conv:
         return np.pad(image, ((0, 0), (0, 0), (top, top), (left, left)))
 
     def _groups(self) -> list[tuple[slice, slice]]:
-        """Channels and filters of every group."""
+        """Channel and filter slices of every group."""
         c, k = self.c // self.groups, self.k // self.groups
         return [(slice(g * c, (g + 1) * c), slice(g * k, (g + 1) * k)) for g in range(self.groups)]
 
     def _forward(self, image: Array, weights: Array) -> Array:
         padded, result = self._padded(image), np.zeros(self.result_shape)
         for i, j in np.ndindex(self.r, self.s):
-            rows, columns = self._places(i, j)
+            rows, columns = self._positions(i, j)
             for channels, filters in self._groups():
                 seen = padded[:, channels, rows, columns]
                 result[:, filters] += np.moveaxis(np.tensordot(seen, weights[filters, :, i, j], ([1], [1])), 3, 1)
@@ -218,7 +219,7 @@ class Conv:
         (top, left) = self.padding
         padded = np.zeros((self.n, self.c, self.h + 2 * top, self.w + 2 * left))
         for i, j in np.ndindex(self.r, self.s):
-            rows, columns = self._places(i, j)
+            rows, columns = self._positions(i, j)
             for channels, filters in self._groups():
                 spread = np.tensordot(gradient[:, filters], weights[filters, :, i, j], ([1], [0]))
                 padded[:, channels, rows, columns] += np.moveaxis(spread, 3, 1)
@@ -227,7 +228,7 @@ class Conv:
     def _to_weights(self, image: Array, gradient: Array) -> Array:
         padded, result = self._padded(image), np.zeros(self.weights_shape)
         for i, j in np.ndindex(self.r, self.s):
-            rows, columns = self._places(i, j)
+            rows, columns = self._positions(i, j)
             for channels, filters in self._groups():
                 seen = padded[:, channels, rows, columns]
                 result[filters, :, i, j] = np.tensordot(gradient[:, filters], seen, ([0, 2, 3], [0, 2, 3]))

@@ -1,7 +1,7 @@
-"""How a problem becomes launches of our own CUDA kernels: buffers, arguments, grid, and what its result is.
+"""Turns a problem into launches of our own CUDA kernels: buffers, arguments, grid, and how to read the result.
 
-Pure data, the same for every library that launches it, so that backends differ in what a launch costs them and nothing
-else. The order of the arguments is that of the sources in kernels/cuda.
+The plan is pure data and the same for every library, so backends differ only in their launch cost. The order of the
+arguments follows the sources in kernels/cuda.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .peak import PeakRounds
 from .problem import Array, Problem
 
 _BLOCK_THREADS = 256
-# Eight blocks of 256 fill an SM's 2048 threads; the memory kernels go on from there in a loop.
+# Eight blocks of 256 fill an SM's 2048 threads; the memory kernels loop over the rest.
 _BLOCKS_PER_SM = 8
 _MOST_ELEMENTS = 2**31 - 1  # the kernels count elements in int
 _CHASE_UNROLL = 16
@@ -31,7 +31,7 @@ _CHASE_UNROLL = 16
 
 @dataclass(frozen=True)
 class Buffer:
-    """An argument that is the address of a buffer of the plan."""
+    """An argument that is the address of one of the plan's buffers."""
 
     index: int
 
@@ -41,7 +41,7 @@ class KernelLaunch:
     """One launch.
 
     Attributes:
-        kernel: name of the entry.
+        kernel: name of the `__global__` function.
         grid: blocks.
         block: threads of a block.
         arguments: buffers, numpy scalars, or a structure by value as `np.void`.
@@ -54,15 +54,16 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """A problem as launches.
 
     Attributes:
-        buffers: what device memory holds at first.
-        setup: launched once.
-        launch: what is timed.
-        checked: launched for the result, where that is not what is timed.
-        read: the result; given what fetches a buffer and what tells its address. Null where the kernel keeps none.
+        buffers: initial contents of device memory.
+        setup: launches to run once before timing.
+        launch: the timed launch.
+        checked: launch for the verification, where it differs from the timed one.
+        read: returns the result, given a function that fetches a buffer and one that returns its address; None where
+            the kernel keeps no result.
     """
 
     buffers: tuple[Array, ...]
@@ -72,25 +73,25 @@ class Plan:
     checked: KernelLaunch | None = None
 
 
-def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> Plan:
+def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
     """The launches of a problem.
 
     Args:
-        problem: fp32 but for peaks and latency.
-        operands: of the problem.
-        sm_count: of the device.
+        problem: the problem; fp32 except for peaks and latency.
+        operands: operands of the problem.
+        sm_count: number of SMs of the device.
 
     Raises:
-        UnsupportedError: there is no kernel for it.
+        UnsupportedError: no kernel exists for the problem.
     """
     make = _PLANS.get(type(problem))
     if make is None:
-        raise UnsupportedError(f"there is no CUDA kernel of ours for {type(problem).__name__}")
+        raise UnsupportedError(f"Curvescope has no CUDA kernel for {type(problem).__name__}")
     if isinstance(problem, (Gemm, Conv, Memory)) and problem.precision != "fp32":
-        raise UnsupportedError("our own CUDA kernels are fp32; the torch backend has the libraries' others")
+        raise UnsupportedError("Curvescope's CUDA kernels are fp32; the torch backend offers other precisions")
     made = make(problem, operands, sm_count)
     if max((buffer.size for buffer in made.buffers), default=0) > _MOST_ELEMENTS:
-        raise UnsupportedError(f"our own CUDA kernels count to {_MOST_ELEMENTS} elements")
+        raise UnsupportedError(f"Curvescope's CUDA kernels handle at most {_MOST_ELEMENTS} elements")
     return made
 
 
@@ -98,7 +99,7 @@ def _float64(index: int, shape: tuple[int, ...]) -> Callable[[Callable[[int], Ar
     return lambda fetch, address: fetch(index).reshape(shape).astype(np.float64)  # noqa: ARG005 - no address needed
 
 
-def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001
+def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
     # Column-major C = op(A) op(B) is row-major Cᵀ = op(B)ᵀ op(A)ᵀ, and an array in C order is the transposed matrix.
     a, b = operands
     kernel = f"sgemm_{problem.transpose[::-1].lower()}"
@@ -110,12 +111,12 @@ def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # 
         (Buffer(1), Buffer(0), Buffer(2), *extents),
     )
     shape = (problem.n, problem.m)
-    return Plan((a, b, np.zeros(shape, np.float32)), launch, _float64(2, shape))
+    return LaunchPlan((a, b, np.zeros(shape, np.float32)), launch, _float64(2, shape))
 
 
-def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001
+def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
     if problem.layout != "nchw":
-        raise UnsupportedError("our own convolution is NCHW")
+        raise UnsupportedError("Curvescope's CUDA convolution needs the NCHW layout")
     kernel = {
         "fwd": "convolution_forward",
         "bwd_data": "convolution_backward_data",
@@ -135,20 +136,20 @@ def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # 
     arguments = (Buffer(0), Buffer(1), Buffer(2), by_value)
     launch = KernelLaunch(kernel, shape.grid(kernel), (_BLOCK_THREADS, 1, 1), arguments)
     result = np.zeros(problem.shape, np.float32)
-    return Plan((*operands, result), launch, _float64(2, result.shape))
+    return LaunchPlan((*operands, result), launch, _float64(2, result.shape))
 
 
-def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:
+def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
     strided = problem.stride > 1
     if strided and problem.kind != "read":
-        raise UnsupportedError("of our own memory kernels only read has a stride")
+        raise UnsupportedError("only the read kernel of Curvescope's CUDA kernels supports a stride")
     if not strided and problem.elements % 4:
-        raise UnsupportedError("our own memory kernels move four elements at a time")
+        raise UnsupportedError("Curvescope's CUDA memory kernels need a multiple of four elements")
     count = problem.elements if strided else problem.elements // 4
     blocks = min(-(-count // _BLOCK_THREADS), sm_count * _BLOCKS_PER_SM)
     out = Buffer(len(operands))
     inputs = tuple(Buffer(i) for i in range(len(operands)))
-    # The sum that a read must not reach, or it would write; no sum of ordinary numbers is the largest float.
+    # The value that the sum of a read must not equal, or it would be written: the largest float.
     unlikely = np.float32(np.finfo(np.float32).max)
     end: tuple[np.generic, ...] = (np.int64(count),)
     if problem.kind in ("scale", "triad", "write"):
@@ -158,14 +159,14 @@ def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:
     kernel = f"memory_{problem.kind}" + ("_strided" if strided else "")
     launch = KernelLaunch(kernel, (blocks, 1, 1), (_BLOCK_THREADS, 1, 1), (*inputs, out, *end))
     if problem.kind == "read":
-        return Plan((*operands, np.zeros(1, np.float32)), launch, None)
+        return LaunchPlan((*operands, np.zeros(1, np.float32)), launch, None)
     result = np.zeros(problem.elements, np.float32)
-    return Plan((*operands, result), launch, _float64(out.index, result.shape))
+    return LaunchPlan((*operands, result), launch, _float64(out.index, result.shape))
 
 
-def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001 - one thread
+def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001 - one thread
     if problem.loads % _CHASE_UNROLL:
-        raise UnsupportedError(f"our own chase takes {_CHASE_UNROLL} loads at a time")
+        raise UnsupportedError(f"Curvescope's CUDA pointer chase needs a multiple of {_CHASE_UNROLL} loads")
     following = operands[0].astype(np.uint32)
     chain = np.zeros(following.size, np.uint64)
     count = np.uint32(following.size)
@@ -178,14 +179,14 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan: 
         # 8 bytes for each item; in float64 the difference is exact.
         return (fetch(3) - np.uint64(address(0))).astype(np.float64) / 8
 
-    return Plan((chain, following, np.zeros(1, np.int64), np.zeros(1, np.uint64)), chase, read, (link,))
+    return LaunchPlan((chain, following, np.zeros(1, np.int64), np.zeros(1, np.uint64)), chase, read, (link,))
 
 
-def _launch(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001 - nothing to work on
-    return Plan((), KernelLaunch("empty", (1, 1, 1), (1, 1, 1), ()), None)
+def _launch(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001 - nothing to work on
+    return LaunchPlan((), KernelLaunch("empty", (1, 1, 1), (1, 1, 1), ()), None)
 
 
-# 1 in each number format, as the kernels take it: of the packed formats in both halves of a register.
+# The value 1 in each number format, as the kernels take it: packed formats have it in both halves of a register.
 _ONES: dict[str, np.generic] = {
     "peak_fp64": np.float64(1),
     "peak_fp64_tensor": np.float64(1),
@@ -196,7 +197,7 @@ _ONES: dict[str, np.generic] = {
 }
 
 
-def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # noqa: ARG001
+def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
     one = _ONES.get(problem.kernel, np.float32(1))
     grid, block = (problem.threads // _BLOCK_THREADS, 1, 1), (_BLOCK_THREADS, 1, 1)
 
@@ -205,10 +206,10 @@ def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Plan:  # 
 
     # The sums of one round are exact in every format; those of many are not.
     sums = np.zeros(problem.threads, np.float32)
-    return Plan((sums,), rounds(problem.rounds), _float64(0, sums.shape), checked=rounds(1))
+    return LaunchPlan((sums,), rounds(problem.rounds), _float64(0, sums.shape), checked=rounds(1))
 
 
-_PLANS: dict[type, Callable[[Any, tuple[Array, ...], int], Plan]] = {
+_PLANS: dict[type, Callable[[Any, tuple[Array, ...], int], LaunchPlan]] = {
     Gemm: _gemm,
     Conv: _conv,
     Memory: _memory,
@@ -217,7 +218,7 @@ _PLANS: dict[type, Callable[[Any, tuple[Array, ...], int], Plan]] = {
     PeakRounds: _peak,
 }
 
-# The kernel of each precision's peak, best first.
+# The peak kernels of each precision, best first.
 _PEAKS = {
     "fp64": ("peak_fp64_tensor", "peak_fp64"),
     "fp32": ("peak_fp32",),
@@ -228,14 +229,14 @@ _PEAKS = {
 
 
 def peak_rounds(precision: str, architecture: int, sm_count: int) -> PeakRounds:
-    """The problem that keeps every SM busy.
+    """The peak problem that keeps every SM busy.
 
     Raises:
-        UnsupportedError: the architecture has no arithmetic of that precision.
+        UnsupportedError: the architecture does not support the precision.
     """
     known = {kernel.name: kernel for kernel in KERNELS}
     for name in _PEAKS[precision]:
         if (kernel := known[name]).since <= architecture and kernel.flops_per_thread_round is not None:
             threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
             return PeakRounds(name, threads, kernel.flops_per_thread_round, precision)
-    raise UnsupportedError(f"sm_{architecture} has no {precision}")
+    raise UnsupportedError(f"sm_{architecture} does not support {precision}")

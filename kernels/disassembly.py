@@ -1,7 +1,7 @@
-"""The instructions of a cubin's kernels, counted by what they do, where a disassembler for its architecture is here.
+"""Counts the instructions of a cubin's kernels by class, with an installed disassembler.
 
-NVIDIA's nvdisasm drops old architectures as CUDA does: that of CUDA 13 begins at sm_75, that of CUDA 12 at sm_50, and
-that of CUDA 11.8 has them all up to sm_90. The counts are static: instructions in the code, not executed ones.
+NVIDIA's nvdisasm drops old architectures together with CUDA: version 13 begins at sm_75, version 12 at sm_50, and
+version 11.8 covers all up to sm_90. Counts are static: instructions in the code, not executed ones.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ..profiling.errors import BackendMissingError
 
-# What an instruction does, by its name without suffixes. The names are those of "CUDA Binary Utilities", tables of the
-# instruction sets of Kepler to Hopper. U in front is the same for a whole warp (Turing on).
+# Class of an instruction by its name without suffixes. The names are those of "CUDA Binary Utilities", tables of the
+# instruction sets of Kepler to Hopper. A leading U marks an instruction that is uniform for a warp (since Turing).
 _CLASSES = {
     "fp32": "FADD FADD32I FMUL FMUL32I FFMA FFMA32I FSETP FSET FMNMX FSEL FCMP FCHK FSWZADD RRO",
     "fp64": "DADD DMUL DFMA DSETP DSET DMNMX",
@@ -40,23 +40,23 @@ _CLASSES = {
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),", re.MULTILINE)
-# `/*0008*/ @!P0 FFMA.FTZ R1, ...`; a brace where the instruction is issued together with its neighbour.
+# Example: `/*0008*/ @!P0 FFMA.FTZ R1, ...`; a brace marks an instruction that is issued together with its neighbour.
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+[{}]?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE)
 GET_NVDISASM = (
-    "for sm_75 on `pip install nvidia-cuda-nvdisasm`; for older ones the nvdisasm of CUDA 11.8 (in Debian 12's "
+    "for sm_75 and newer `pip install nvidia-cuda-nvdisasm`; for older ones the nvdisasm of CUDA 11.8 (in Debian 12's "
     "nvidia-cuda-toolkit), on PATH"
 )
 
 
 def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str]]:
-    """Kernel to instruction to how often it stands in the code; suffixes and NOP, which is padding, left out.
+    """Number of each instruction in the code of each kernel; without suffixes, and without NOP, which is padding.
 
     Args:
-        cubin: the file.
-        architecture: that it is for, as in sm_80, 80.
+        cubin: contents of the file.
+        architecture: architecture of the cubin, e.g. 80 for sm_80.
 
     Raises:
-        BackendMissingError: no disassembler here reads this architecture.
+        BackendMissingError: no installed disassembler supports this architecture.
     """
     refusals = []
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -69,13 +69,13 @@ def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str
                 return found
             refusals.append(f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}")
     raise BackendMissingError(
-        f"No disassembler here reads sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. "
+        f"No installed disassembler supports sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. "
         f"To get one: {GET_NVDISASM}."
     )
 
 
 def read_listing(listing: str) -> dict[str, Counter[str]]:
-    """Kernel to instruction to count, of the text that `nvdisasm -c` writes."""
+    """Number of each instruction per kernel, from the text of `nvdisasm -c`."""
     _, *parts = _SECTION.split(listing)
     return {
         name: Counter(found for found in _INSTRUCTION.findall(text) if found != "NOP")
@@ -84,7 +84,7 @@ def read_listing(listing: str) -> dict[str, Counter[str]]:
 
 
 def instruction_mix(instructions: Mapping[str, int]) -> dict[str, int]:
-    """Count per class: fp32, fp64, fp16, tensor, special, integer, convert, move, the memories, control, and other."""
+    """Count per class: fp32, fp64, fp16, tensor, special, integer, convert, move, control, other, and each memory."""
     mix: Counter[str] = Counter()
     for name, count in instructions.items():
         mix[_class_of(name)] += count
@@ -92,14 +92,14 @@ def instruction_mix(instructions: Mapping[str, int]) -> dict[str, int]:
 
 
 def _class_of(name: str) -> str:
-    if name.endswith("MMA"):  # HMMA, IMMA, DMMA, HGMMA and their kin
+    if name.endswith("MMA"):  # HMMA, IMMA, DMMA, HGMMA and similar
         return "tensor"
     return _CLASS_OF.get(name) or _CLASS_OF.get(name.removeprefix("U")) or "other"
 
 
 @cache
 def find_disassemblers() -> tuple[str, ...]:
-    """Every nvdisasm here: on PATH, in NVIDIA's and Triton's wheels, in CUDA toolkits."""
+    """Every installed nvdisasm: on PATH, in NVIDIA's and Triton's wheels, and in CUDA toolkits."""
     places = [Path(entry or ".") for entry in sys.path]
     candidates = [
         *(tool for place in places for tool in sorted(place.glob("nvidia/*/bin/nvdisasm"))),

@@ -1,8 +1,8 @@
 """Matrix products: C = op(A) · op(B), column-major as in BLAS, cuBLAS and DeepBench.
 
-A is m × k as stored, or k × m where transposed; B is k × n or n × k; C is m × n. An array in C order holds the matrix
-with its extents reversed: C is an array of shape (n, m). In a layer `y = x · Wᵀ` of torch, m counts the outputs, k the
-inputs and n the samples, A is W (transposed) and B is x.
+A is stored as m × k, or k × m if transposed; B as k × n or n × k; C as m × n. An array in C order holds the matrix with
+its extents reversed: C is an array of shape (n, m). For a torch layer `y = x · Wᵀ`, m is the number of outputs, k of
+inputs and n of samples, A is W (transposed) and B is x.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Gemm:
 
     Attributes:
         m: rows of C.
-        n: columns of C; the batch, where the product is a layer's.
-        k: products in each element of C.
-        transpose: of A and B, each N or T.
+        n: columns of C; the batch size if the product belongs to a layer.
+        k: number of products summed in each element of C.
+        transpose: N or T for A and B, e.g. NT.
         precision: a key of `PRECISIONS`.
     """
 
@@ -54,11 +54,11 @@ class Gemm:
 
     @property
     def label(self) -> str:
-        """As in `gemm 1760x16x1760 NN fp32`: m, n, k, transposes, precision."""
+        """E.g. `gemm 1760x16x1760 NN fp32`: m, n, k, transposes, precision."""
         return self.label_along("")
 
     def label_along(self, axis: str) -> str:
-        """The label of all problems along an axis: * stands for its value."""
+        """The common label of all problems along an axis, with * for its value."""
         m, n, k = ("*" if axis == name else getattr(self, name) for name in ("m", "n", "k"))
         return f"gemm {m}x{n}x{k} {self.transpose} {self.precision}"
 
@@ -69,13 +69,13 @@ class Gemm:
         return operator_work.work("aten::mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
-        """A and B as C-order arrays: A of shape (k, m), or (m, k) where transposed; B of (n, k) or (k, n)."""
+        """A and B as C-order arrays: A of shape (k, m), or (m, k) if transposed; B of shape (n, k), or (k, n)."""
         a = (self.k, self.m) if self.transpose[0] == "N" else (self.m, self.k)
         b = (self.n, self.k) if self.transpose[1] == "N" else (self.k, self.n)
         return normal(generator, a, self.precision), normal(generator, b, self.precision)
 
     def views(self, operands: tuple[Array, ...]) -> tuple[Array, Array]:
-        """op(A) of shape (k, m) and op(B) of (n, k): C as an array of shape (n, m) is the second times the first."""
+        """op(A) of shape (k, m) and op(B) of shape (n, k); C of shape (n, m) is the second times the first."""
         a, b = operands
         return a if self.transpose[0] == "N" else a.T, b if self.transpose[1] == "N" else b.T
 
@@ -85,7 +85,7 @@ class Gemm:
         return np.asarray(b.astype(np.float64) @ a.astype(np.float64))
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Against the reference; of a large product, sums over the columns of C with random signs are compared.
+        """Error against the reference; for a large product, of sums over the columns of C with random signs.
 
         Args:
             operands: A and B.

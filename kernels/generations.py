@@ -1,4 +1,4 @@
-"""What each kernel takes on each GPU generation: from cubins alone, on a machine without a GPU."""
+"""Resources of each kernel on each GPU generation, from cubins alone; needs no GPU."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class KernelBuild:
     """One kernel on one architecture.
 
     Attributes:
-        source: that it comes from.
-        architecture: as in sm_80, 80.
+        source: name of its source.
+        architecture: target, e.g. 80 for sm_80.
         nvrtc: version of the compiler.
-        resources: what the cubin says.
-        spills: what ptxas says, who alone tells spills from other local memory; None: it said nothing.
-        block_threads: that the occupancy is for.
-        occupancy: None where there is no table for the architecture.
-        block_sizes_with_more: block size to occupancy, where it is more, up to the kernel's launch bounds.
-        registers_for_more: most registers per thread with which this block size has more; None: fewer would not help.
-        instructions: instruction to count in the code; None: not asked for, or see `instructions_missing`.
-        instructions_missing: why there is none, and how to get what is missing.
+        resources: resource use according to the cubin.
+        spills: ptxas's report, the only one that separates spills from other local memory; None if missing.
+        block_threads: block size that the occupancy refers to.
+        occupancy: theoretical occupancy; None if the architecture's limits are unknown.
+        block_sizes_with_more: occupancy by block size, for those with a higher one, up to the kernel's launch bounds.
+        registers_for_more: most registers per thread that give this block size a higher occupancy; None if fewer
+            registers would not help.
+        instructions: number of each instruction in the code; None if not requested or unavailable.
+        instructions_missing: why `instructions` is unavailable, and how to get a disassembler.
     """
 
     source: str
@@ -45,13 +46,13 @@ class KernelBuild:
 
 
 def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: bool = False) -> list[KernelBuild]:
-    """Every kernel of a cubin.
+    """Describe every kernel of a cubin.
 
     Args:
-        compiled: the cubin and its log.
-        block_threads: of a launch; the launch bounds hold where they are less, and are the default. 256 where there
-            are none.
-        mix: count instructions as well.
+        compiled: cubin and its log.
+        block_threads: block size of a launch, capped by the launch bounds; default: the launch bounds, or 256 if
+            there are none.
+        mix: whether to count instructions as well.
     """
     cubin, said = read_cubin(compiled.cubin), read_ptxas_log(compiled.log)
     counted: Mapping[str, Mapping[str, int]] = {}

@@ -1,8 +1,8 @@
-"""What it costs to ask for work: the smallest call there is, in the ways that a device can be asked.
+"""Kernel launch latency and throughput, with the smallest possible kernel.
 
 call          host time of one asynchronous call
-synchronize   the call and waiting for it
-throughput    device time from one kernel to the next, when many are queued
+synchronize   host time of the call and of waiting for it
+throughput    device time from one kernel to the next, with many queued
 graph         the same inside one CUDA graph
 """
 
@@ -17,17 +17,17 @@ from ..profiling.errors import CurvescopeError
 from .problem import Array, Error, compare
 
 KINDS = ("call", "synchronize", "throughput", "graph")
-# Kernels that are queued at once: below the 1024 that CUDA queues before a launch waits for the device.
+# Number of queued kernels: below the 1024 that CUDA queues before a launch blocks.
 QUEUED = 500
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of an operator that adds 1 to one number: a kernel so short that what is timed is the asking.
+    """One launch of an operator that adds 1 to one number: so short that only the launch takes time.
 
     Attributes:
         kind: one of `KINDS`.
-        precision: of the number.
+        precision: number format of the number.
     """
 
     kind: str = "call"
@@ -39,23 +39,23 @@ class Launch:
 
     @property
     def label(self) -> str:
-        """As in `launch graph`."""
+        """E.g. `launch graph`."""
         return f"launch {self.kind}"
 
     @property
     def work(self) -> Work:
-        """None that counts."""
+        """Negligible work."""
         return Work(0, 0)
 
-    def operands(self, generator: np.random.Generator) -> tuple[Array]:  # noqa: ARG002 - nothing random about a zero
-        """The number."""
+    def operands(self, generator: np.random.Generator) -> tuple[Array]:  # noqa: ARG002 - the operand is 0
+        """The number, 0."""
         return (np.zeros(1, np.float32),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - the number starts at 0
-        """One launch adds 1.
+        """Error against 1: one launch adds 1.
 
         Args:
             operands: the number.
-            result: what one launch added, shape (1,).
+            result: sum that one launch added, shape (1,).
         """
         return compare(result, np.ones(1), 0.0)

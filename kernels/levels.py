@@ -1,4 +1,4 @@
-"""The memory levels of a device, and for each a size that its benchmarks use."""
+"""The memory levels of a device, with a working-set size for the benchmarks of each level."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
-class Level:
+class MemoryLevel:
     """One level.
 
     Attributes:
         name: L1, L2, L3 or DRAM.
-        capacity_bytes: of all its caches that the threads reach; null for DRAM.
-        size_bytes: working set of a benchmark: half its capacity, and of DRAM four times the last cache.
+        capacity_bytes: total capacity of the caches that the threads can reach; None for DRAM.
+        size_bytes: working set of a benchmark: half the capacity, or for DRAM four times the last cache.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Level:
     size_bytes: int
 
 
-def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus: Path = _CPUS) -> list[Level]:
+def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus: Path = _CPUS) -> list[MemoryLevel]:
     """The levels of a device, nearest first.
 
     Args:
         device: `Backend.describe()`.
-        processors: how many of a CPU's threads work; those of the device unless given.
-        cpus: where the kernel describes them.
+        processors: number of CPU threads in use; default: all of the device.
+        cpus: sysfs folder that describes the CPUs.
     """
     if device["kind"] == "cuda":
         capacities = {"L2": int(device.get("l2_cache_bytes") or 0)}
@@ -42,16 +42,16 @@ def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus
         capacities = cache_capacities(processors or int(device.get("threads") or 1), cpus)
     levels, below = [], 0
     for name, capacity in capacities.items():
-        # A working set in a level must not fit the one before.
+        # A working set in a level must not fit into the previous one.
         if capacity // 2 > below:
-            levels.append(Level(name, capacity, capacity // 2))
+            levels.append(MemoryLevel(name, capacity, capacity // 2))
             below = capacity
-    # Without any cache known: larger than any so far.
-    return [*levels, Level("DRAM", None, 4 * below or 512_000_000)]
+    # Without any known cache: a size larger than any current cache.
+    return [*levels, MemoryLevel("DRAM", None, 4 * below or 512_000_000)]
 
 
 def cache_capacities(processors: int, cpus: Path = _CPUS) -> dict[str, int]:
-    """Bytes of the data caches of each level that the first `processors` processors have together."""
+    """Total data cache capacity in bytes by level, for the first `processors` processors."""
     caches: dict[str, dict[str, int]] = {}
     for number in range(processors):
         for index in sorted((cpus / f"cpu{number}/cache").glob("index*")):

@@ -1,7 +1,7 @@
-"""Memory traffic: STREAM's four kernels, reading alone and writing alone, with a stride, at any size.
+"""Memory traffic: STREAM's four kernels, reads alone and writes alone, with a stride, at any size.
 
-Bytes are counted as STREAM counts them (McCalpin, https://www.cs.virginia.edu/stream/ref.html): what the kernel reads
-and writes, not the lines that a cache fetches in order to write them; of a stride only the elements that are touched.
+Bytes are counted as in STREAM (McCalpin, https://www.cs.virginia.edu/stream/ref.html): what the kernel reads and
+writes, without the lines that a cache fetches before writing them; with a stride, only the accessed elements.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import Array, Error, allowed_error, compare, normal
 
-SCALAR = 3.0  # STREAM's own
+SCALAR = 3.0  # the value in STREAM
 PRECISIONS_HERE = ("fp32", "fp64")
 
 
 class Kind(NamedTuple):
-    """Arrays read and written, and FLOPs for each element."""
+    """Number of arrays read and written, and FLOPs per element."""
 
     reads: int
     writes: int
@@ -44,8 +44,8 @@ class Memory:
 
     Attributes:
         kind: a key of `KINDS`.
-        size: bytes that all arrays span together, what a stride leaves out included.
-        stride: every so many elements one is touched.
+        size: total bytes of all arrays, including elements that a stride skips.
+        stride: distance in elements between accessed elements.
         precision: fp32 or fp64.
     """
 
@@ -60,39 +60,39 @@ class Memory:
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
             raise CurvescopeError(f"Memory kernels are measured in {' or '.join(PRECISIONS_HERE)}.")
         if self.stride < 1 or self.elements < 1:
-            raise CurvescopeError(f"{self.label}: the size holds not one element of each array, or the stride is 0.")
+            raise CurvescopeError(f"{self.label}: at least one element of each array and a stride of 1 are needed.")
 
     @property
     def label(self) -> str:
-        """As in `memory triad 98304 B fp32`."""
+        """E.g. `memory triad 98304 B fp32`."""
         return self.label_along("")
 
     def label_along(self, axis: str) -> str:
-        """The label of all problems along an axis: * stands for its value."""
+        """The common label of all problems along an axis, with * for its value."""
         size, stride = ("*" if axis == name else getattr(self, name) for name in ("size", "stride"))
         strided = "" if stride == 1 else f" stride {stride}"
         return f"memory {self.kind} {size} B{strided} {self.precision}"
 
     @property
     def elements(self) -> int:
-        """Elements touched in each array."""
+        """Number of accessed elements in each array."""
         reads, writes, _ = KINDS[self.kind]
         return self.size // ((reads + writes) * PRECISIONS[self.precision].item_bytes * max(self.stride, 1))
 
     @property
     def work(self) -> Work:
-        """By the kind: FLOPs and bytes of every touched element."""
+        """FLOPs and bytes of all accessed elements."""
         reads, writes, flops = KINDS[self.kind]
         item_bytes = PRECISIONS[self.precision].item_bytes
         return Work(flops * self.elements, (reads + writes) * item_bytes * self.elements)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
-        """The arrays that are read, with what the stride leaves out."""
+        """The arrays to read, including elements that the stride skips."""
         length = self.elements * self.stride
         return tuple(normal(generator, (length,), self.precision) for _ in range(KINDS[self.kind].reads))
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
-        """The touched elements of what is written in float64, or the sum of what is read, shape (1,)."""
+        """In float64: the accessed elements that are written, or the sum of those that are read, shape (1,)."""
         touched = [array[:: self.stride].astype(np.float64) for array in operands]
         if self.kind == "write":
             return np.full(self.elements, SCALAR)
@@ -105,7 +105,7 @@ class Memory:
         return touched[0] + (SCALAR if self.kind == "triad" else 1.0) * touched[1]
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Against the reference: a copy is exact, arithmetic within two roundings, a sum within those of its length."""
+        """Error against the reference; allowed: none for a copy, two roundings for arithmetic, more for a long sum."""
         reference = self.reference(operands)
         if self.kind in ("copy", "write"):
             return compare(result, reference, 0.0)

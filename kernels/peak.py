@@ -1,4 +1,4 @@
-"""Arithmetic peak: independent chains of fused multiply-adds that stay in registers, x = x · a + b."""
+"""Arithmetic peak: independent chains of fused multiply-adds in registers, x = x · a + b."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import Array, Error, compare, normal
 
-# Chosen so that the chains neither grow nor die: they converge to B / (1 - A) = 1.
+# With these values the chains neither overflow nor underflow: they converge to B / (1 - A) = 1.
 A, B = 0.5, 0.5
 STEPS = 100_000
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Steps of all chains of the device, as many as it needs to be busy; the backend says how many those are.
+    """Steps of independent chains on the whole device; the backend chooses how many chains keep it busy.
 
     Attributes:
-        chains: over all threads.
+        chains: total number of chains over all threads.
         precision: a key of `PRECISIONS`.
-        steps: of each chain.
+        steps: number of steps of each chain.
     """
 
     chains: int
@@ -33,32 +33,32 @@ class Peak:
     def __post_init__(self) -> None:
         precision_of(self.precision)
         if self.chains < 1 or self.steps < 1:
-            raise CurvescopeError("A peak needs one chain and one step at least.")
+            raise CurvescopeError("A peak needs at least one chain and one step.")
 
     @property
     def label(self) -> str:
-        """As in `peak 256 chains fp32`."""
+        """E.g. `peak 256 chains fp32`."""
         return self.label_along("")
 
     def label_along(self, axis: str) -> str:
-        """The label of all problems along an axis: * stands for its value."""
+        """The common label of all problems along an axis, with * for its value."""
         return f"peak {'*' if axis == 'chains' else self.chains} chains {self.precision}"
 
     @property
     def work(self) -> Work:
-        """A multiplication and an addition in every step of every chain; next to nothing moves."""
+        """One multiplication and one addition per step and chain; the memory traffic is negligible."""
         return Work(2 * self.chains * self.steps, 0)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array]:
-        """Where the chains begin, shape (chains,)."""
+        """Initial values of the chains, shape (chains,)."""
         return (normal(generator, (self.chains,), self.precision),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the last step's roundings.
+        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the roundings of the last step.
 
         Args:
-            operands: where the chains began.
-            result: where they ended, shape (chains,).
+            operands: initial values of the chains.
+            result: final values of the chains, shape (chains,).
         """
         shrunk = A**self.steps
         reference = shrunk * operands[0].astype(np.float64) + B * (1 - shrunk) / (1 - A)
@@ -70,11 +70,11 @@ class PeakRounds:
     """Rounds of one of our CUDA peak kernels, in which every multiplication of 1 by 1 adds 1 to a sum.
 
     Attributes:
-        kernel: its name.
-        threads: of the whole grid.
-        flops_per_thread_round: as kernels/catalog.py has it.
+        kernel: name of the kernel.
+        threads: number of threads in the grid.
+        flops_per_thread_round: FLOPs per thread and round, from kernels/catalog.py.
         precision: a key of `PRECISIONS`.
-        rounds: in one launch; a few milliseconds.
+        rounds: number of rounds in one launch; the default takes a few milliseconds.
     """
 
     kernel: str
@@ -85,7 +85,7 @@ class PeakRounds:
 
     @property
     def label(self) -> str:
-        """As in `peak_fp16_tensor 270336 threads`."""
+        """E.g. `peak_fp16_tensor 270336 threads`."""
         return f"{self.kernel} {self.threads} threads"
 
     @property
@@ -93,15 +93,15 @@ class PeakRounds:
         """FLOPs of all rounds."""
         return Work(self.flops_per_thread_round * self.threads * self.rounds, 0)
 
-    def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:  # noqa: ARG002 - ones are arguments
-        """None."""
+    def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:  # noqa: ARG002 - the ones are arguments
+        """No operands."""
         return ()
 
-    def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - there are none
-        """One round adds as much as it has fused multiply-adds: half its FLOPs.
+    def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - no operands
+        """Error against half the FLOPs of a round: each fused multiply-add adds 1.
 
         Args:
-            operands: none.
+            operands: empty.
             result: each thread's sum after one round, shape (threads,).
         """
         return compare(result, np.full(self.threads, self.flops_per_thread_round / 2), 0.0)

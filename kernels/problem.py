@@ -1,7 +1,7 @@
-"""What every operator problem has: a label, its work, random operands, and a check against float64.
+"""What all operator problems share: a label, FLOPs and bytes, random operands, and a check against float64.
 
-Operands are standard normal and already rounded to the problem's precision, so that the reference starts from the
-very numbers that the kernel sees, and a result that sums `terms` products has a root mean square of √terms.
+Operands are standard normal and already rounded to the problem's precision, so the reference starts from exactly the
+numbers that the kernel reads. A result that sums `terms` products has a root mean square of √terms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 # The largest of 10⁸ normally distributed errors lies within 6 standard deviations; Winograd's transforms cost more.
 _ALLOWED_ROUNDOFFS = 16
-# A check of every element in float64 costs as much as the problem itself; beyond this one it is done on projections.
+# Checking every element in float64 costs as much as the problem itself; larger problems are checked on projections.
 FULL_CHECK_FLOPS = 4_000_000_000
 
 
@@ -33,7 +33,7 @@ class Problem(Protocol):
 
     @property
     def label(self) -> str:
-        """The problem in a line."""
+        """One-line name of the problem."""
 
     @property
     def work(self) -> Work:
@@ -43,17 +43,17 @@ class Problem(Protocol):
         """Random operands, rounded to the precision."""
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error | None:
-        """How far the result is from the float64 reference; null where there is nothing to compare."""
+        """Error against the float64 reference; None where nothing can be compared."""
 
 
 @dataclass(frozen=True)
 class Error:
-    """The largest error of a result and what is allowed, in the result's own unit.
+    """The largest error of a result and the allowed one, both in the unit of the result.
 
     Attributes:
-        largest: over all elements; not a number where the result has one.
-        allowed: by the roundoff of the precision.
-        projected: whether sums of elements with random signs were compared, not each element.
+        largest: maximum over all elements; NaN where the result contains NaN.
+        allowed: limit that follows from the roundoff of the precision.
+        projected: True where sums of elements with random signs were compared instead of single elements.
     """
 
     largest: float
@@ -82,7 +82,7 @@ def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: st
 
 
 def allowed_error(precision: str, terms: int) -> float:
-    """The largest error of a sum of that many products of standard normal numbers.
+    """Largest allowed error of a sum of `terms` products of standard normal numbers.
 
     Roundoff of a running sum grows as a random walk over partial sums that themselves grow with √terms.
     """
@@ -92,12 +92,12 @@ def allowed_error(precision: str, terms: int) -> float:
 
 
 def compare(result: Array, reference: Array, allowed: float, projected: bool = False) -> Error:
-    """Hold a result against its reference; a shape that differs is infinitely wrong."""
+    """Compare a result with its reference; a wrong shape counts as an infinite error."""
     if result.shape != reference.shape:
         return Error(float("inf"), allowed, projected)
     return Error(float(np.abs(result - reference).max(initial=0.0)), allowed, projected)
 
 
 def random_signs(size: int) -> Array:
-    """±1 in float64, the same for the same size: weights that make one sum of many elements, none of them lost."""
+    """±1 in float64, the same for the same size: weights that combine many elements into one sum without losing any."""
     return np.random.default_rng(size).choice(np.array([-1.0, 1.0]), size)

@@ -1,4 +1,4 @@
-"""Problems that others agreed on or that networks are made of: DeepBench's training sets, and layers by name."""
+"""Published problem sets and layers of networks: DeepBench's training sets, and layers by name."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
 
 
 def deepbench_gemm(precision: str = "fp32") -> list[Gemm]:
-    """DeepBench's training GEMMs; n is their batch. Source: kernels/data/README.md."""
+    """DeepBench's training GEMMs; n is the batch size. Source: kernels/data/README.md."""
     return [Gemm(**row, precision=precision) for row in _rows("deepbench_train_gemm.csv")]
 
 
 def deepbench_conv(precision: str = "fp32") -> list[Conv]:
-    """DeepBench's training convolutions, each in every direction. Source: kernels/data/README.md."""
+    """DeepBench's training convolutions, each in all three directions. Source: kernels/data/README.md."""
     problems = []
     for row in _rows("deepbench_train_conv.csv"):
         for name in ("stride", "padding"):
@@ -40,7 +40,7 @@ def deepbench_conv(precision: str = "fp32") -> list[Conv]:
 
 
 def reduce(problem: Any, flops: int) -> Any:
-    """The problem with its largest extents halved until its work is within that many FLOPs: for a trial run."""
+    """Shrink a problem for a smoke test: halve its largest extents until its work is at most `flops` FLOPs."""
     names = ("m", "n", "k") if isinstance(problem, Gemm) else ("n", "c", "h", "w", "k")
     while (problem.work.flops or 0) > flops:
         for name in sorted(names, key=lambda name: -int(getattr(problem, name))):
@@ -53,7 +53,7 @@ def reduce(problem: Any, flops: int) -> Any:
 
 
 def reduce_sweep(sweep: Sweep, flops: int) -> Sweep:
-    """The sweep with each of its problems reduced; what it is called and the values on its axis stay."""
+    """Shrink each problem of a sweep; its label and the values on its axis stay."""
     problems = {value: reduce(problem, flops) for value, problem in sweep.problems.items()}
     return dataclasses.replace(sweep, label=f"{sweep.label} reduced", problems=problems)
 
@@ -63,7 +63,7 @@ def _halved(problem: Any, name: str) -> Any:
     if isinstance(problem, Conv):
         if name in ("c", "k"):
             extent -= extent % problem.groups
-        if name in ("h", "w"):  # the filter must still fit
+        if name in ("h", "w"):  # the filter must fit
             axis = "hw".index(name)
             reach = problem.dilation[axis] * ((problem.r, problem.s)[axis] - 1) + 1
             extent = max(extent, reach - 2 * problem.padding[axis])
@@ -72,27 +72,27 @@ def _halved(problem: Any, name: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """One call of a layer at one batch size: its problems by role: fwd, bwd_data, bwd_weights."""
+    """One call of a layer at one batch size, with its problems by direction: fwd, bwd_data, bwd_weights."""
 
     path: str
     problems: dict[str, Any]
 
 
 def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision: str = "fp32") -> list[Sweep]:
-    """The convolutions or matrix products of a network's layers, alone, over batch sizes.
+    """The convolutions or matrix products of a network's layers, each alone, over batch sizes.
 
     A fully connected layer is three products: forward, to its data, and to its weights, where the batch is k. Layers of
-    the same shape are one sweep that names them all. The first layer has no gradient to its data.
+    the same shape share one sweep, which names all of them. The first layer has no gradient to its data.
 
     Args:
-        network: where the layers come from; nothing of it runs.
-        batches: increasing.
-        kind: Conv for its convolutions, Gemm for its fully connected layers.
-        precision: of the problems.
+        network: network that provides the layers; it is not trained.
+        batches: batch sizes, increasing.
+        kind: Conv for convolutions, Gemm for fully connected layers.
+        precision: precision of the problems.
     """
     by_batch = [_layers(network, batch, kind, precision) for batch in batches]
     paths: dict[tuple[str, tuple[Any, ...]], list[str]] = {}
-    for same in zip(*by_batch, strict=True):  # one layer's call at every batch size
+    for same in zip(*by_batch, strict=True):  # one layer at every batch size
         for role in same[0].problems:
             alike = paths.setdefault((role, tuple(layer.problems[role] for layer in same)), [])
             if same[0].path not in alike:

@@ -1,4 +1,4 @@
-"""What ptxas says of the kernels it assembled (`-v`), which alone tells spills from other local memory."""
+"""Reads the ptxas log (`-v`), the only source that separates spills from other local memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _CONSTANT = re.compile(r"(\d+) bytes cmem\[(\d+)\]")
 
 @dataclass(frozen=True)
 class PtxasReport:
-    """One kernel's lines. Bytes are per thread, shared memory per block.
+    """Resources of one kernel. Bytes are per thread, for shared memory per block.
 
     Attributes:
         stack_frame_bytes: local memory per thread.
-        spill_store_bytes: of the instructions that store registers for which there was no room.
-        spill_load_bytes: of those that load them back.
-        registers_per_thread: allocated.
-        shared_bytes: static.
-        constant_bytes: bank to bytes; not said from sm_90 on.
+        spill_store_bytes: bytes stored by spills, i.e. by instructions that store registers to local memory.
+        spill_load_bytes: bytes loaded back by spills.
+        registers_per_thread: allocated registers.
+        shared_bytes: static shared memory.
+        constant_bytes: bytes by constant bank; ptxas omits them from sm_90 on.
     """
 
     stack_frame_bytes: int
@@ -34,10 +34,10 @@ class PtxasReport:
 
 
 def read_ptxas_log(log: str) -> dict[str, PtxasReport]:
-    """Kernel to what ptxas says of it; kernels of which it does not say everything are left out.
+    """Report of each kernel; kernels with an incomplete report are omitted.
 
     Args:
-        log: of ptxas -v, nvcc -Xptxas -v or NVRTC with --ptxas-options=-v.
+        log: output of ptxas -v, nvcc -Xptxas -v or NVRTC with --ptxas-options=-v.
     """
     found = {}
     _, *parts = _ENTRY.split(log)

@@ -159,7 +159,7 @@ class _Run:
         self._keep = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values()) <= _KEPT_BYTES
 
     def results(self) -> list[Result]:
-        return [self._result(value, m) for value, m in self._measurements.items() if m.verdict is not None]
+        return [self._result(value, m) for value, m in self._measurements.items() if m.verification is not None]
 
     def finished(self, value: int) -> bool:
         return self._measurements[value].done(self._method)
@@ -207,8 +207,8 @@ class _Run:
         }
 
     def _result(self, value: int, measurement: Measurement) -> Result:
-        assert measurement.verdict is not None
-        outcome, detail, error = measurement.verdict
+        assert measurement.verification is not None
+        outcome, detail, error = measurement.verification
         durations = measurement.durations_ns()
         low, high = (measurement.interval_ns() if durations else None) or (None, None)
         work = measurement.problem.work

@@ -1,4 +1,4 @@
-"""Sweeps: problems that differ along one axis, and how `--axis n=1,2,4..256` makes them."""
+"""Sweeps: problems that differ along one axis, created from options like `--axis n=1,2,4..256`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ P = TypeVar("P", bound=Any)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Problems along one axis: one cost curve, and one recording.
+    """Problems along one axis: one cost curve and one recording.
 
     Attributes:
-        label: what they have in common.
-        axis: the axis they differ along: what `batch` stands for in their recording.
-        problems: by the axis' value, increasing.
-        layers: module paths, where the problem is a layer's; several where layers are alike.
-        phase: forward or backward, where the problem is a layer's.
+        label: what the problems have in common.
+        axis: name of the axis; its values are stored in the recording's `batch` column.
+        problems: problem by axis value, increasing.
+        layers: module paths of the layers with this problem, if it belongs to a network.
+        phase: forward or backward, if the problem belongs to a layer.
     """
 
     label: str
@@ -35,12 +35,12 @@ class Sweep:
 
     @property
     def layer(self) -> str | None:
-        """The first of the layers; null where there is none."""
+        """The first of the layers; None without layers."""
         return self.layers[0] if self.layers else None
 
 
 def single(problem: Any) -> Sweep:
-    """One problem by itself; the axis is the first number it has, else it is counted."""
+    """A sweep of one problem; its axis is the problem's first integer field."""
     for field in dataclasses.fields(problem):
         value = getattr(problem, field.name)
         if isinstance(value, int):
@@ -49,10 +49,10 @@ def single(problem: Any) -> Sweep:
 
 
 def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
-    """Name and values of `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN`.
+    """Parse `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN` to a name and values.
 
     Raises:
-        CurvescopeError: not of these forms.
+        CurvescopeError: the text has none of these forms.
     """
     name, equals, listed = text.partition("=")
     values: list[str] = []
@@ -62,38 +62,38 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
         else:
             values.append(part.strip())
     if not equals or not name.strip() or not all(values):
-        raise CurvescopeError(f"--axis {text}: write a name and values, as in n=1,2,4..256 or n=32..160:8.")
+        raise CurvescopeError(f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160:8.")
     return name.strip(), tuple(dict.fromkeys(values))
 
 
 def _range(text: str, first: int, last: int, step: str | None) -> list[int]:
     if first < 1 or last < first or step == "0":
-        raise CurvescopeError(f"--axis {text}: a range goes from 1 or more upwards, as in 4..256 or 32..160:8.")
+        raise CurvescopeError(f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256.")
     if step is not None:
         return list(range(first, last + 1, int(step)))
     return [first << i for i in range((last // first).bit_length())]
 
 
 def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n") -> list[Sweep]:
-    """The problems that the axes span, as sweeps.
+    """All combinations of the axis values, as sweeps.
 
-    Where the batch axis has one value and another axis of numbers has several, it is that one.
+    If the batch axis has one value and another numeric axis has several, that axis becomes the batch axis.
 
     Args:
-        base: what holds where no axis says otherwise; a frozen dataclass.
-        axes: as `parse_axis` reads them, over the fields of `base`.
+        base: problem with the values of all other fields; a frozen dataclass.
+        axes: options that `parse_axis` reads, over the fields of `base`.
         precisions: names, joined by commas.
-        batch_axis: the axis of the cost curve.
+        batch_axis: axis of the cost curve.
 
     Raises:
-        CurvescopeError: no such field, or a value that it does not take.
+        CurvescopeError: a field does not exist, or does not accept a value.
     """
     fields = [f.name for f in dataclasses.fields(base)]
     values: dict[str, tuple[str, ...]] = {"precision": tuple(precisions.split(","))}
     for text in axes:
         name, listed = parse_axis(text)
         if name not in fields:
-            raise CurvescopeError(f"--axis {text}: {type(base).__name__.lower()} has the axes {', '.join(fields)}.")
+            raise CurvescopeError(f"--axis {text}: the axes of {type(base).__name__.lower()} are {', '.join(fields)}.")
         values[name] = listed
     long = [name for name, listed in values.items() if len(listed) > 1 and isinstance(getattr(base, name), int)]
     if long and batch_axis not in long:
@@ -110,23 +110,23 @@ def _typed(base: Any, name: str, value: str) -> Any:
     if isinstance(now, str):
         return value
     try:
-        # A pair is given as one number for both, or as 2x1: height and width.
+        # A pair is written as one number for both, or as 2x1: height and width.
         numbers = tuple(int(part) for part in value.split("x"))
     except ValueError:
         raise CurvescopeError(f"--axis {name}={value}: not a whole number.") from None
     if isinstance(now, tuple):
         return numbers * 2 if len(numbers) == 1 else numbers
     if len(numbers) != 1:
-        raise CurvescopeError(f"--axis {name}={value}: one whole number.")
+        raise CurvescopeError(f"--axis {name}={value}: write one whole number.")
     return numbers[0]
 
 
 def group(problems: Sequence[P], batch_axis: str) -> list[Sweep]:
-    """Problems that differ along the batch axis alone belong together.
+    """Group problems that differ only along the batch axis into sweeps.
 
     Args:
-        problems: in any order.
-        batch_axis: a field of theirs.
+        problems: problems in any order.
+        batch_axis: name of a field of the problems.
     """
     families: dict[Any, dict[int, P]] = {}
     for problem in problems:

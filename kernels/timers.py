@@ -1,4 +1,4 @@
-"""Clocks for kernels: the host's performance counter, and CUDA events of any library that has them."""
+"""Timers for kernels: the host's performance counter, and the CUDA events of any library."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ class Timer(Protocol):
 
     @property
     def name(self) -> str:
-        """What tells the time."""
+        """Name of the clock."""
 
     @property
     def resolution_ns(self) -> float:
-        """What a sample's duration may be wrong by."""
+        """Largest error of a sample's duration, ns."""
 
     def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
         """Time `count` samples of `calls` calls each; `before` runs ahead of each, outside its time."""
 
 
 class PerfCounter:
-    """`time.perf_counter_ns`, on Linux the same clock as `time.monotonic_ns`: for work that is done when `run` returns.
+    """Timer over `time.perf_counter_ns`, for work that is complete when `run` returns.
 
-    What a sample costs beside the work is two readings of the clock and an append: benchmarks/sample_overhead.py.
+    On Linux this is the same clock as `time.monotonic_ns`. A sample adds two clock readings and an append
+    (benchmarks/sample_overhead.py).
     """
 
     name = "perf_counter"
@@ -69,12 +70,12 @@ class PerfCounter:
 
 @dataclass(frozen=True)
 class EventApi:
-    """CUDA events of one library.
+    """The CUDA event functions of one library.
 
     Attributes:
-        create: makes an event that can be timed.
-        record: puts it into the stream that the work goes to.
-        elapsed_ms: from the first event to the second, once both have happened.
+        create: creates an event with timing enabled.
+        record: records the event in the stream of the work.
+        elapsed_ms: time from the first event to the second in ms, once both have completed.
         synchronize: waits for the device.
     """
 
@@ -86,10 +87,11 @@ class EventApi:
 
 @dataclass(frozen=True)
 class CudaEvents:
-    """An event before and one after each sample, in the stream of the work.
+    """Timer with one event before and one after each sample, in the stream of the work.
 
-    All samples are put into the stream before the host waits once: the device goes from one to the next without
-    waiting for the host, as long as the host is quicker than the kernels are (a flush between samples gives it time).
+    All samples are queued before the host waits once. So the device goes from one sample to the next without waiting
+    for
+    the host, as long as the host queues faster than the kernels run (a cache flush between samples gives it time).
     """
 
     api: EventApi

@@ -1,4 +1,4 @@
-"""Command lines as recordings keep them: without the values of what is named like a secret."""
+"""Masks secrets in command lines before they are recorded."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ _SECRET = re.compile(
     r"password|passwd|passphrase|secret|(?<![a-z])token(?![a-z])|credential|(api|access)[-_]?key", re.IGNORECASE
 )
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-_LEAST_LENGTH = 6  # characters: shorter values of the environment stand in words by chance
+_LEAST_LENGTH = 6  # characters: shorter environment values occur in words by chance
 
 
 def without_secrets(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The command line with `***` for secrets.
+    """Replace secrets in a command line by `***`.
 
-    They are values of options and settings named like one (`--token X`, `API_KEY=X`), values of environment variables
-    named so wherever they stand, and users of URLs. What is not named like a secret is not recognised.
+    Masked are values of options and settings named like a secret (`--token X`, `API_KEY=X`), values of environment
+    variables
+    with such names wherever they occur, and users in URLs. Other secrets are not recognised.
 
     Args:
         command: program and arguments.
-        environment: where values of secrets are looked up; nothing else of it is kept.
+        environment: source of the secrets' values; nothing else of it is used.
     """
     values = [value for name, value in environment.items() if _SECRET.search(name) and len(value) >= _LEAST_LENGTH]
     return list(_masked(command, sorted(values, key=len, reverse=True)))

@@ -1,6 +1,6 @@
-"""The one door to the native library: its C boundary, typed.
+"""Typed ctypes interface to the native libraries; no other module loads them.
 
-The library is plain C behind ctypes, so that one build serves every Python and can be injected into any process.
+The libraries have a plain C interface, so one build serves every Python and can be injected into any process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LIBRARY_NAME = "libcurvescope_collector.so"
 
 
 def library_path(name: str = LIBRARY_NAME) -> Path:
-    """Where a library, by default the collector, lies: beside this module, in wheels and in editable installs alike.
+    """Path of a library (default: the collector), which is beside this module in wheels and in editable installs.
 
     Raises:
         BackendMissingError: the package was installed without its native build.
@@ -33,7 +33,7 @@ def library_path(name: str = LIBRARY_NAME) -> Path:
 
 @cache
 def load() -> ctypes.CDLL:
-    """The loaded library, its functions declared."""
+    """Load the collector library and declare its functions."""
     library = ctypes.CDLL(str(library_path()))
     library.curvescope_clock_ns.argtypes = []
     library.curvescope_clock_ns.restype = ctypes.c_int64
@@ -45,10 +45,10 @@ def load() -> ctypes.CDLL:
 
 
 def demangle(name: str) -> str:
-    """The C++ name behind a mangled one; the name itself where it is none."""
+    """Demangle a C++ name; other names are returned unchanged."""
     if not name.startswith("_Z"):
         return name
-    # Not ours: the C++ library that the collector is linked to exports it.
+    # This symbol comes from the C++ library that the collector is linked to.
     function, free = load()["__cxa_demangle"], load()["free"]
     function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
     function.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
@@ -63,15 +63,15 @@ def demangle(name: str) -> str:
 
 
 def clock_ns() -> int:
-    """CLOCK_MONOTONIC in nanoseconds, the clock every recorded time is aligned to."""
+    """CLOCK_MONOTONIC in nanoseconds, the clock of all recorded times."""
     return int(load().curvescope_clock_ns())
 
 
 def record_start(folder: Path) -> bool:
-    """Record this process into chunk files in `folder`; false where it is being recorded already."""
+    """Start to record this process into chunk files in `folder`; returns False if it is being recorded already."""
     return bool(load().curvescope_record_start(str(folder).encode()))
 
 
 def record_stop() -> None:
-    """End the recording; when this returns, everything is in the folder."""
+    """Stop recording; on return all data is in the folder."""
     load().curvescope_record_stop()

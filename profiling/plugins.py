@@ -1,7 +1,7 @@
-"""Plugins of other packages: recorders, readers, causes and devices, found by their entry points.
+"""Plugins from other packages: recorders, readers, causes and devices, found by entry points.
 
-A plugin that cannot be loaded, is not what its group asks for, or fails while it works is named in a warning and left
-out; the command goes on without it.
+A plugin that cannot be loaded, lacks required attributes, or fails is reported in a warning and skipped; the command
+continues without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ READERS = "curvescope.readers"
 CAUSES = "curvescope.causes"
 DEVICES = "curvescope.devices"
 
-# group -> what each of its plugins must have; the words of docs/plugins.md.
+# group -> required attributes of its plugins; documented in docs/plugins.md.
 _NEEDED = {
     RECORDERS: ("NAME", "record"),
     READERS: ("NAME", "recognises", "read"),
@@ -29,7 +29,7 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Plugin:
-    """One plugin: the name of its entry point, the package it is from, and the module itself."""
+    """One plugin: the name of its entry point, its package, and its module."""
 
     name: str
     package: str
@@ -38,7 +38,7 @@ class Plugin:
 
 @cache
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Every working plugin of a group, by name; each one that does not load is named on standard error, once."""
+    """All working plugins of a group, sorted by name; broken ones are reported once on standard error."""
     return tuple(_load(group))
 
 
@@ -47,7 +47,7 @@ def _load(group: str) -> Iterator[Plugin]:
         package = point.dist.name if point.dist else "an unknown package"
         try:
             module = point.load()
-        except Exception as error:  # whatever a stranger's import raises, the command goes on
+        except Exception as error:  # third-party code may raise anything; the command continues
             report_broken(point.name, package, f"it cannot be imported ({type(error).__name__}: {error})")
             continue
         missing = [name for name in _NEEDED[group] if not hasattr(module, name)]
@@ -59,8 +59,8 @@ def _load(group: str) -> Iterator[Plugin]:
 
 @cache
 def report_broken(name: str, package: str, why: str) -> None:
-    """Say once which plugin is left out, why, and how to be rid of it."""
+    """Report once that a plugin is skipped, why, and how to remove it."""
     print(
-        f"curvescope: plugin {name} of {package} is left out: {why}. Repair it, or `pip uninstall {package}`.",
+        f"curvescope: plugin {name} of {package} is skipped: {why}. Repair it, or `pip uninstall {package}`.",
         file=sys.stderr,
     )

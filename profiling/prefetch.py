@@ -1,4 +1,4 @@
-"""Reading ahead: what comes next is made in a thread while what came before is used."""
+"""Prefetching: a thread reads the next item while the current one is used."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _T = TypeVar("_T")
 
 
 def read_ahead(first: _T | None, read: Callable[[], _T | None]) -> Iterator[_T]:
-    """The first item and those that `read` gives until it gives null, each read while the one before it is used.
+    """Yield the first item and those that `read` returns until it returns None, reading one item ahead.
 
-    Leaving early waits for what is being read, so that its source may be closed then.
+    On early exit it waits for the pending read, so that the source can be closed afterwards.
     """
     with ThreadPoolExecutor(1) as reader:
         item = first

@@ -1,8 +1,8 @@
-"""Why a term of an anomaly is there: competing causes, each scored on evidence in the recording.
+"""The causes of an anomaly's terms: competing causes, each scored by evidence in the recording.
 
-Every cause is a module with `CAUSE` and `weigh(case) -> Claim | None`. Of one term the best-scored claim takes what it
-accounts for, then the next, as long as something is left and the signs agree; the rest is *unexplained*, a cause with a
-size. So the amounts of all causes over all terms add up to the anomaly.
+Every cause is a module with `CAUSE` and `weigh(case) -> Claim | None`. For each term, the best-scored claim takes the
+amount that it explains, then the next, as long as an amount is left and the signs agree. The rest is *unexplained*, a
+cause with an amount of its own. So the amounts of all causes over all terms add up to the anomaly.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _MODULES = (
     overhead,
 )
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
-# A claim under this share of its term is not worth a line; what it would take stays unexplained.
+# A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
 _LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class TermCause:
-    """What one cause takes of one term.
+    """The part of one term that one cause explains.
 
     Attributes:
-        label: of the term.
-        amount: of it, in the functional's unit.
-        claim: what it rests on; null for unexplained.
-        rivals: claims of other causes on the same term, the best first, whatever they took.
+        label: label of the term.
+        amount: explained amount, in the functional's unit.
+        claim: claim of the cause; None for unexplained.
+        rivals: claims of other causes on the same term, the best first, whatever they explain.
     """
 
     label: str
@@ -67,7 +67,7 @@ class TermCause:
 
 @dataclass(frozen=True)
 class CauseTotal:
-    """One cause over all terms, the largest term first."""
+    """One cause summed over all terms; the largest term first."""
 
     cause: str
     amount: float
@@ -79,9 +79,9 @@ class Attribution:
     """The causes of one anomaly; their amounts add up to it.
 
     Attributes:
-        functional: what they explain.
+        functional: the explained anomaly.
         value: its value, in its unit.
-        noise: whether the whole is less than its own noise.
+        noise: whether the anomaly is smaller than its noise.
         causes: the largest first, and last, apart from them, what is not significant.
     """
 
@@ -92,7 +92,7 @@ class Attribution:
 
     @property
     def verdict(self) -> CauseTotal | None:
-        """The cause that accounts for most of the anomaly in its own direction; null for an anomaly of 0.
+        """The cause of most of the anomaly in the anomaly's direction; None for an anomaly of 0.
 
         What is less than its own noise is not significant, whatever its terms are; of an anomaly that is, the terms
         that are not significant alone stand in for a cause only where there is nothing else.
@@ -105,7 +105,7 @@ class Attribution:
 
 
 def attribute(functional: Functional, value: Estimate, cases: Iterable[tuple[str, Case]]) -> Attribution:
-    """Give every term of an anomaly to its causes.
+    """Attribute every term of an anomaly to causes.
 
     Args:
         functional: the anomaly.
@@ -130,7 +130,7 @@ def _in_order(total: CauseTotal) -> tuple[bool, float]:
 
 @cache
 def _weigh() -> tuple[Callable[[Case], Claim | None], ...]:
-    """How each cause weighs a case: ours, then those of plugins."""
+    """The `weigh` functions of the built-in causes, then of plugins."""
     return (
         *(module.weigh for module in _MODULES),
         *(_guarded(plugin) for plugin in plugins.plugins(plugins.CAUSES)),
@@ -138,15 +138,15 @@ def _weigh() -> tuple[Callable[[Case], Claim | None], ...]:
 
 
 def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
-    """A plugin's way to weigh; where it fails it claims nothing, and is named."""
+    """A plugin's `weigh`; if it fails, it claims nothing and is reported."""
 
     def weigh(case: Case) -> Claim | None:
         try:
             claim = plugin.module.weigh(case)
             if claim is None or (isinstance(claim, Claim) and claim.evidence and math.isfinite(claim.amount)):
                 return claim
-            why = "weigh() gave no Claim with evidence and a finite amount"
-        except Exception as error:  # a stranger's code: whatever it raises, the other causes are weighed
+            why = "weigh() returned no Claim with evidence and a finite amount"
+        except Exception as error:  # third-party code may raise anything; the other causes continue
             why = f"weigh() failed ({type(error).__name__}: {error})"
         plugins.report_broken(plugin.name, plugin.package, why)
         return None

@@ -1,6 +1,6 @@
-"""Algorithm switch: the kernels of a layer and phase are others at the larger batch size.
+"""Algorithm switch: a layer runs different kernels in a phase at the larger batch size.
 
-Amount: what the kernels contribute that run at one of the two sizes only: arithmetic on the recording, no model.
+Amount: the contribution of kernels that run at only one of the two sizes; computed from the recording without a model.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from ...profiling.attribution.kernel_names import ALGORITHMS, read_name
 from .case import Case, Claim, Evidence
 
 CAUSE = "algorithm switch"
-# A library's own helpers come and go; a switch holds at least this share of the term's time on one side.
+# A library's helper kernels vary; a switch takes at least this share of the term's time on one side.
 _LEAST_SHARE = 0.1
-_REFUTATION = "With the smaller batch's algorithm forced at both sizes the term keeps its value."
+_REFUTATION = "With the smaller batch's algorithm forced at both sizes, the term keeps its value."
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim what kernels contribute that are not there at both sizes."""
+    """Claim the contribution of kernels that do not run at both sizes."""
     common = set(case.common_names())
     share = {batch: _switched_share(case, batch, common) for batch in (case.before, case.after)}
     if case.share.key.kind != "kernels" or max(share.values()) < _LEAST_SHARE:
@@ -34,7 +34,7 @@ def weigh(case: Case) -> Claim | None:
         Evidence("kernel with the most time", main[0], main[1], "", "kernels.name"),
         Evidence("its family", families[0], families[1], "", "kernels.name"),
         Evidence(
-            "time of kernels that run at this size only",
+            "time of kernels that run only at this size",
             share[case.before] * case.time_ms(case.before),
             share[case.after] * case.time_ms(case.after),
             "ms",

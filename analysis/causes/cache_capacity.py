@@ -1,7 +1,8 @@
-"""Cache capacity: what a kernel touches fits the cache (L2; the last level of a CPU) at one size and not at the other.
+"""Cache capacity: a kernel's data fits the cache (L2; the last level of a CPU) at one size and not at the other.
 
-Amount: the time at the larger size beyond what the bytes would have taken at the smaller size's bandwidth. The working
-set is the compulsory bytes of one launch, a lower bound.
+Amount: the time at the larger size beyond the time of the same bytes at the smaller size's bandwidth. The working set
+    is
+the compulsory bytes of one launch, a lower bound.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from ...profiling.attribution.kernel_names import short_name
 from .case import Case, Claim, Evidence, seen, total
 
 CAUSE = "cache capacity"
-# Bandwidth has to fall to this share for a claim: cache and DRAM differ by far more, noise by less.
+# A claim needs bandwidth to fall to this share: cache and DRAM differ by far more, noise by less.
 _FALLEN = 0.9
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim the time that kernels lose as they outgrow the cache."""
+    """Claim the time that kernels lose when their data no longer fits the cache."""
     cache = case.hardware.cache_bytes
     if cache is None or case.share.key.kind != "kernels":
         return None
@@ -43,5 +44,5 @@ def weigh(case: Case) -> Claim | None:
             evidence.append(seen("its measured DRAM bytes per compulsory byte", traffic, "1", "kernels.dram_bytes"))
     if not evidence:
         return None
-    refutation = "Sizes that both fit the cache, or both exceed it, show the same fall of bandwidth."
+    refutation = "Sizes that both fit the cache, or both exceed it, show the same drop in bandwidth."
     return Claim(CAUSE, amount, 0.8, tuple(evidence), refutation)

@@ -1,4 +1,4 @@
-"""What causes are weighed on: one term of an anomaly, with everything recorded of it at each batch size."""
+"""The input of causes: one term of an anomaly, with everything recorded about it at each batch size."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Use:
-    """All launches of one kernel with one geometry in a term at one batch size, per step.
+    """All launches of one kernel with one launch configuration in a term at one batch size, per step.
 
     Attributes:
-        batch: samples in the step.
-        name: of the kernel.
+        batch: number of samples in the step.
+        name: name of the kernel.
         time_ms: exclusive time per step.
-        share: what that contributes to the functional, in its unit.
+        share: its contribution to the functional, in the functional's unit.
         calls: launches per step.
-        blocks: of the grid; null where it was not recorded.
-        threads: of a block.
-        registers_per_thread: likewise.
-        shared_memory_bytes: of a block.
-        flops: per step, by the direct algorithm.
-        bytes_compulsory: per step.
-        dram_bytes: per step, measured.
+        blocks: blocks of the grid; None if not recorded.
+        threads: threads of a block; None if not recorded.
+        registers_per_thread: registers; None if not recorded.
+        shared_memory_bytes: shared memory of a block; None if not recorded.
+        flops: FLOPs per step of the direct algorithm.
+        bytes_compulsory: compulsory bytes per step.
+        dram_bytes: measured DRAM bytes per step.
     """
 
     batch: int
@@ -50,21 +50,21 @@ class Use:
 
 @dataclass(frozen=True)
 class HostCalls:
-    """Runtime calls of one kind inside the profiled steps of a batch size, per step."""
+    """CUDA API calls of one kind in the profiled steps of a batch size, per step."""
 
     calls: float
     time_ms: float
 
 
 @dataclass(frozen=True)
-class HostUse:
-    """What the process took of the host in a timed step of one batch size, on average.
+class MeanHostUse:
+    """Mean use of host resources by the process in a timed step of one batch size.
 
     Attributes:
         cpu_ms: CPU time of all threads.
-        system_ms: of it in the operating system.
-        page_faults: pages it had to be given.
-        core_wait_ms: time that threads were ready and had no core, summed over them; null where it is not known.
+        system_ms: part of it in the kernel.
+        page_faults: number of page faults.
+        core_wait_ms: time that threads waited in a run queue for a core, summed over threads; None if unknown.
     """
 
     cpu_ms: float
@@ -74,7 +74,7 @@ class HostUse:
 
     @property
     def pace(self) -> float | None:
-        """Share of the time that its threads were ready in which they had a core; null where that is not known."""
+        """Share of the runnable time in which threads had a core; None if unknown."""
         if self.core_wait_ms is None or self.cpu_ms <= 0:
             return None
         return self.cpu_ms / (self.cpu_ms + self.core_wait_ms)
@@ -82,20 +82,20 @@ class HostUse:
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What the recording says of one batch size beside its kernels; null or empty where nothing was recorded.
+    """Facts about one batch size besides its kernels; None or empty if not recorded.
 
     Attributes:
-        timed_ms: durations of the steps that no profiler watched.
-        idle_ms: per profiled step used.
-        kernel_ms: exclusive time of all kernels, likewise.
-        kernel_calls: launches of all kernels, likewise.
-        host: runtime calls by kind: allocation, synchronisation, synchronous copy, launch.
-        peak_memory_bytes: the largest peak of its steps.
-        allocator_retries: of all its steps.
-        sm_clock_hz: mean of the samples taken during its steps.
-        throttle_reasons: seen during its steps.
-        kernel_bytes: compulsory bytes of all kernels, per profiled step used.
-        host_use: of the timed steps; null where it was not recorded.
+        timed_ms: durations of the unprofiled steps.
+        idle_ms: idle time per profiled step.
+        kernel_ms: exclusive time of all kernels per profiled step.
+        kernel_calls: kernel launches per profiled step.
+        host: CUDA API calls by kind: allocation, synchronisation, synchronous copy, launch.
+        peak_memory_bytes: largest peak of its steps.
+        allocator_retries: total of all its steps.
+        sm_clock_hz: mean of the samples during its steps.
+        throttle_reasons: reasons reported during its steps.
+        kernel_bytes: compulsory bytes of all kernels per profiled step.
+        host_use: host resources in the timed steps; None if not recorded.
     """
 
     timed_ms: Floats
@@ -108,19 +108,19 @@ class BatchFacts:
     sm_clock_hz: float | None = None
     throttle_reasons: frozenset[str] = frozenset()
     kernel_bytes: float = 0.0
-    host_use: HostUse | None = None
+    host_use: MeanHostUse | None = None
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One thing the recording says.
+    """One fact from the recording.
 
     Attributes:
-        what: in words.
-        before: its value at the smaller batch size; null where it has none.
-        after: at the larger one.
-        unit: of both.
-        table: of the recording that it is from, with the column.
+        what: description.
+        before: value at the smaller batch size; None if unknown.
+        after: value at the larger batch size; None if unknown.
+        unit: unit of both.
+        table: table and column that it comes from.
     """
 
     what: str
@@ -131,21 +131,21 @@ class Evidence:
 
 
 def seen(what: str, sides: Iterable[float | None], unit: str, table: str) -> Evidence:
-    """Evidence from a pair of values: at the smaller batch size and at the larger."""
+    """Evidence from two values: at the smaller and at the larger batch size."""
     before, after = sides
     return Evidence(what, before, after, unit, table)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one cause says of one term.
+    """The claim of one cause on one term.
 
     Attributes:
-        cause: its name.
-        amount: how much of the term it accounts for, in the functional's unit; signed as the term.
-        score: 0 to 1, how well the evidence tells this cause from the others.
-        evidence: what it rests on; never empty.
-        refuted_by: what would show that it is wrong.
+        cause: name of the cause.
+        amount: explained amount of the term, in the functional's unit, with the sign of the term.
+        score: how well the evidence distinguishes this cause from others, 0 to 1.
+        evidence: facts that support the claim; never empty.
+        refuted_by: observation that would refute the claim.
     """
 
     cause: str
@@ -162,10 +162,10 @@ class Case:
     Attributes:
         functional: the anomaly.
         share: the term and its value.
-        before: batch size that the change starts from.
-        after: batch size that it ends at.
+        before: batch size at which the change starts.
+        after: batch size at which it ends.
         uses: the term's kernels at every batch size of the functional; their shares add up to the term.
-        facts: of each of those batch sizes.
+        facts: facts about each of those batch sizes.
         hardware: limits of the device.
     """
 
@@ -179,7 +179,7 @@ class Case:
 
     @property
     def factor(self) -> float:
-        """How many times larger the larger batch is."""
+        """Ratio of the larger to the smaller batch size."""
         return self.after / self.before
 
     def coefficient(self, batch: int) -> float:
@@ -187,7 +187,7 @@ class Case:
         return dict(self.functional.coefficients)[batch]
 
     def at(self, batch: int, name: str | None = None) -> tuple[Use, ...]:
-        """The uses at one batch size, of one kernel if it is named."""
+        """The uses at one batch size, optionally of one kernel."""
         return tuple(u for u in self.uses if u.batch == batch and name in (None, u.name))
 
     def time_ms(self, batch: int, name: str | None = None) -> float:
@@ -195,7 +195,7 @@ class Case:
         return sum(use.time_ms for use in self.at(batch, name))
 
     def common_names(self) -> list[str]:
-        """Kernels that run at both batch sizes, those with most time first."""
+        """Kernels that run at both batch sizes, by decreasing time."""
         after = {use.name for use in self.at(self.after)}
         common = {use.name for use in self.at(self.before)} & after
         return sorted(common, key=lambda name: (-self.time_ms(self.after, name), name))
@@ -207,7 +207,7 @@ class Case:
 
 
 def total(uses: tuple[Use, ...], column: str) -> float | None:
-    """Sum of one column over uses; null where any of the time has no value."""
+    """Sum of one column over uses; None if a use with time lacks a value."""
     values = [getattr(use, column) for use in uses]
     known = [float(value) for value in values if value is not None]
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""From the tables of a recording to the cases that causes are weighed on."""
+"""Builds the input of causes from the tables of a recording."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pandas as pd
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
 from ..decompose.terms import IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
-from .case import BatchFacts, Case, HostCalls, HostUse, Use
+from .case import BatchFacts, Case, HostCalls, MeanHostUse, Use
 
-# Runtime and driver calls by what they make the host do; the first that matches.
+# CUDA API calls by their effect on the host; the first match counts.
 _HOST_KINDS = (
     ("allocation", re.compile(r"^cu(da)?(Malloc|Free|Mem(Alloc|Free)|HostAlloc|MallocHost|FreeHost)(?!.*Async)")),
     ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
@@ -31,12 +31,12 @@ _HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "core_wait_ns")
 
 @dataclass(frozen=True)
 class Recorded:
-    """What causes look at beside the kernels.
+    """Tables that causes examine besides the kernels.
 
     Attributes:
         steps: the `steps` table.
-        launches: the `launches` table; null where there is none.
-        clocks: the `clocks` table; likewise.
+        launches: the `launches` table; None if missing.
+        clocks: the `clocks` table; None if missing.
         hardware: limits of the device.
     """
 
@@ -52,8 +52,8 @@ def cases(functional: Functional, shares: Sequence[Share], parts: pd.DataFrame, 
     Args:
         functional: the anomaly.
         shares: its terms.
-        parts: of `kernel_times`.
-        recorded: what else there is.
+        parts: result of `kernel_times`.
+        recorded: other tables.
     """
     batches = functional.conditions
     of_batch = parts["batch"]
@@ -93,7 +93,7 @@ def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[in
 
 
 def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
-    """Product of three extents; not a number where one is missing."""
+    """Product of three extents; NaN if one is missing."""
     return rows[list(columns)].astype("Float64").astype("float64").prod(axis=1, skipna=False).to_numpy()
 
 
@@ -119,8 +119,8 @@ def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) 
     )
 
 
-def _host_use(timed: pd.DataFrame) -> HostUse | None:
-    """Means over the timed steps that are not disturbed."""
+def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:
+    """Means over the undisturbed timed steps."""
     if timed.empty or not set(_HOST_USE) <= set(timed.columns):
         return None
     used = timed.iloc[undisturbed(timed["duration_ns"].to_numpy(np.float64))]
@@ -128,7 +128,7 @@ def _host_use(timed: pd.DataFrame) -> HostUse | None:
     cpu, system, faults, wait = (None if pd.isna(mean) else float(mean) for mean in means.values())
     if cpu is None or system is None or faults is None:
         return None
-    return HostUse(cpu / 1e6, system / 1e6, faults, None if wait is None else wait / 1e6)
+    return MeanHostUse(cpu / 1e6, system / 1e6, faults, None if wait is None else wait / 1e6)
 
 
 def _largest(rows: pd.DataFrame, column: str) -> float | None:
@@ -137,7 +137,7 @@ def _largest(rows: pd.DataFrame, column: str) -> float | None:
 
 
 def _host_calls(steps: pd.DataFrame, launches: pd.DataFrame | None) -> dict[str, HostCalls]:
-    """Calls of each kind inside the windows of the steps, per step; a kind that none of them made is 0."""
+    """Calls of each kind inside the steps, per step; 0 for kinds without calls."""
     if launches is None or launches.empty or steps.empty:
         return {}
     timed = launches[launches["duration_ns"].notna() & launches["start_ns"].notna()]
@@ -160,7 +160,7 @@ def _host_calls(steps: pd.DataFrame, launches: pd.DataFrame | None) -> dict[str,
 
 
 def _clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:
-    """Mean SM clock and throttle reasons of the samples taken during visits of the batch size."""
+    """Mean SM clock and throttle reasons of the samples during visits of the batch size."""
     if clocks is None or clocks.empty or steps["start_ns"].isna().any():
         return None, frozenset()
     taken = clocks["start_ns"].to_numpy(np.int64)

@@ -1,7 +1,7 @@
-"""Fixed cost shared: time that does not grow with the batch makes an excess negative, which is no fault.
+"""Fixed cost amortised: time that does not grow with the batch makes an excess negative, which is not a fault.
 
-Amount: all of a negative part of an excess whose kernels are the same at both sizes. The fixed time that this means,
-excess/(1 - k), has to fit into the smaller size's own time.
+Amount: the whole negative term of an excess if its kernels are the same at both sizes. The implied fixed time,
+excess/(1 - k), must not exceed the smaller size's time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ CAUSE = "fixed cost shared"
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim negative parts of an excess."""
+    """Claim negative terms of an excess."""
     value = case.share.value.value
     if case.functional.kind != "excess" or value >= 0 or case.share.key.kind in (LEFT_OVER, OVERHEAD):
         return None
@@ -26,6 +26,6 @@ def weigh(case: Case) -> Claim | None:
         return None
     evidence = (
         seen("time per step", times, "ms", "kernels.duration_ns"),
-        Evidence("of it fixed, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"),
+        Evidence("fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"),
     )
-    return Claim(CAUSE, value, 0.55, evidence, "At further batch sizes the term does not stay on a straight line.")
+    return Claim(CAUSE, value, 0.55, evidence, "At other batch sizes the term does not lie on the same straight line.")

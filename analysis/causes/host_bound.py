@@ -1,6 +1,6 @@
 """Launch- or host-bound: the device waits for the host, between kernels, in synchronous copies, or for input.
 
-Amount: the idle term, or the term of host-to-device copies. Memory pressure takes its part of idle first.
+Amount: the idle term, or the term of host-to-device copies. Memory pressure takes its amount of idle first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from .case import BatchFacts, Case, Claim, Evidence, seen
 
 CAUSE = "launch- or host-bound"
 _COPY = "copy host_to_device"
-# Idle under this share of the step is no cause of anything.
+# A smaller idle share of the step is no cause.
 _LEAST_IDLE = 0.02
 
 
@@ -21,8 +21,8 @@ def weigh(case: Case) -> Claim | None:
     if not copies:
         return None
     times = [case.time_ms(batch, _COPY) for batch in (case.before, case.after)]
-    evidence = (seen("copies from host to device per step", times, "ms", "memory.duration_ns"),)
-    refutation = "With the input already on the device the copies' time stays in the step."
+    evidence = (seen("host-to-device copies per step", times, "ms", "memory.duration_ns"),)
+    refutation = "With the input already on the device, the time of the copies stays in the step."
     return Claim(CAUSE, sum(use.share for use in copies), 0.85, evidence, refutation)
 
 
@@ -35,7 +35,7 @@ def _idle(case: Case) -> Claim | None:
         return None
     evidence = [
         Evidence("idle per step", before.idle_ms, after.idle_ms, "ms", "kernels.start_ns, steps.duration_ns"),
-        seen("of the profiled step", shares, "1", "the same"),
+        seen("share of the profiled step", shares, "1", "the same"),
         Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
         seen("mean time of a kernel", map(_mean_kernel_us, (before, after)), "µs", "kernels.duration_ns"),
     ]
@@ -46,8 +46,8 @@ def _idle(case: Case) -> Claim | None:
             evidence.append(seen(f"{kind} calls per step", spent, "ms", "launches.duration_ns"))
     waits = [facts.host_use.core_wait_ms if facts.host_use else None for facts in (before, after)]
     if waits[1]:
-        evidence.append(seen("threads ready without a core per step", waits, "ms", "steps.core_wait_ns"))
-    refutation = "With the step replayed as one graph, or its input ready beforehand, idle stays as long."
+        evidence.append(seen("threads waiting for a core per step", waits, "ms", "steps.core_wait_ns"))
+    refutation = "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
     amount = sum(use.share for use in case.uses)
     return Claim(CAUSE, amount, 0.6, tuple(evidence), refutation)
 

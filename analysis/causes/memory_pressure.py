@@ -1,9 +1,9 @@
-"""Memory pressure: the step fills the device's memory, and allocations, frees and retries land inside it.
+"""Memory pressure: the step fills the device's memory, so allocations, frees and retries happen inside it.
 
-Amount: of idle, the time of allocation calls inside the profiled steps; of kernels, what an algorithm switch
-contributes where memory is so full that the faster one's workspace may not have fitted. On a CPU memory is allocated
-by touching it: where page faults grow faster than the batch, a term's share by compulsory bytes of the time that the
-timed steps spent in the operating system.
+Amount: for idle, the time of allocation calls inside the profiled steps; for kernels, the contribution of an algorithm
+switch if memory is so full that the faster algorithm's workspace may not have fitted. On a CPU, first access allocates
+memory: if page faults grow faster than the batch, the amount is the term's share (by compulsory bytes) of the time that
+the timed steps spent in the kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .case import BatchFacts, Case, Claim, Evidence, HostCalls, seen
 
 CAUSE = "memory pressure"
 _FULL = 0.85
-# A step's own odds and ends fault some hundred pages; 1024 of 4 KiB are one large tensor.
+# A step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor.
 _LEAST_FAULTS = 1024
 
 
@@ -46,7 +46,7 @@ def _allocations(case: Case) -> Claim | None:
         Evidence("their time per step", before.time_ms, after.time_ms, "ms", "launches.duration_ns"),
         *_memory(case),
     )
-    refutation = "With memory to spare (smaller model, larger device, or allocator cache kept warm) idle stays as long."
+    refutation = "With free memory (smaller model, larger device, or a warm allocator cache), idle does not shrink."
     return Claim(CAUSE, amount, 0.9, evidence, refutation)
 
 
@@ -63,20 +63,20 @@ def _page_faults(case: Case) -> Claim | None:
     evidence = (
         Evidence("page faults per step", before.page_faults, after.page_faults, "", "steps.page_faults"),
         Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
-        seen("the term's share of the step's bytes", shares, "1", "kernels.bytes_compulsory"),
+        seen("share of the term in the step's bytes", shares, "1", "kernels.bytes_compulsory"),
         *_memory(case),
     )
     refutation = (
-        "With freed memory kept by the process (a larger MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or another "
-        "allocator) the term keeps its value."
+        "If the process keeps freed memory (a larger MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or another "
+        "allocator), the term keeps its value."
     )
-    # Where other kernels run as well, the fresh memory may be theirs: the switch is the nearer cause.
+    # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
     switched = case.main_kernel(case.before) != case.main_kernel(case.after)
     return Claim(CAUSE, amount, 0.8 if switched else 0.9, evidence, refutation)
 
 
 def _share(case: Case, batch: int) -> float:
-    """Of the step's compulsory bytes; of its time where no bytes are known."""
+    """Share of the term in the step's compulsory bytes; in its time if no bytes are known."""
     facts = case.facts[batch]
     if facts.kernel_bytes:
         return sum(use.bytes_compulsory or 0.0 for use in case.at(batch)) / facts.kernel_bytes
@@ -84,10 +84,10 @@ def _share(case: Case, batch: int) -> float:
 
 
 def system_wall_ms(facts: BatchFacts) -> float:
-    """Wall time in the system.
+    """Wall time in the operating system's kernel.
 
-    Threads are taken to be there side by side, and to wait for cores there, as everywhere in the step; what a step
-    sleeps is not the system's.
+    Threads are assumed to be in the kernel concurrently, and to wait for cores there as elsewhere in the step; time in
+    which a step sleeps does not count.
     """
     use = facts.host_use
     if use is None or use.cpu_ms <= 0 or not len(facts.timed_ms):
@@ -110,7 +110,9 @@ def _memory(case: Case) -> list[Evidence]:
         )
         if (full := _fullness(case, case.after)) is not None:
             found.append(
-                Evidence("of the device's memory", _fullness(case, case.before), full, "1", "steps.peak_memory_bytes")
+                Evidence(
+                    "share of the device's memory", _fullness(case, case.before), full, "1", "steps.peak_memory_bytes"
+                )
             )
     if after.allocator_retries:
         found.append(

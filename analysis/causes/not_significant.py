@@ -18,22 +18,24 @@ CAUSE = "not significant"
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim terms whose interval holds 0."""
+    """Claim terms with an interval that contains 0."""
     value = case.share.value
     if not math.isfinite(value.low) or value.p < LEVEL:
         return None
     unit = case.functional.unit
-    evidence = [Evidence("95 % interval of the term holds 0", value.low, value.high, unit, "kernels, steps")]
+    evidence = [Evidence("95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps")]
     if case.share.key.kind in (LEFT_OVER, OVERHEAD):
         for batch in (case.before, case.after):
             if groups := two_groups(case.facts[batch].timed_ms):
-                evidence.append(Evidence(f"steps of batch {batch} have two paces", *groups, "ms", "steps.duration_ns"))
-    refutation = "With more rounds, on a quiet machine, the interval excludes 0."
+                evidence.append(
+                    Evidence(f"steps of batch {batch} fall into two groups", *groups, "ms", "steps.duration_ns")
+                )
+    refutation = "With more rounds on a quiet machine, the interval excludes 0."
     return Claim(CAUSE, value.value, 0.99, tuple(evidence), refutation)
 
 
 def two_groups(times_ms: Floats) -> tuple[float, float] | None:
-    """The medians of two groups that the times fall into; null where one group describes them.
+    """The medians of two groups in the times; None if one group describes them.
 
     Split at the widest gap that leaves at least a fifth, and three, on each side: two groups if the gap is wider than
     4 times the larger group's interquartile range and than 5 % of the median.

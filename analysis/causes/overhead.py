@@ -1,4 +1,4 @@
-"""Profiling overhead: the profiler slowed the two sizes unlike. Amount: its term, which is measured."""
+"""Profiling overhead: the profiler slowed the two sizes differently. Amount: its term, which is measured."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def weigh(case: Case) -> Claim | None:
     facts = [case.facts[batch] for batch in (case.before, case.after)]
     timed = [float(np.median(f.timed_ms)) if len(f.timed_ms) else None for f in facts]
     evidence = (
-        seen("step without a profiler", timed, "ms", "steps.duration_ns"),
-        seen("step under it", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
+        seen("unprofiled step", timed, "ms", "steps.duration_ns"),
+        seen("profiled step", (f.idle_ms + f.kernel_ms for f in facts), "ms", "steps.duration_ns"),
     )
-    refutation = "A recorder that costs less leaves this term as large."
+    refutation = "With a recorder of lower overhead, the term stays as large."
     return Claim(CAUSE, case.share.value.value, 0.7, evidence, refutation)

@@ -1,8 +1,9 @@
 """Wave and tile quantisation: the last wave of blocks, or the padding of tiles, costs more at one size than the other.
 
-A grid runs in waves of SMs x blocks per SM. The share of the last wave that stays empty, 1 - waves/ceil(waves), is time
-paid for nothing; so are blocks that grow faster than the batch. Amount: what that share of every launch contributes.
-Modelled from recorded grids: it assumes that all blocks of a kernel take equally long.
+A grid runs in waves of SMs x blocks per SM. The empty share of the last wave, 1 - waves/ceil(waves), is wasted time,
+and
+so are blocks that grow faster than the batch. Amount: the contribution of that share of every launch. Modelled from
+recorded grids, assuming that all blocks of a kernel take equally long.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from ...profiling.attribution.kernel_names import read_name, short_name
 from .case import Case, Claim, Evidence, Use
 
 CAUSE = "wave and tile quantisation"
-# Past that many waves the tail is under 3 % of the time, below what any verdict here rests on.
+# With more waves the tail is under 3 % of the time, too little for a verdict.
 _MOST_WAVES = 32
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim the empty part of last waves, and blocks beyond the batch's share."""
+    """Claim the empty part of last waves, and blocks beyond proportional growth."""
     names = [name for name in case.common_names() if case.at(case.before, name) and case.at(case.after, name)]
     claimed = predicted = measured = 0.0
     evidence: list[Evidence] = []
@@ -38,9 +39,9 @@ def weigh(case: Case) -> Claim | None:
     if not evidence or measured <= 0 or not claimed:
         return None
     miss = abs(predicted - measured) / measured
-    held = "time at the larger size: ceil(waves) predicts, the recording has"
+    held = "time at the larger size: predicted by ceil(waves), recorded"
     evidence.append(Evidence(held, predicted, measured, "ms", "model; kernels.duration_ns"))
-    # A prediction within 5 % is as good as the model gets; beyond 30 % it tells nothing.
+    # A prediction within 5 % is as good as the model gets; an error above 30 % makes it useless.
     score = 0.9 * max(0.0, min(1.0, (0.30 - miss) / 0.25))
     if score == 0:
         return None
@@ -51,7 +52,7 @@ def weigh(case: Case) -> Claim | None:
 
 
 def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
-    """Waves of the largest launch; null where the geometry or the device is not known."""
+    """Waves of the largest launch; None if the launch configuration or the device is unknown."""
     if not uses or case.hardware.sm_count is None:
         return None
     use = max(uses, key=lambda u: u.time_ms)
@@ -66,7 +67,7 @@ def _tail(waves: float | None) -> float:
 
 
 def _padding(case: Case, name: str) -> float:
-    """Share of the blocks at the larger size beyond the batch's share of those at the smaller; 0 where none."""
+    """Share of the blocks at the larger size beyond proportional growth from the smaller size; 0 without any."""
     blocks = {
         batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in (case.before, case.after)
     }
@@ -78,5 +79,5 @@ def _evidence(name: str, low: float, high: float, padding: float) -> list[Eviden
     label = short_name(name) if tile is None else f"{short_name(name)} (tile {tile[0]}x{tile[1]})"
     found = [Evidence(f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread")]
     if padding > 0:
-        found.append(Evidence("blocks beyond the batch's share", 0.0, padding, "of the blocks", "kernels.grid_x"))
+        found.append(Evidence("blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"))
     return found

@@ -1,8 +1,8 @@
-"""Roof change: a term passes the ridge of the roofline between the two sizes, and another limit sets its pace.
+"""Roof change: a term passes the ridge of the roofline between the two sizes, so another limit determines its time.
 
-Amount: what the functional of the roofline's own time, max(FLOPs/compute roof, bytes/DRAM roof), gives when scaled
-to the term's time at the smaller size. Modelled from work and roofs; bytes are measured ones where the recording has
-them at every size, else compulsory.
+Amount: the functional of the roofline's time, max(FLOPs/compute roof, bytes/DRAM roof), scaled to the term's time at
+    the
+smaller size. Modelled from work and roofs; bytes are measured if the recording has them at every size, else compulsory.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def weigh(case: Case) -> Claim | None:
     if score == 0:
         return None
     per = f"FLOPs per {'measured' if measured else 'compulsory'} byte (ridge {ridge:.3g})"
-    held = "time at the larger size: the roofline predicts, the recording has"
+    held = "time at the larger size: predicted by the roofline, recorded"
     evidence = (
         Evidence(per, low, high, "FLOP/B", f"kernels.flops, {column}"),
         Evidence(held, predicted, found, "ms", f"model ({compute.kind}s); kernels.duration_ns"),
     )
-    return Claim(CAUSE, amount, score, evidence, "At sizes on one side of the ridge the excess is as large.")
+    return Claim(CAUSE, amount, score, evidence, "At sizes on one side of the ridge, the excess is as large.")

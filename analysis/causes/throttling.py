@@ -1,8 +1,8 @@
-"""Throttling: the clock was lower while the larger batch was measured, or its threads waited for a core.
+"""Throttling: the clock was lower during the larger batch, or its threads waited for a core.
 
-Amount: the time at the larger size beyond what the smaller size's pace would have needed, were all of it bound to the
-clock: an upper bound for kernels that wait for memory. On a CPU the pace is the share of the time that threads were
-ready in which they had a core: less of it with a busy neighbour, a quota, or fewer cores to run on.
+Amount: the time at the larger size beyond what the smaller size's clock would have needed, if all of it depended on the
+clock: an upper bound for kernels that wait for memory. On a CPU, the share of the runnable time in which threads had a
+core takes the part of the clock: it falls with a busy neighbour, a quota, or fewer cores.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from .case import Case, Claim, Evidence, seen
 
 CAUSE = "throttling"
-# Clocks are sampled coarsely and breathe; less than that is no change.
+# Clocks are sampled coarsely and fluctuate; a smaller difference is no change.
 _FALLEN = 0.97
-# A few threads always wait a little for each other's cores.
+# A few threads always wait briefly for each other's cores.
 _FALLEN_CORES = 0.95
 
 
 def weigh(case: Case) -> Claim | None:
-    """Claim the time that a lower clock, or missing cores, account for."""
+    """Claim the time explained by a lower clock, or by missing cores."""
     if case.share.key.kind != "kernels":
         return None
     return _clock(case) or (_cores(case) if case.hardware.kind == "cpu" else None)
@@ -32,14 +32,12 @@ def _cores(case: Case) -> Claim | None:
     if after > _FALLEN_CORES * before:
         return None
     evidence = (
-        seen("ready threads that had a core", paces, "1", "steps.cpu_time_ns, core_wait_ns"),
+        seen("share of runnable time with a core", paces, "1", "steps.cpu_time_ns, core_wait_ns"),
         seen("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
         seen("wait for a core per step", (use.core_wait_ms for use in uses), "ms", "steps.core_wait_ns"),
     )
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - after / before)
-    refutation = (
-        "With as many cores as threads at both sizes, and nothing else running on them, the excess is as large."
-    )
+    refutation = "With as many idle cores as threads at both sizes, the excess is as large."
     return Claim(CAUSE, amount, 0.88, evidence, refutation)
 
 
@@ -64,4 +62,4 @@ def _clock(case: Case) -> Claim | None:
         )
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
     score = 0.93 if reasons else 0.82
-    return Claim(CAUSE, amount, score, tuple(evidence), "At locked clocks the excess is as large.")
+    return Claim(CAUSE, amount, score, tuple(evidence), "With locked clocks, the excess is as large.")

@@ -1,4 +1,4 @@
-"""Which algorithm a library takes: the fastest it offers and the workspace allows, and its known exceptions."""
+"""Chooses the algorithm like a library: the fastest that it offers and the workspace allows, with known exceptions."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
 from .convolution import PHASE_ALGORITHMS
-from .launches import TILES, Machine, Tile
+from .launches import TILES, ModelledGpu, Tile
 from .problems import Convolutions, Flags, Floats, Products
-from .product import Estimate, estimate_products
+from .product import CostEstimate, estimate_products
 
 
 @dataclass(frozen=True)
 class Library:
-    """A generation of cuDNN and of the cuBLAS of its time, by what the published times show it takes.
+    """Behaviour of a generation of cuDNN and its contemporary cuBLAS, derived from published times.
 
     Attributes:
-        name: as in cudnn5.
-        versions: what it stands for.
-        fused_channels: least summed channels for fused Winograd.
+        name: name, e.g. cudnn5.
+        versions: versions that it stands for.
+        fused_channels: least sum of channels for fused Winograd.
         nonfused_kernels: kernel heights of non-fused Winograd in the forward pass and the data gradient.
-        nonfused_batch: least batch for it there.
-        nonfused_width: least width of the image for it there.
-        nonfused_weight_channels: most channels for it in the weight gradient; 0 for none.
-        fft_tiling: whether its heuristic is seen to take tiled FFT.
+        nonfused_batch: least batch size for non-fused Winograd there.
+        nonfused_width: least image width for non-fused Winograd there.
+        nonfused_weight_channels: most channels for non-fused Winograd in the weight gradient; 0 for none.
+        fft_tiling: whether its heuristic chooses tiled FFT.
         split_depth: least depth of a product that its cuBLAS splits.
         product_tiles: output tiles of its cuBLAS.
-        slow_transposed: whether its cuBLAS is slow on a transposed operand with large outputs.
+        slow_transposed: whether its cuBLAS is slow for a transposed operand with large outputs.
     """
 
     name: str
@@ -57,24 +57,24 @@ LIBRARIES = {
         Library("cudnn8", "cuDNN 8 with cuBLAS 11 or 12", 32, (3, 5), 0, 0, np.inf, True, 0, TILES, False),
     )
 }
-# Whose choices are published: what a library leaves out there says nothing of another architecture, for which it has
-# other kernels, so elsewhere it is taken to choose the fastest.
-CHOICES_SEEN = ("maxwell", "pascal", "volta", "hopper")  # Hopper's as Volta's: the libraries are the same or newer
-# Below this many channels on either side no library is seen to take non-fused Winograd.
+# Architectures with published choices: a library's omissions there do not apply to other architectures, which have
+# other kernels; for those the fastest algorithm is assumed.
+CHOICES_SEEN = ("maxwell", "pascal", "volta", "hopper")  # Hopper like Volta: the libraries are the same or newer
+# Below this number of channels on either side, no library was observed to use non-fused Winograd.
 _NONFUSED_CHANNELS = 128
 
 
 @dataclass(frozen=True)
 class Quirk:
-    """A choice that is not the fastest, as published.
+    """A published choice that is not the fastest.
 
     Attributes:
-        library: where it was seen.
-        phase: in which phase.
+        library: library of the observation.
+        phase: phase of the observation.
         shape: (c, h, w, k, r, s) of the convolution.
-        from_batch: least batch size it was seen at; larger ones than published are taken to do the same.
-        algorithm: what was taken instead.
-        source: where that stands.
+        from_batch: least batch size of the observation; assumed for larger ones too.
+        algorithm: the chosen algorithm.
+        source: source of the observation.
     """
 
     library: str
@@ -86,7 +86,7 @@ class Quirk:
 
 
 # VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex) alone are 0.55 GB.
-# The forward rows publish FFT; the backward rows publish no algorithm, but take what FFT costs. Seen at 8 and 16 only.
+# The forward rows name FFT; the backward rows name no algorithm, but their times match FFT. Observed at 8 and 16.
 QUIRKS = (
     Quirk("cudnn5", "forward", (128, 56, 56, 256, 3, 3), 8, "FFT", "DeepBench da81ba7: M40, Titan X"),
     Quirk("cudnn5", "backward_data", (128, 56, 56, 256, 3, 3), 16, "FFT", "DeepBench da81ba7: times only"),
@@ -96,18 +96,18 @@ QUIRKS = (
 
 
 def get_library(name: str) -> Library:
-    """The library of that name.
+    """Find a library by name.
 
     Raises:
-        CurvescopeError: there is none.
+        CurvescopeError: the name is unknown.
     """
     if name not in LIBRARIES:
-        raise CurvescopeError(f"Unknown library {name!r}: known are {', '.join(LIBRARIES)}.")
+        raise CurvescopeError(f"Unknown library {name!r}: choose from {', '.join(LIBRARIES)}.")
     return LIBRARIES[name]
 
 
 def offered(library: Library, phase: str, problems: Convolutions, algorithm: str) -> Flags:
-    """Where the library's heuristic takes an algorithm into account at all."""
+    """Whether the library's heuristic considers an algorithm, for each problem."""
     summed = problems.k if phase == "backward_data" else problems.c
     everywhere = np.ones(problems.n.shape, bool)
     if algorithm == "WINOGRAD":
@@ -115,7 +115,7 @@ def offered(library: Library, phase: str, problems: Convolutions, algorithm: str
     if algorithm == "WINOGRAD_NONFUSED":
         least, most = np.minimum(problems.c, problems.k), np.maximum(problems.c, problems.k)
         if phase == "backward_weights":
-            # With cuDNN 5 only between as many channels, or at 512 on wide images.
+            # cuDNN 5 uses it only for equal numbers of channels, or for 512 on wide images.
             seen = (most <= library.nonfused_weight_channels) & ((least == most) | (library.nonfused_width == 0))
             wide = (least >= 512) & (problems.w >= library.nonfused_width)
             return np.asarray((problems.r == 3) & (least >= _NONFUSED_CHANNELS) & (seen | wide))
@@ -131,11 +131,11 @@ def offered(library: Library, phase: str, problems: Convolutions, algorithm: str
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was taken; arrays of shape (problems,).
+    """The chosen algorithms; arrays of shape (problems,).
 
     Attributes:
-        names: the algorithms that were candidates.
-        index: which of `names` was taken.
+        names: candidate algorithms.
+        index: index of the chosen algorithm in `names`.
         time_s: its time.
         workspace_bytes: its workspace.
     """
@@ -147,7 +147,7 @@ class Chosen:
 
 
 def choose_algorithm(
-    estimates: Mapping[str, Estimate],
+    estimates: Mapping[str, CostEstimate],
     problems: Convolutions,
     phase: str,
     library: Library,
@@ -155,16 +155,16 @@ def choose_algorithm(
     *,
     autotuned: bool = False,
 ) -> Chosen:
-    """The fastest algorithm the library offers and the workspace allows, or its quirk.
+    """Choose the fastest algorithm that the library offers and the workspace allows, or its published exception.
 
     Args:
-        estimates: by algorithm.
-        problems: what they are for.
+        estimates: costs by algorithm.
+        problems: the convolutions.
         phase: forward, backward_data or backward_weights.
-        library: whose choice.
-        workspace_limit_bytes: scratch memory there is.
-        autotuned: whether the framework times every algorithm and takes the fastest, instead of asking the library:
-            then nothing is left out, and the library's exceptions do not happen.
+        library: library that chooses.
+        workspace_limit_bytes: available scratch memory.
+        autotuned: whether the framework times every algorithm and takes the fastest, instead of using the library's
+            heuristic; then all algorithms are candidates, and there are no exceptions.
     """
     names = tuple(estimates)
     times = np.stack([estimates[name].time_s for name in names])
@@ -190,8 +190,8 @@ def _is(problems: Convolutions, quirk: Quirk) -> Flags:
     return np.asarray(same & (problems.n >= quirk.from_batch) & (problems.stride_h == 1))
 
 
-def estimate_phase(problems: Convolutions, phase: str, machine: Machine) -> dict[str, Estimate]:
-    """Every algorithm of one phase.
+def estimate_phase(problems: Convolutions, phase: str, machine: ModelledGpu) -> dict[str, CostEstimate]:
+    """Estimate every algorithm of one phase.
 
     Args:
         problems: the convolutions.
@@ -201,8 +201,8 @@ def estimate_phase(problems: Convolutions, phase: str, machine: Machine) -> dict
     return PHASE_ALGORITHMS[phase](problems, machine)
 
 
-def estimate_products_of(problems: Products, machine: Machine, library: Library) -> Estimate:
-    """Matrix products as the library computes them."""
+def estimate_products_of(problems: Products, machine: ModelledGpu, library: Library) -> CostEstimate:
+    """Estimate matrix products as the library computes them."""
     return estimate_products(
         problems,
         machine,

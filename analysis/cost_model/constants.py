@@ -1,4 +1,4 @@
-"""The constants of the model: what each means, the range it may take, and its fitted value per architecture."""
+"""The constants of the model: meaning, allowed range, and fitted value per architecture."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Parameter:
     """One constant.
 
     Attributes:
-        name: how the model calls it.
+        name: name in the model.
         meaning: what it stands for.
-        low: least value that makes physical sense.
-        high: greatest.
-        start: where a fit starts, and what it is drawn to where the data say little.
-        by_architecture: whether every architecture has its own, or all share one.
+        low: least physically plausible value.
+        high: greatest physically plausible value.
+        start: start value of a fit, and its prior where the data are uninformative.
+        by_architecture: whether it is fitted per architecture, or shared by all.
     """
 
     name: str
@@ -51,11 +51,12 @@ PARAMETERS = (
     Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0, True),
     Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08, False),
     Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, False),
-    Parameter("product_cycles", "likewise, of a matrix product's block", 200.0, 20000.0, 2500.0, False),
+    Parameter("product_cycles", "clocks before and after a matrix product's main loop", 200.0, 20000.0, 2500.0, False),
     Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0, False),
     Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15, True),
     Parameter("transform", "DRAM traffic of a Winograd transform, relative to one pass each way", 0.3, 4.0, 1.0, True),
-    # A value of 8 bytes fills a quarter of a sector: up to 4 times each way where neighbours are not written together.
+    # A value of 8 bytes fills a quarter of a sector: up to 4 times the traffic each way if neighbours are not written
+    # together.
     Parameter("fft_transform", "DRAM traffic of an FFT, relative to one pass each way", 0.5, 16.0, 2.0, True),
     Parameter("split", "cost of adding up split sums, relative to writing them once", 0.1, 10.0, 1.0, False),
     Parameter("stride_waste", "work of a data gradient over its FLOPs, per doubled stride", 1.0, 4.0, 1.3, False),
@@ -66,7 +67,7 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-# Shares of the peak: none can come to more than all of it.
+# Shares of the peak; none can exceed 1.
 PEAK_SHARES = ("product", "implicit", "winograd", "nonfused", "fft", "weights", "data")
 MAIN_LOOPS = ("product", "implicit", "weights", "data")  # shares of the peak in loops of the same kind
 
@@ -81,20 +82,20 @@ class Constants:
         return self.values[name]
 
 
-# Probabilities at which the rest of an error is kept: what is rarer than one in a hundred is not drawn.
+# Probabilities of the stored quantiles; rarer errors than one in a hundred are not drawn.
 LEVELS = (0.01, *(step / 20 for step in range(1, 20)), 0.99)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the logarithm of measured over predicted time varies on GPUs that were left out of the fit.
+    """Variation of log(measured / predicted time) on GPUs that were left out of the fit.
 
     Attributes:
-        gpu: from one GPU to the next, all operators of a kind alike.
-        gpus: how many GPUs `gpu` is known from: with so few, it is little known itself.
-        algorithm: from one GPU to the next, all operators of a kind that take one algorithm alike.
-        size: from one batch size to the next, all shapes alike: a library changes its kernels with it.
-        rest: what is left, operator by operator: its quantiles at `LEVELS`.
+        gpu: variation between GPUs, common to all operators of a kind.
+        gpus: number of GPUs behind `gpu`; with few, `gpu` itself is uncertain.
+        algorithm: variation between GPUs, common to all operators of a kind with one algorithm.
+        size: variation between batch sizes, common to all shapes: a library changes its kernels with the batch size.
+        rest: remaining variation between operators: its quantiles at `LEVELS`.
         lasting: share of the rest's variance that a shape has at every batch size.
     """
 
@@ -108,11 +109,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Offset:
-    """How far predictions lay off as a whole where something was new to the fit.
+    """Overall error of predictions for something that the fit had not seen.
 
     Attributes:
-        size: root mean square, in logarithms.
-        cases: architectures or GPUs it is known from.
+        size: root mean square of the logarithm.
+        cases: number of architectures or GPUs behind it.
     """
 
     size: float
@@ -121,14 +122,14 @@ class Offset:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The committed fit.
+    """The stored fit.
 
     Attributes:
-        constants: by architecture.
-        spreads: by kind of operator.
-        unseen: by kind, how far architectures that were left out lay off.
-        measured: by architecture, the kinds that were measured on it, and by kind with which libraries.
-        other_library: how far convolutions lay off under a library that was not fitted.
+        constants: constants by architecture.
+        spreads: variation by kind of operator.
+        unseen: overall error for architectures that were left out, by kind.
+        measured: kinds that were measured, by architecture, with the libraries of each.
+        other_library: overall error of convolutions with a library that was not fitted.
     """
 
     constants: Mapping[str, Constants]
@@ -138,13 +139,13 @@ class Fitted:
     other_library: Offset
 
     def spreads_for(self, architecture: str, library: str) -> dict[str, Spread]:
-        """By kind, the spread; wider from GPU to GPU where nobody measured it there, or not with that library."""
+        """The variation by kind; wider between GPUs if the kind was not measured there, or not with that library."""
         return {kind: self._spread(kind, architecture, library) for kind in self.spreads}
 
     def _spread(self, kind: str, architecture: str, library: str) -> Spread:
         spread = self.spreads[kind]
         libraries = self.measured.get(architecture, {}).get("product" if kind == NARROW else kind)
-        if kind == "streaming":  # no library has a part in it
+        if kind == "streaming":  # no library is involved
             return spread
         if libraries is not None and library in libraries:
             return spread
@@ -159,7 +160,7 @@ def starting_constants() -> Constants:
 
 @cache
 def load_fitted() -> Fitted:
-    """The committed fit."""
+    """Load the stored fit."""
     loaded = json.loads(FITTED.read_text())
     spreads = {k: Spread(**{**spread, "rest": tuple(spread["rest"])}) for k, spread in loaded["spreads"].items()}
     unseen = {kind: Offset(**offset) for kind, offset in loaded["unseen"].items()}
@@ -168,10 +169,10 @@ def load_fitted() -> Fitted:
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:
-    """The constants of an architecture; of one that was not fitted, those of the newest that came before it.
+    """The constants of an architecture; if it was not fitted, extrapolated from the newest older ones.
 
-    Where two or more came before it, their shares of the peak are carried on: what the libraries leave unused shrinks
-    by as much as it did from one to the next.
+    With two or more older architectures, their shares of the peak are extrapolated: the unused part shrinks by the same
+    factor as between the last two.
 
     Args:
         architecture: one of `ARCHITECTURES`.

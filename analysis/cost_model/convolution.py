@@ -1,39 +1,39 @@
-"""The algorithms of a convolution, phase by phase: the launches each is made of and the workspace it takes."""
+"""The algorithms of a convolution by phase: the launches of each, and its workspace."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .launches import Launch, Machine, Tile
+from .launches import ModelledGpu, ModelledLaunch, Tile
 from .problems import ITEM_BYTES, Convolutions, Flags, Floats
-from .product import Estimate, split_depth
+from .product import CostEstimate, split_depth
 
 # Fused Winograd F(2×2, 3×3): a block holds 32 tiles of 4×4 inputs (2×2 outputs) and 32 output channels: 16 products of
-# 32 × 32, the work of one 128 × 128 tile. How the 32 lie is in the kernels' names: tile148 is 1 image, 4 × 8 tiles.
+# 32 × 32, the work of one 128 × 128 tile. The kernels' names give their arrangement: tile148 is 1 image, 4 × 8 tiles.
 _FUSED_TILES = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
 # NeuSight's 1,279 rows on V100 all name tile148; on P100 all six shapes occur.
 _ONE_FUSED_TILE = ("volta", "hopper")
 _FUSED_CHANNELS = 32
-# Threads as in NeuSight's launches.
+# Threads from NeuSight's launches.
 _CONVOLUTION_TILES = tuple(Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64)))
 _FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
 _PIXELS_PER_STEP = 32
 _COMPLEX_BYTES = 8
-# Real products of a complex one: cuDNN's kernels are named gcgemm (all 46 of NeuSight's), after Gauss's three.
+# Real products per complex product: cuDNN's kernels are named gcgemm (all 46 in NeuSight), after Gauss's three.
 _REAL_PRODUCTS = 3
 _FFT_TILE = 32
 _LARGEST_FFT = 256
 
 
-def forward(problems: Convolutions, machine: Machine) -> dict[str, Estimate]:
-    """Every algorithm of the forward pass, by the name cuDNN gives it."""
+def forward(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstimate]:
+    """Every algorithm of the forward pass, by cuDNN's name."""
     constants = machine.constants
     pixels = problems.n * problems.p * problems.q
     depth = problems.c * problems.r * problems.s
     everywhere = np.ones(pixels.shape, bool)
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
-    def implicit(slowdown: float) -> Launch:
+    def implicit(slowdown: float) -> ModelledLaunch:
         return machine.tiled(
             "implicit_gemm", constants["implicit"], (pixels, problems.k, np.ones_like(pixels)), depth, operands,
             tiles=_CONVOLUTION_TILES, slowdown=slowdown,
@@ -43,27 +43,29 @@ def forward(problems: Convolutions, machine: Machine) -> dict[str, Estimate]:
     indices = machine.transforming("compute_indices", ITEM_BYTES * depth)
     zeros = np.zeros_like(pixels)
     return {
-        "IMPLICIT_GEMM": Estimate(plain.time_s, (plain,), zeros, everywhere),
-        "IMPLICIT_PRECOMP_GEMM": Estimate(precomputed.time_s, (indices, precomputed), ITEM_BYTES * depth, everywhere),
+        "IMPLICIT_GEMM": CostEstimate(plain.time_s, (plain,), zeros, everywhere),
+        "IMPLICIT_PRECOMP_GEMM": CostEstimate(
+            precomputed.time_s, (indices, precomputed), ITEM_BYTES * depth, everywhere
+        ),
         "GEMM": _explicit(problems, machine),
         **_transformed(problems, machine, constants["winograd"]),
     }
 
 
-def backward_data(problems: Convolutions, machine: Machine) -> dict[str, Estimate]:
-    """Every algorithm of the gradient of the input."""
+def backward_data(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstimate]:
+    """Every algorithm of the data gradient."""
     constants = machine.constants
     doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
     ones = np.ones_like(problems.n)
     operands = problems.input_bytes + problems.weight_bytes + problems.output_bytes
-    # Gathered: each input pixel sums what reaches it, with a stride 1/stride² of the kernel on average.
+    # Gather: each input pixel sums its contributions, 1/stride² of the kernel on average.
     depth = problems.k * problems.r * problems.s * problems.p * problems.q / (problems.h * problems.w)
     gather = machine.tiled(
         "dgrad_gather", constants["data"], (problems.n * problems.h * problems.w, problems.c, ones),
         np.ceil(np.minimum(depth * constants["stride_waste"] ** doublings, problems.k * problems.r * problems.s)),
         operands, tiles=_CONVOLUTION_TILES,
     )  # fmt: skip
-    # Scattered: a product per tap, added into an image of zeros.
+    # Scatter: one product per tap, added into an image of zeros.
     taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
     added = ITEM_BYTES * taps * pixels * constants["scatter"]
     zero = machine.transforming("set_zero", problems.input_bytes)
@@ -74,27 +76,27 @@ def backward_data(problems: Convolutions, machine: Machine) -> dict[str, Estimat
     zeros = np.zeros_like(pixels)
     everywhere = np.ones(pixels.shape, bool)
     return {
-        "ALGO_0": Estimate(zero.time_s + scatter.time_s, (zero, scatter), zeros, everywhere),
-        "ALGO_1": Estimate(gather.time_s, (gather,), zeros, everywhere),
+        "ALGO_0": CostEstimate(zero.time_s + scatter.time_s, (zero, scatter), zeros, everywhere),
+        "ALGO_1": CostEstimate(gather.time_s, (gather,), zeros, everywhere),
         **_transformed(problems.mirrored(), machine, constants["winograd"], unit=_unit(problems)),
     }
 
 
-def backward_weights(problems: Convolutions, machine: Machine) -> dict[str, Estimate]:
-    """Every algorithm of the gradient of the weights: the sum runs over the batch and all pixels, so it is split."""
+def backward_weights(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstimate]:
+    """Every algorithm of the weight gradient; its sum runs over the batch and all pixels, so it is split."""
     constants = machine.constants
     taps = problems.c * problems.r * problems.s
-    # Each image's pixels are summed in steps that do not reach into the next image.
+    # Each image's pixels are summed in steps that do not extend into the next image.
     pixels = problems.n * np.ceil(problems.p * problems.q / _PIXELS_PER_STEP) * _PIXELS_PER_STEP
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
-    # Split sums are added by atomics, which takes no scratch memory.
+    # Split sums are added by atomics, which need no scratch memory.
     main, added, _ = split_depth(
         machine, "wgrad", constants["weights"], (taps, problems.k, np.ones_like(taps)), pixels, operands,
         tiles=_CONVOLUTION_TILES,
     )  # fmt: skip
     everywhere = np.ones(taps.shape, bool)
     return {
-        "ALGO_1": Estimate(main.time_s + added.time_s, (main, added), np.zeros_like(taps), everywhere),
+        "ALGO_1": CostEstimate(main.time_s + added.time_s, (main, added), np.zeros_like(taps), everywhere),
         "WINOGRAD_NONFUSED": _nonfused(problems, machine, weights=True),
         "FFT_TILING": _fft(problems, machine, tiled=True, weights=True),
     }
@@ -108,9 +110,9 @@ def _unit(problems: Convolutions) -> Flags:
 
 
 def _transformed(
-    problems: Convolutions, machine: Machine, share: float, unit: Flags | None = None
-) -> dict[str, Estimate]:
-    """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored and `unit` its own stride."""
+    problems: Convolutions, machine: ModelledGpu, share: float, unit: Flags | None = None
+) -> dict[str, CostEstimate]:
+    """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is not."""
     estimates = {
         "WINOGRAD": _fused(problems, machine, share),
         "WINOGRAD_NONFUSED": _nonfused(problems, machine),
@@ -119,10 +121,10 @@ def _transformed(
     }
     if unit is None:
         return estimates
-    return {n: Estimate(e.time_s, e.launches, e.workspace_bytes, e.possible & unit) for n, e in estimates.items()}
+    return {n: CostEstimate(e.time_s, e.launches, e.workspace_bytes, e.possible & unit) for n, e in estimates.items()}
 
 
-def _explicit(problems: Convolutions, machine: Machine) -> Estimate:
+def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
     """im2col to memory, then a matrix product."""
     pixels = problems.n * problems.p * problems.q
     depth = problems.c * problems.r * problems.s
@@ -132,10 +134,10 @@ def _explicit(problems: Convolutions, machine: Machine) -> Estimate:
         "sgemm", machine.constants["product"], (pixels, problems.k, np.ones_like(pixels)), depth,
         columns_bytes + problems.weight_bytes + problems.output_bytes,
     )  # fmt: skip
-    return Estimate(unfold.time_s + main.time_s, (unfold, main), columns_bytes, np.ones(pixels.shape, bool))
+    return CostEstimate(unfold.time_s + main.time_s, (unfold, main), columns_bytes, np.ones(pixels.shape, bool))
 
 
-def _fused(problems: Convolutions, machine: Machine, share: float) -> Estimate:
+def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEstimate:
     shapes = _FUSED_TILES[:1] if machine.device.architecture in _ONE_FUSED_TILE else _FUSED_TILES
     groups = np.min(
         [
@@ -150,19 +152,21 @@ def _fused(problems: Convolutions, machine: Machine, share: float) -> Estimate:
     # A block reads its 4×4 input tiles (at stride 2, so 4 values each are new) and transformed weights per channel.
     l2_bytes = ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS) + problems.output_bytes
     zeros = np.zeros_like(blocks)
-    main = Launch(
+    main = ModelledLaunch(
         "winograd_3x3", machine.combine(compute_s, l2_bytes, operands), blocks, zeros + 256,
         np.broadcast_to([128.0, 128.0], (*blocks.shape, 2)), 2 * 128 * 128 * blocks * problems.c, l2_bytes, operands,
     )  # fmt: skip
     weights = machine.transforming("transform_weights", 25 / 9 * problems.weight_bytes)
     possible = (problems.r == 3) & (problems.s == 3) & _unit(problems)
-    return Estimate(main.time_s + weights.time_s, (weights, main), 16 / 9 * problems.weight_bytes, np.asarray(possible))
+    return CostEstimate(
+        main.time_s + weights.time_s, (weights, main), 16 / 9 * problems.weight_bytes, np.asarray(possible)
+    )
 
 
-def _nonfused(problems: Convolutions, machine: Machine, *, weights: bool = False) -> Estimate:
+def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = False) -> CostEstimate:
     """Transform, one product per point, transform back: F(4×4, 3×3) with 36 points, F(4×4, 5×5) with 64.
 
-    A weight gradient has the roles turned: outputs are the taps, the sum runs over tiles of the output.
+    In a weight gradient the roles are swapped: outputs are the taps, and the sum runs over tiles of the output.
     """
     points = (problems.r + 3) * (problems.s + 3)
     tiles = problems.n * np.ceil(problems.p / 4) * np.ceil(problems.q / 4)
@@ -175,7 +179,7 @@ def _nonfused(problems: Convolutions, machine: Machine, *, weights: bool = False
     filters = machine.transforming("winograd_filter", factor * (problems.weight_bytes + filter_bytes))
     everything = data_bytes + result_bytes + filter_bytes
     share = machine.constants["nonfused"]
-    launches: tuple[Launch, ...]
+    launches: tuple[ModelledLaunch, ...]
     if weights:
         main, added, sums = split_depth(
             machine, "winograd_sgemm", share, (problems.k, problems.c, points), tiles, everything
@@ -185,11 +189,11 @@ def _nonfused(problems: Convolutions, machine: Machine, *, weights: bool = False
         main = machine.tiled("winograd_sgemm", share, (tiles, problems.k, points), problems.c, everything)
         launches, workspace = (inputs, filters, main, outputs), everything
     square = (problems.r == problems.s) & ((problems.r == 3) | (problems.r == 5))
-    return Estimate(_sum(launches), launches, workspace, np.asarray(square & _unit(problems)))
+    return CostEstimate(_sum(launches), launches, workspace, np.asarray(square & _unit(problems)))
 
 
-def _fft(problems: Convolutions, machine: Machine, *, tiled: bool, weights: bool = False) -> Estimate:
-    """Transform images and filters, one complex product per frequency (half of them: the data are real), and back."""
+def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: bool = False) -> CostEstimate:
+    """Transform images and filters, one complex product per frequency (half for real data), transform back."""
     height, width = problems.h + 2 * problems.pad_h, problems.w + 2 * problems.pad_w
     if tiled:
         size_h = size_w = np.full_like(problems.n, _FFT_TILE)
@@ -205,7 +209,7 @@ def _fft(problems: Convolutions, machine: Machine, *, tiled: bool, weights: bool
         spectrum * images * problems.c, spectrum * images * problems.k, spectrum * problems.c * problems.k,
     )  # fmt: skip
     rows, columns, depth = (problems.k, problems.c, images) if weights else (images, problems.k, problems.c)
-    # As if so many real products in a row: the depth is as many times as deep.
+    # Like that many real products in sequence: the depth is multiplied by their number.
     main = machine.tiled(
         "fft_cgemm", machine.constants["fft"], (rows, columns, frequencies), _REAL_PRODUCTS * depth,
         data + results + filters, tiles=_FFT_TILES,
@@ -218,8 +222,8 @@ def _fft(problems: Convolutions, machine: Machine, *, tiled: bool, weights: bool
     )
     small = (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT) if not tiled else np.ones(height.shape, bool)
     possible = _unit(problems) & small & (problems.r > 1) & (problems.r <= _FFT_TILE) & (problems.s <= _FFT_TILE)
-    return Estimate(_sum(launches), launches, data + results + filters, np.asarray(possible))
+    return CostEstimate(_sum(launches), launches, data + results + filters, np.asarray(possible))
 
 
-def _sum(launches: tuple[Launch, ...]) -> Floats:
+def _sum(launches: tuple[ModelledLaunch, ...]) -> Floats:
     return np.asarray(sum(launch.time_s for launch in launches))

@@ -1,4 +1,4 @@
-"""What a framework does around the kernels: memory, choice of algorithms, updates of parameters, waiting."""
+"""The work of a framework around the kernels: memory, choice of algorithms, parameter updates, waiting."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import numpy as np
 
 from .problems import ITEM_BYTES, Floats
 
-# Host time of one launch, with the library's call around it: NeuSight's shortest operators of four kernels take 46 us
-# (V100) and 61 us (P100) longer than those of two.
+# Host time of one launch, including the library call: NeuSight's shortest operators of four kernels take 46 us (V100)
+# and 61 us (P100) longer than those of two.
 HOST_LAUNCH_S = 25e-6
-# What an operator of MXNet takes beyond its kernel when the engine waits for it: 51 operators on 40 kB take 26.9 us
+# Time of an MXNet operator beyond its kernel if the engine waits for it: 51 operators on 40 kB take 26.9 us
 # (median; benchmarks/published/mxnet_operators_v100.csv), of which the model gives the kernel 4.0 us.
 WAIT_S = 23e-6
-# What a slot of PCIe 3.0 x16 can move (8 GT/s on 16 lanes, 128 of 130 bits). No copy reaches it: it gives the least
-# that copying images takes, on cards of MXNet's time.
+# Bandwidth of PCIe 3.0 x16 (8 GT/s on 16 lanes, 128 of 130 bits). No copy reaches it, so it gives the least time for
+# copying images, on GPUs of MXNet's time.
 PCIE_BYTES_PER_S = 16 * 8e9 / 8 * 128 / 130
-# Threads that run the operators of one GPU: MXNET_GPU_WORKER_NTHREADS is 2 if not set (docs/how_to/env_var.md).
+# Threads that run the operators of one GPU: MXNET_GPU_WORKER_NTHREADS is 2 by default (docs/how_to/env_var.md).
 _WORKERS = 2
 
-# Rows of a table that are no operators of their own in a framework with whole layers: the pieces of dropout, the count
-# of batches that PyTorch's batch normalisation keeps, and the loss, which is one operator with the softmax.
+# Rows of a table that are not separate operators in a framework with whole layers: the parts of dropout, the batch
+# counter of PyTorch's batch normalisation, and the loss, which is one operator with the softmax.
 _PIECES = frozenset({"add_", "bernoulli_", "div_", "zeros_like", "nll_loss_forward"})
-# Parameter tensors of an operator other than a convolution, whose row lists them.
+# Parameter tensors of an operator other than a convolution, which lists them in its row.
 _PARAMETERS: Mapping[str, int] = {"native_batch_norm": 2, "native_layer_norm": 2, "addmm": 2, "mm": 1, "embedding": 1}
 
 
 @dataclass(frozen=True)
 class Framework:
-    """What a framework does around the kernels.
+    """Behaviour of a framework around the kernels.
 
     Attributes:
-        name: of the framework.
-        pool_places: whether it keeps where the maxima of a pool lie, instead of finding them again.
-        autotuned: whether it times every algorithm of a convolution, instead of asking the library.
-        workspace_bytes: most scratch memory that it grants a convolution.
-        waits: for which operators of a training step the host waits: none, all, or those with parameters.
-        update_operators: operators that update one parameter tensor; counts only where the host waits.
-        update_passes: how often an update reads or writes as many bytes as there are parameters.
-        copies_images: whether a training step begins by copying its images to the GPU, with nothing beside it.
+        name: name of the framework.
+        pool_places: whether it stores the positions of a pool's maxima, instead of searching them again.
+        autotuned: whether it times every algorithm of a convolution, instead of using the library's heuristic.
+        workspace_bytes: most scratch memory that a convolution may use.
+        waits: operators of a training step that the host waits for: none, all, or those with parameters.
+        update_operators: operators that update one parameter tensor; matters only if the host waits.
+        update_passes: passes over the parameters' bytes in an update.
+        copies_images: whether a training step begins with a copy of its images to the GPU, without overlap.
     """
 
     name: str
@@ -83,17 +83,17 @@ Work = Mapping[tuple[str, int], tuple[int, Floats]]
 
 
 def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str, work: Work) -> Floats | float:
-    """Time of a step in which the GPU idles because the host waits for operators one by one, by batch size.
+    """Time of a step in which the GPU idles because the host waits for single operators, by batch size.
 
-    What is waited for starts on an idle GPU: only its own kernels can hide the launches of those that follow. Forward
-    and backward are a chain; updates depend on nothing but their gradient, so all threads share them.
+    An operator that the host waits for starts on an idle GPU: only its own kernels can hide the launches that follow.
+    Forward and backward are a chain; updates depend only on their gradient, so all threads share them.
 
     Args:
-        operations: of the network.
-        framework: that runs it.
+        operations: operators of the network.
+        framework: framework that runs it.
         kind: training, forward or forward+backward.
-        work: by phase (forward or backward) and place in the table, how many launches an operator is, and the time of
-            its kernels, of shape (batches,).
+        work: number of launches of an operator and time of its kernels, shape (batches,), by phase (forward or
+            backward) and index in the table.
     """
     if framework.waits == "none" or kind == "forward":
         return 0.0
@@ -109,10 +109,10 @@ def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str, wo
 
 
 def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[int]]:
-    """Places of the operators that MXNet waits for together, in order; `rows` gives the parameters by place."""
+    """Indices of operators that MXNet waits for together, in order; `rows` gives the number of parameters by index."""
     segment: list[int] = []
     for place, parameters in rows.items() if phase == "forward" else reversed(rows.items()):
-        # Forward parameters begin a segment; backward they are one of their own, and another begins behind.
+        # A forward operator with parameters begins a segment; a backward one is a segment of its own.
         if segment and (alone or parameters or (phase == "backward" and rows[segment[0]])):
             yield segment
             segment = []
@@ -122,7 +122,7 @@ def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[in
 
 
 def copying_s(operations: Mapping[str, Any], framework: Framework, kind: str, sizes: Floats) -> Floats | float:
-    """Time of a step in which the GPU idles because the images come to it, by batch size."""
+    """Time of a step in which the GPU idles during the copy of the images, by batch size."""
     if not framework.copies_images or kind != "training":
         return 0.0
     images = operations["operations"][0]["inputs"][0]

@@ -15,7 +15,7 @@ from .problems import ITEM_BYTES, Floats
 
 
 class Tile(NamedTuple):
-    """Output tile of a block, its threads, and the constant that says what it spends around its main loop."""
+    """Output tile of a block, its threads, and the name of the constant for its time outside the main loop."""
 
     rows: int
     columns: int
@@ -23,32 +23,32 @@ class Tile(NamedTuple):
     edge: str = "product_cycles"
 
 
-# Tiles that the libraries' fp32 products come in, as their names say (..._128x64_...), and threads of a block as
-# NeuSight's launches give them; 32x32 is not among those: its kernel's name says that four slices share the depth.
+# Tiles of the libraries' fp32 products, from their names (..._128x64_...), with threads per block from NeuSight's
+# launches; 32x32 is not among those: according to its name, four slices share the depth.
 TILES = (
     Tile(128, 128, 256), Tile(128, 64, 128), Tile(64, 128, 128), Tile(64, 64, 64), Tile(128, 32, 256),
     Tile(32, 128, 256), Tile(32, 32, 128),
 )  # fmt: skip
-_REGISTERS_BESIDE = 64  # of a thread, besides its accumulators: 8 x 8 of them make 128
+_REGISTERS_BESIDE = 64  # registers of a thread besides its accumulators: with 8 x 8 of them it has 128
 _DEPTH_PER_STEP = 8
-# The slowest of three overlapping limits decides, but near a tie they get in each other's way: a norm instead of a
-# maximum, at most 26 % above it where all three are equal.
+# The slowest of three overlapping limits decides, but near a tie they interfere: a norm instead of a maximum, at most
+# 26 % above it if all three are equal.
 _TIE_NORM = 5.0
 
 
 @dataclass(frozen=True)
-class Launch:
+class ModelledLaunch:
     """One kernel of every problem; every array of shape (problems,).
 
     Attributes:
-        name: what it is called in a recording.
-        time_s: from the launch before to its end, its start included.
+        name: name in a recording.
+        time_s: time from the end of the previous launch to its end, including its start.
         blocks: blocks of the grid.
         threads: threads of a block.
         tile: (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel.
-        flops_executed: tile padding included.
-        l2_bytes: read from and written to L2.
-        dram_bytes: read from and written to DRAM.
+        flops_executed: FLOPs including tile padding.
+        l2_bytes: bytes read from and written to L2.
+        dram_bytes: bytes read from and written to DRAM.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ModelledGpu:
     """A device with the constants of its architecture."""
 
     device: Device
@@ -70,34 +70,34 @@ class Machine:
 
     @property
     def clock_hz(self) -> float:
-        """The clock that long kernels run at."""
+        """Clock of long kernels, Hz."""
         return self.device.clock_hz * (self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0)
 
     @property
     def sm_flops_per_s(self) -> float:
-        """fp32 peak of one SM at that clock, an FMA being two."""
+        """fp32 peak of one SM at that clock; one FMA is two FLOPs."""
         return 2 * self.device.fp32_lanes_per_sm * self.clock_hz
 
     @property
     def start_s(self) -> float:
-        """Least time of a launch."""
+        """Least time of a launch, s."""
         return self.constants["start_us"] * 1e-6
 
-    def streaming(self, name: str, dram_bytes: Floats) -> Launch:
+    def streaming(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
         """A kernel that only moves bytes, in order."""
         return self._moving(name, dram_bytes, self.constants["stream"])
 
-    def transforming(self, name: str, dram_bytes: Floats) -> Launch:
-        """A kernel that moves bytes into another order, as a library does around its products."""
+    def transforming(self, name: str, dram_bytes: Floats) -> ModelledLaunch:
+        """A kernel that reorders bytes, e.g. around a library's products."""
         return self._moving(name, dram_bytes, self.constants["dram"])
 
-    def _moving(self, name: str, dram_bytes: Floats, share: float) -> Launch:
+    def _moving(self, name: str, dram_bytes: Floats, share: float) -> ModelledLaunch:
         # One element per thread, in blocks of 256 threads.
         dram_bytes = np.asarray(dram_bytes, np.float64)
         zeros = np.zeros_like(dram_bytes)
         blocks = np.ceil(dram_bytes / (2 * ITEM_BYTES * 256))
         time_s = self.start_s + dram_bytes / (self.device.memory_bytes_per_s * share)
-        return Launch(
+        return ModelledLaunch(
             name, time_s, blocks, zeros + 256, np.zeros((*dram_bytes.shape, 2)), zeros, dram_bytes, dram_bytes
         )
 
@@ -112,21 +112,21 @@ class Machine:
         tiles: Sequence[Tile] = TILES,
         slowdown: Floats | float = 1.0,
         dram: str = "dram",
-    ) -> Launch:
-        """A kernel of output tiles over a depth: each problem takes the tile that is fastest.
+    ) -> ModelledLaunch:
+        """A kernel of output tiles over a depth; each problem uses its fastest tile.
 
         Args:
-            name: of the kernel.
-            share: of the peak in the main loop of a 128 × 128 tile.
-            grid: (rows, columns, how many such outputs), each of shape (problems,).
-            depth: of the inner sum.
-            dram_bytes: that DRAM moves.
+            name: name of the kernel.
+            share: share of the peak in the main loop of a 128 × 128 tile.
+            grid: (rows, columns, number of such outputs), each of shape (problems,).
+            depth: length of the inner sum.
+            dram_bytes: DRAM traffic.
             tiles: output tiles to choose from.
-            slowdown: of the main loop.
-            dram: which constant says at what share of the DRAM rate it reads.
+            slowdown: slowdown of the main loop.
+            dram: name of the constant with its share of the DRAM rate.
         """
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
-        best: Launch | None = None
+        best: ModelledLaunch | None = None
         for tile in tiles:
             launch = self._with_tile(name, share, tile, rows, columns, count, depth, dram_bytes, slowdown, dram)
             best = launch if best is None else choose(launch.time_s < best.time_s, launch, best)
@@ -134,7 +134,7 @@ class Machine:
         return best
 
     def blocks_s(self, share: float, tile: Tile, blocks: Floats, depth: Floats) -> Floats:
-        """Time of the main loops of a grid: waves of resident blocks, the last one as full as it happens to be."""
+        """Time of the main loops of a grid: waves of resident blocks, with a partial last wave."""
         constants, device = self.constants, self.device
         rows, columns, threads, edge = tile
         registers_per_thread = _REGISTERS_BESIDE + min(64, rows * columns // threads)
@@ -147,7 +147,7 @@ class Machine:
             warps = np.asarray(blocks_per_sm) * threads / 32
             return np.asarray(warps / (warps + half))
 
-        full = 16 / (16 + half)  # the rate that `share` stands for: two blocks of 256 threads
+        full = 16 / (16 + half)  # rate at which `share` is defined: two blocks of 256 threads
         issue_s = 2 * rows * columns * depth / rate
         latency_s = np.ceil(depth / _DEPTH_PER_STEP) * constants["step_cycles"] / self.clock_hz
         edge_s = constants[edge] / self.clock_hz
@@ -170,7 +170,7 @@ class Machine:
         dram_bytes: Floats,
         slowdown: Floats | float,
         dram: str,
-    ) -> Launch:
+    ) -> ModelledLaunch:
         down, across = np.ceil(rows / tile.rows), np.ceil(columns / tile.columns)
         blocks = down * across * count
         compute_s = self.blocks_s(share, tile, blocks, depth) * slowdown
@@ -179,26 +179,26 @@ class Machine:
         flops = 2 * blocks * tile.rows * tile.columns * depth
         shape = np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2))
         threads = np.full_like(blocks, tile.threads)
-        return Launch(name, time_s, blocks, threads, shape, flops, l2_bytes, dram_bytes + np.zeros_like(blocks))
+        return ModelledLaunch(name, time_s, blocks, threads, shape, flops, l2_bytes, dram_bytes + np.zeros_like(blocks))
 
     def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats, dram: str = "dram") -> Floats:
         """Start plus the slowest of compute, L2 and DRAM; `dram` names the constant of the last."""
         device = self.device
         l2_s = l2_bytes / (self.constants["l2_bytes_per_clock"] * device.sm_count * self.clock_hz)
-        # 128 lanes need twice the L2 of 64: the constant is per 64 lanes
+        # 128 lanes need twice the L2 bandwidth of 64: the constant is per 64 lanes
         l2_s = l2_s * 64 / device.fp32_lanes_per_sm
         dram_s = dram_bytes / (device.memory_bytes_per_s * self.constants[dram])
         limits = (compute_s, l2_s, dram_s)
         return np.asarray(self.start_s + sum(limit**_TIE_NORM for limit in limits) ** (1 / _TIE_NORM))
 
 
-def choose(take: np.typing.NDArray[np.bool_], left: Launch, right: Launch) -> Launch:
+def choose(take: np.typing.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch) -> ModelledLaunch:
     """`left` where `take` says so, else `right`; the names are alike."""
 
     def pick(a: Floats, b: Floats) -> Floats:
         return np.asarray(np.where(take[..., None] if a.ndim > take.ndim else take, a, b))
 
-    return Launch(
+    return ModelledLaunch(
         left.name,
         pick(left.time_s, right.time_s),
         pick(left.blocks, right.blocks),

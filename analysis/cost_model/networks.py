@@ -1,4 +1,4 @@
-"""A training step of a network as terms: every operator's kernels, phase by phase, over many batch sizes at once."""
+"""Models a training step of a network as terms: the kernels of every operator, over many batch sizes at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from ...profiling.errors import CurvescopeError
 from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_phase, estimate_products_of
 from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, waiting_s
-from .launches import Machine
+from .launches import ModelledGpu
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
 
 TABLE = Path(__file__).with_name("networks.json.gz")
-# Weights, gradients and momentum: what SGD with momentum holds per parameter.
+# Copies per parameter in SGD with momentum: weight, gradient and momentum.
 _PARAMETER_COPIES = 3
-# Driver and libraries hold this much of the memory. Not measured here: a round figure for CUDA 8 to 12.
+# Memory used by driver and libraries. Not measured: a round figure for CUDA 8 to 12.
 CONTEXT_BYTES = 400e6
 
 Operations = Mapping[str, Any]
@@ -33,15 +33,15 @@ class Term:
     """One operator in one phase; arrays of shape (batches,).
 
     Attributes:
-        layer: module path; null for what belongs to none.
+        layer: module path; None outside layers.
         phase: forward, backward or optimizer.
         op: framework operator.
-        kind: whose error the model has for it: forward, backward_data, backward_weights, product or streaming.
-        kernel: the main kernel's name, by batch size.
-        time_s: of all its kernels.
-        launches: how many.
-        flops: of the direct algorithm; null where the operator has none.
-        bytes_compulsory: each operand once.
+        kind: kind for the model's error: forward, backward_data, backward_weights, product or streaming.
+        kernel: name of the main kernel, by batch size.
+        time_s: time of all its kernels.
+        launches: number of launches.
+        flops: FLOPs of the direct algorithm; None for operators without.
+        bytes_compulsory: bytes if each operand is moved once.
         workspace_bytes: scratch memory.
     """
 
@@ -63,11 +63,11 @@ class Step:
 
     Attributes:
         batches: the batch sizes, shape (batches,).
-        terms: in order of the step.
-        host_s: time the host needs to launch them.
-        waiting_s: time the GPU idles because the host waits for operators one by one, or for images; shape (batches,).
-        memory_bytes: held without workspace, shape (batches,).
-        fits: whether that fits the GPU.
+        terms: terms in the order of the step.
+        host_s: host time for launching them.
+        waiting_s: time the GPU idles because the host waits for single operators, or for images; shape (batches,).
+        memory_bytes: memory without workspace, shape (batches,).
+        fits: whether it fits the GPU.
     """
 
     batches: Floats
@@ -79,16 +79,16 @@ class Step:
 
     @property
     def device_s(self) -> Floats:
-        """Time of all kernels."""
+        """Time of all kernels, s."""
         return np.asarray(sum(term.time_s for term in self.terms))
 
     @property
     def time_s(self) -> Floats:
-        """Time of a step: the device's with its waits, or the host's where that is longer."""
+        """Time of a step: of the device including waits, or of the host if longer."""
         return self.wall_s(self.device_s)
 
     def wall_s(self, device_s: Floats) -> Floats:
-        """Time of the step if its kernels took `device_s`."""
+        """Time of the step for a given kernel time."""
         return np.maximum(device_s + self.waiting_s, self.host_s)
 
 
@@ -100,20 +100,20 @@ def _table() -> dict[str, Operations]:
 
 
 def load_operations(network: str) -> Operations:
-    """The operators of a named network.
+    """Load the operators of a named network.
 
     Raises:
-        CurvescopeError: there is no table for it.
+        CurvescopeError: the network has no table.
     """
     if network not in _table():
-        raise CurvescopeError(f"The cost model has no table of {network!r}: it knows {', '.join(_table())}.")
+        raise CurvescopeError(f"The cost model has no table for {network!r}: choose from {', '.join(_table())}.")
     return _table()[network]
 
 
 def estimate_step(
     operations: Operations,
     batches: Sequence[int],
-    machine: Machine,
+    machine: ModelledGpu,
     library: Library,
     kind: str = "training",
     memory_bytes: float | None = None,
@@ -122,13 +122,13 @@ def estimate_step(
     """Cost of a step at every batch size.
 
     Args:
-        operations: of `load_operations`, or of `profiling.networks.operations`.
+        operations: result of `load_operations` or of `profiling.networks.operations`.
         batches: batch sizes.
         machine: GPU and constants.
-        library: which cuDNN and cuBLAS.
+        library: cuDNN and cuBLAS.
         kind: training, forward+backward or forward.
-        memory_bytes: of the GPU, if not its own (what would more memory change?).
-        framework: whose rules for memory.
+        memory_bytes: memory of the GPU, if different from its real one (for what-if questions).
+        framework: framework with its memory rules.
     """
     sizes = np.asarray(batches, np.float64)
     rows = [_Row.of(row, sizes) for row in operations["operations"]]
@@ -143,7 +143,7 @@ def estimate_step(
         if row.op in ("addmm", "mm", "bmm"):
             terms += [(*_order(place, t.phase), t) for t in _product_terms(row, kind, machine, library)]
         elif row.op in _UNKNOWN_WORK or "attention" in row.op:
-            raise CurvescopeError(f"The cost model does not know {row.op}, which {row.layer} runs.")
+            raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
         elif row.op != "convolution":
             terms += [(*_order(place, t.phase), t) for t in _streaming_terms(row, kind, machine)]
     work: dict[tuple[str, int], tuple[int, Floats]] = {}
@@ -159,7 +159,7 @@ def estimate_step(
 
 
 def _order(place: int, phase: str) -> tuple[int, int]:
-    """Forward runs down the table, backward up."""
+    """Sort key: forward runs down the table, backward up."""
     return (0, place) if phase == "forward" else (1, -place)
 
 
@@ -171,8 +171,8 @@ class _Row:
         sizes: the batch sizes.
         layer: module path.
         op: operator.
-        inputs: per tensor the extents, each of shape (batches,).
-        outputs: likewise.
+        inputs: extents of each input tensor, each of shape (batches,).
+        outputs: extents of each output tensor, each of shape (batches,).
         settings: stride and padding of a convolution.
     """
 
@@ -193,7 +193,7 @@ class _Row:
         )
 
     def elements(self, side: str) -> Floats:
-        """Elements of all inputs or outputs."""
+        """Number of elements of all inputs or outputs."""
         tensors = getattr(self, side)
         return np.asarray(sum(_product(tensor) for tensor in tensors) if tensors else 0.0)
 
@@ -203,10 +203,11 @@ def _product(extents: Sequence[Floats]) -> Floats:
 
 
 def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framework: Framework) -> Floats:
-    """Most memory held at once, workspace left out.
+    """Peak memory, without workspace.
 
-    In the backward pass what the forward pass kept is freed layer by layer, while the gradients of a layer's input and
-    output come and go: the peak lies wherever both together are largest.
+    In the backward pass, tensors kept by the forward pass are freed layer by layer, while gradients of a layer's input
+    and
+    output are allocated and freed: the peak is where the sum is largest.
     """
     weights = ITEM_BYTES * operations["parameters"]
     outputs = np.stack([_buffer_bytes(row, framework) for row in rows])  # (rows, batches)
@@ -222,7 +223,7 @@ def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framewo
 
 
 def _buffer_bytes(row: _Row, framework: Framework) -> Floats:
-    """What an operator adds to the buffers; one that works in place adds none."""
+    """Bytes that an operator adds to the buffers; 0 for in-place operators."""
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
     places = _places_bytes(row) if framework.pool_places else 0.0
@@ -230,12 +231,12 @@ def _buffer_bytes(row: _Row, framework: Framework) -> Floats:
 
 
 def _places_bytes(row: _Row) -> Floats:
-    """Where the maxima of a pool lie, as two words each."""
+    """Bytes for the positions of a pool's maxima, two words each."""
     return np.asarray(2 * ITEM_BYTES * _product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0)
 
 
 def _convolution_terms(
-    rows: Sequence[_Row], phases: Sequence[str], machine: Machine, library: Library, limit: Floats, fastest: bool
+    rows: Sequence[_Row], phases: Sequence[str], machine: ModelledGpu, library: Library, limit: Floats, fastest: bool
 ) -> list[tuple[int, int, Term]]:
     places = [place for place, row in enumerate(rows) if row.op == "convolution"]
     if not places:
@@ -250,7 +251,7 @@ def _convolution_terms(
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         for i, (place, row) in enumerate(zip(places, found, strict=True)):
             if phase == "backward_data" and place == places[0]:
-                continue  # nobody asks for the gradient of the images
+                continue  # the gradient of the images is not computed
             part = slice(i * count, (i + 1) * count)
             term = _convolution_term(row, phase, problems, chosen, part, launches)
             in_phase = "forward" if phase == "forward" else "backward"
@@ -263,7 +264,7 @@ def _convolution_terms(
 def _extents(row: _Row) -> tuple[Floats, ...]:
     if len(row.inputs[0]) != 4 or row.settings["groups"] != 1 or {"dilation", "transposed"} & set(row.settings):
         raise CurvescopeError(
-            f"The cost model knows plain 2-d convolutions only, and {row.layer} is grouped, dilated, transposed or of "
+            f"The cost model supports only plain 2-d convolutions; {row.layer} is grouped, dilated, transposed or of "
             "other dimensions. Measure it with --device cuda."
         )
     (n, _, h, w), (k, group_c, r, s) = row.inputs[0], row.inputs[1]
@@ -283,14 +284,14 @@ def _convolution_term(
     )  # fmt: skip
 
 
-def _bias(row: _Row, phase: str, machine: Machine) -> Term:
+def _bias(row: _Row, phase: str, machine: ModelledGpu) -> Term:
     passes = 2 if phase == "forward" else 1
     return _streamed(
         row, phase, "add_bias" if phase == "forward" else "sum_bias", passes * row.elements("outputs"), machine
     )
 
 
-def _product_terms(row: _Row, kind: str, machine: Machine, library: Library) -> list[Term]:
+def _product_terms(row: _Row, kind: str, machine: ModelledGpu, library: Library) -> list[Term]:
     left, right = row.inputs[-2], row.inputs[-1]
     *counts, m, k = left
     n = right[-1]
@@ -311,8 +312,8 @@ def _product_terms(row: _Row, kind: str, machine: Machine, library: Library) -> 
     return terms
 
 
-# Passes over the output (forward, backward) of operators that only move data; those not listed read their inputs and
-# write their outputs, and move half as much again in the backward pass. Dropout is one kernel on a GPU: the random
+# Passes over the output (forward, backward) of operators that only move data; operators not listed read their inputs
+# and write their outputs, and move half as much again in the backward pass. Dropout is one kernel on a GPU: the random
 # numbers and the scaling belong to its product.
 _UNKNOWN_WORK = frozenset({"baddbmm", "mv", "dot", "addmv", "_convolution", "_cudnn_rnn", "_thnn_fused_lstm_cell"})
 _PASSES: Mapping[str, tuple[float, float]] = {
@@ -333,9 +334,9 @@ _PASSES: Mapping[str, tuple[float, float]] = {
 }
 
 
-def _streaming_terms(row: _Row, kind: str, machine: Machine) -> list[Term]:
+def _streaming_terms(row: _Row, kind: str, machine: ModelledGpu) -> list[Term]:
     outputs, inputs = _product(row.outputs[0]), row.elements("inputs")
-    if row.op.startswith("max_pool"):  # the places of the maxima are two words each
+    if row.op.startswith("max_pool"):  # the positions of the maxima are two words each
         forward, backward = inputs + 3 * outputs, inputs + 3 * outputs
     elif row.op == "embedding":  # the gradient is as large as the table
         forward, backward = 2 * outputs, outputs + _product(row.inputs[0])
@@ -350,7 +351,7 @@ def _streaming_terms(row: _Row, kind: str, machine: Machine) -> list[Term]:
     return [term for term in terms if term.time_s.any()]
 
 
-def _streamed(row: _Row, phase: str, kernel: str, elements: Floats, machine: Machine) -> Term:
+def _streamed(row: _Row, phase: str, kernel: str, elements: Floats, machine: ModelledGpu) -> Term:
     moved = np.broadcast_to(ITEM_BYTES * elements, row.sizes.shape)
     launch = machine.streaming(kernel, moved)
     time_s = np.where(moved > 0, launch.time_s, 0.0)
@@ -358,7 +359,7 @@ def _streamed(row: _Row, phase: str, kernel: str, elements: Floats, machine: Mac
     return Term(row.layer, phase, row.op, "streaming", (kernel,) * len(time_s), time_s, 1, None, moved, zeros)
 
 
-def _optimizer(operations: Operations, machine: Machine, sizes: Floats, passes: int) -> Term:
+def _optimizer(operations: Operations, machine: ModelledGpu, sizes: Floats, passes: int) -> Term:
     moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
     launch = machine.streaming("sgd_momentum", moved)
     zeros = np.zeros_like(moved)

@@ -1,4 +1,4 @@
-"""Shapes of the operators that are costed, as arrays with one entry per problem."""
+"""Shapes of modelled operators, as arrays with one entry per problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-ITEM_BYTES = 4  # fp32 throughout: nothing here knows tensor cores
+ITEM_BYTES = 4  # fp32 throughout: tensor cores are not modelled
 NARROW = "narrow_product"
 _NARROW_EXTENT = 128
 PHASES = ("forward", "backward_data", "backward_weights")
@@ -63,7 +63,7 @@ class Convolutions:
 
     @property
     def flops(self) -> Floats:
-        """Of the direct algorithm, an FMA being two: the same for all three phases."""
+        """FLOPs of the direct algorithm; one FMA is two. The same for all three phases."""
         return 2 * self.n * self.k * self.c * self.r * self.s * self.p * self.q
 
     @property
@@ -73,7 +73,7 @@ class Convolutions:
 
     @property
     def touched_bytes(self) -> Floats:
-        """What a convolution reads of its input: a stride larger than the kernel skips rows (not parts of rows)."""
+        """Bytes of the input that a convolution reads: a stride larger than the kernel skips whole rows."""
         return self.input_bytes * np.minimum(1.0, self.r / self.stride_h)
 
     @property
@@ -107,8 +107,8 @@ class Products:
         m: rows of C.
         n: columns of C.
         k: depth.
-        transposed: whether A is stored the other way round from how the kernel reads it fastest.
-        count: products of that shape in one call.
+        transposed: whether A is stored in the slower of its two orders.
+        count: number of products of that shape in one call.
     """
 
     m: Floats
@@ -125,7 +125,7 @@ class Products:
 
     @property
     def flops(self) -> Floats:
-        """An FMA being two."""
+        """FLOPs; one FMA is two."""
         return 2 * self.m * self.n * self.k * self.count
 
     @property
@@ -140,10 +140,10 @@ class Products:
 
 @dataclass(frozen=True)
 class Streams:
-    """Kernels that only move bytes; the field an array of shape (problems,).
+    """Kernels that only move bytes; the field is an array of shape (problems,).
 
     Attributes:
-        moved_bytes: read and written.
+        moved_bytes: bytes read and written.
     """
 
     moved_bytes: Floats
@@ -154,8 +154,8 @@ class Streams:
 
 
 def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.NDArray[np.str_]:
-    """Which matrix products are narrow: some extent is about 128 or less, so libraries choose among special kernels.
+    """Which matrix products are narrow: some extent is about 128 or less, so libraries use special kernels.
 
-    Told by the work per byte, which is what a recording keeps: twice their ratio is 1 / (1/m + 1/n + 1/k).
+    Derived from the FLOPs per byte, which a recording contains: twice their ratio is 1 / (1/m + 1/n + 1/k).
     """
     return np.where(2 * np.asarray(flops) < _NARROW_EXTENT * np.asarray(touched_bytes), NARROW, "product")

@@ -1,4 +1,4 @@
-"""Matrix products: tiles over the output, the depth split where the output alone would leave SMs idle."""
+"""Models matrix products: tiles over the output, with the depth split if the output alone would leave SMs idle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .launches import TILES, Launch, Machine, Tile, choose
+from .launches import TILES, ModelledGpu, ModelledLaunch, Tile, choose
 from .problems import ITEM_BYTES, Floats, Products
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -14,31 +14,31 @@ LEAST_SPLIT_DEPTH = 64
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """What one way of computing costs; arrays of shape (problems,).
+class CostEstimate:
+    """Cost of one algorithm; arrays of shape (problems,).
 
     Attributes:
-        time_s: of all its launches.
-        launches: in order.
-        workspace_bytes: scratch memory it needs.
-        possible: where it can be used at all.
+        time_s: time of all its launches.
+        launches: launches, in order.
+        workspace_bytes: scratch memory.
+        possible: problems for which it can be used.
     """
 
     time_s: Floats
-    launches: tuple[Launch, ...]
+    launches: tuple[ModelledLaunch, ...]
     workspace_bytes: Floats
     possible: np.typing.NDArray[np.bool_]
 
 
 def estimate_products(
     problems: Products,
-    machine: Machine,
+    machine: ModelledGpu,
     *,
     tiles: tuple[Tile, ...] = TILES,
     split_from: int = 0,
     slow_transposed: bool = False,
-) -> Estimate:
-    """Cost of matrix products.
+) -> CostEstimate:
+    """Estimate the cost of matrix products.
 
     Args:
         problems: the products.
@@ -54,11 +54,11 @@ def estimate_products(
         machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,
         problems.touched_bytes, slowdown, tiles, split_from, "product_dram",
     )  # fmt: skip
-    return Estimate(main.time_s + added.time_s, (main, added), workspace, np.ones(problems.m.shape, bool))
+    return CostEstimate(main.time_s + added.time_s, (main, added), workspace, np.ones(problems.m.shape, bool))
 
 
 def split_depth(
-    machine: Machine,
+    machine: ModelledGpu,
     name: str,
     share: float,
     grid: tuple[Floats, Floats, Floats],
@@ -68,12 +68,12 @@ def split_depth(
     tiles: tuple[Tile, ...] = TILES,
     split_from: int = 0,
     dram: str = "dram",
-) -> tuple[Launch, Launch, Floats]:
-    """The fastest number of splits of the depth: the main launch, the one that adds the sums up, the sums' bytes.
+) -> tuple[ModelledLaunch, ModelledLaunch, Floats]:
+    """The fastest split of the depth: the main launch, the launch that adds the sums, and the bytes of the sums.
 
-    Where nothing is split the second launch has no block and takes no time.
+    Without a split the second launch has no blocks and takes no time.
     """
-    best: tuple[Launch, Launch, Floats] | None = None
+    best: tuple[ModelledLaunch, ModelledLaunch, Floats] | None = None
     rows, columns, count = grid
     outputs = rows * columns * count * ITEM_BYTES
     for splits in SPLITS:

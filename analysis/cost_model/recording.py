@@ -1,4 +1,4 @@
-"""A recording of steps that never ran: the model's kernels for a GPU, in the tables that every other recording has."""
+"""Records modelled steps: the model's kernels for a GPU, in the tables of every recording."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ...profiling.recording.store import RecordingWriter
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
 from .frameworks import FRAMEWORKS, Framework
-from .launches import Machine
+from .launches import ModelledGpu
 from .networks import CONTEXT_BYTES, Operations, Step, estimate_step
 
 KIND = "model"
 DEVICE_PREFIX = "model:"
-# Which library the published times of an architecture were taken with, and so what is taken if nothing is said.
+# Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {"kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "hopper": "cudnn8"}
 _STEP_KINDS = ("training", "forward", "forward+backward")
 
 
-def machine_for(device: Device) -> Machine:
-    """The GPU with the constants of its architecture, or of the newest fitted one before it."""
-    return Machine(device, constants_for(device.architecture, load_fitted().constants))
+def machine_for(device: Device) -> ModelledGpu:
+    """The GPU with the constants of its architecture; see `constants_for`."""
+    return ModelledGpu(device, constants_for(device.architecture, load_fitted().constants))
 
 
 def usual_library(device: Device) -> str:
-    """The library that is taken for a GPU if none is named."""
+    """The default library of a GPU."""
     return _USUAL_LIBRARY[device.architecture]
 
 
@@ -46,27 +46,27 @@ def model_steps(
     kind: str,
     framework: Framework = FRAMEWORKS["torch"],
 ) -> Step:
-    """Steps at every batch size, all of which fit the memory.
+    """Model the steps at every batch size; all must fit the memory.
 
     Args:
-        operations: of the network.
-        name: of the network, for messages.
+        operations: operators of the network.
+        name: name of the network, for messages.
         batches: batch sizes.
         device: the GPU.
         library: its cuDNN and cuBLAS.
         kind: training, forward or forward+backward.
-        framework: whose rules for memory and algorithms.
+        framework: framework with its rules for memory and algorithms.
 
     Raises:
-        CurvescopeError: a batch does not fit the memory.
+        CurvescopeError: a batch size does not fit the memory.
     """
     step = estimate_step(operations, batches, machine_for(device), library, kind, framework=framework)
     if not step.fits.all():
         needs_gib = (step.memory_bytes[~step.fits][0] + CONTEXT_BYTES) / 2**30
         fitting = [int(batch) for batch in step.batches[step.fits]]
         raise CurvescopeError(
-            f"By the memory model {name} at batch {int(step.batches[~step.fits][0])} needs {needs_gib:.1f} GiB without "
-            f"workspace, and {device.name} has {device.memory_bytes / 2**30:.1f}. "
+            f"The memory model says that {name} at batch {int(step.batches[~step.fits][0])} needs "
+            f"{needs_gib:.1f} GiB without workspace, and {device.name} has {device.memory_bytes / 2**30:.1f}. "
             + (f"Of these batch sizes {max(fitting)} is the largest that fits." if fitting else "Choose smaller ones.")
         )
     return step
@@ -85,29 +85,31 @@ def record_model(
 ) -> Step:
     """Write the modelled steps as a recording of source `model`.
 
-    Each batch size has one step that stands for T(b) and one with its kernels, alike to the nanosecond: a model has no
-    noise. Its error is another matter, and `uncertainty` brings it in when the recording is read.
+    Each batch size has one unprofiled and one profiled step of exactly the same duration: a model has no noise. Its
+    error
+    is added when the recording is read, by `uncertainty`.
 
     Args:
         path: folder to create.
-        network: its name.
+        network: name of the network.
         operations: its operators.
         batches: batch sizes, increasing.
-        device_name: key of the GPU, as in gtx1080.
-        library_name: as in cudnn5.1; the usual one of the GPU's time if not given.
+        device_name: key of the GPU, e.g. gtx1080.
+        library_name: e.g. cudnn5.1; default: the usual one for the GPU.
         kind: training, forward or forward+backward.
-        framework_name: whose rules for memory and algorithms, as in tensorflow.
-        what_if: facts of the GPU that are to be others, by name, as in sm_count.
+        framework_name: framework with its rules for memory and algorithms, e.g. tensorflow.
+        what_if: changed facts of the GPU, by name, e.g. sm_count.
 
     Raises:
-        CurvescopeError: an unknown GPU, fact or library, a batch that does not fit, or the folder cannot be written.
+        CurvescopeError: the GPU, a fact or the library is unknown, a batch size does not fit, or the folder is not
+            writable.
     """
     if kind not in _STEP_KINDS:
         raise CurvescopeError(f"--phase {kind}: choose one of {', '.join(_STEP_KINDS)}.")
     device = get_device(device_name).with_facts(what_if or {})
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
-        raise CurvescopeError(f"Unknown framework {framework_name!r}: known are {', '.join(FRAMEWORKS)}.")
+        raise CurvescopeError(f"Unknown framework {framework_name!r}: choose from {', '.join(FRAMEWORKS)}.")
     step = model_steps(operations, network, batches, device, library, kind, FRAMEWORKS[framework_name])
     said = ["modelled", library.name, f"{framework_name} rules"]
     said += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]

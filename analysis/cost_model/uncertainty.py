@@ -1,12 +1,12 @@
-"""Intervals of modelled recordings: a model repeats itself exactly, so what it may be wrong by comes from its errors.
+"""Intervals of modelled recordings: a model has no noise, so intervals come from its prediction errors.
 
-The error of a kernel is drawn in parts, as GPUs left out of the fit show it: one for the GPU, which all kernels share
-in proportion to how much their kind varies (kernels that only move bytes have one of their own: they hang on other
-constants); one for each algorithm; one for each kind at each batch size, all three with the long tails of what is known
-from few GPUs only; and the rest from the left-out residuals themselves, quirks and skew included, part of it the same
-for a shape at every batch size. Layers of one algorithm or kind are wrong together, so the errors of a step do not
-average out over its layers. In an excess or a curvature those that do not hang on the batch size nearly cancel, unless
-an algorithm changes.
+The error of a kernel is drawn as a product of components, estimated on GPUs left out of the fit: one for the GPU, which
+all kernels share in proportion to the variation of their kind (kernels that only move bytes have a separate one,
+because they depend on other constants); one for each algorithm; one for each kind at each batch size, all three with
+long tails where they are known from few GPUs only; and the rest, drawn from the left-out residuals with their outliers
+and skew, part of it the same for a shape at every batch size. Layers of one algorithm or kind have correlated errors,
+so the errors of a step do not average out over its layers. In an excess or a curvature, errors that do not depend on
+the batch size nearly cancel, unless an algorithm changes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ..decompose.terms import IDLE, KERNELS, Key, Terms
 from .constants import LEVELS, Spread, load_fitted
 from .problems import product_kinds
 
-# Replicates are draws of the error itself, not of a mean over rounds: as if from very many rounds.
+# Replicates are draws of the error itself, not of a mean over rounds: like a mean over very many rounds.
 _ROUNDS = 1_000_000
 _SEED = 3
-# What the host takes for a launch or a wait, from one host to the next, in logarithms: NeuSight's two hosts take 46 and
-# 61 us for the same two launches. Known from so few, it is Student's, as what is known from few GPUs.
+# Variation of host time for a launch or a wait between hosts, in logarithms: NeuSight's two hosts take 46 and 61 us for
+# the same two launches. Estimated from so few hosts, it has Student's distribution, like variation between few GPUs.
 _HOST_SPREAD, _HOSTS = 0.28, 2
 HOST = "host"
 
@@ -43,10 +43,10 @@ def diagnose_modelled(
     """Find and explain the anomalies of a modelled recording.
 
     Args:
-        parts: of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
-        recorded: its steps, and what else causes look at.
-        meta: of the recording: which GPU and which library it is modelled for.
-        axis: of the curvatures shown: log2 or linear.
+        parts: result of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
+        recorded: its steps and other tables.
+        meta: its metadata, with the modelled GPU and library.
+        axis: axis of the curvatures to show: log2 or linear.
     """
     spreads = load_fitted().spreads_for(get_device(meta["device"]["key"]).architecture, meta["library"])
     terms = _terms(parts, spreads)
@@ -66,14 +66,15 @@ def draw_errors(
     batches: int,
     spreads: Mapping[str, Spread],
 ) -> npt.NDArray[np.float64]:
-    """Factors between what the model says and what may be true.
+    """Draw factors between modelled and possible true times.
 
     Args:
-        kinds: of each kernel: forward, backward_data, backward_weights, product, narrow_product or streaming; or host.
-        algorithms: of each kernel, a name that kernels of one algorithm share.
-        shapes: of each kernel, a name that kernels with the same error share.
-        batches: how many batch sizes.
-        spreads: by kind.
+        kinds: kind of each kernel: forward, backward_data, backward_weights, product, narrow_product, streaming or
+            host.
+        algorithms: algorithm of each kernel; kernels with the same name share its error.
+        shapes: shape of each kernel; kernels with the same name share its error.
+        batches: number of batch sizes.
+        spreads: variation by kind.
 
     Returns:
         Shape (replicates, batches, kernels).
@@ -132,7 +133,7 @@ def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
     columns = list(first.itertuples(index=False, name=None))
     kinds, algorithms, shapes = ([column[place] for column in columns] for place in (3, 4, 5))
     factors = draw_errors(kinds, algorithms, shapes, len(values), spreads)
-    # A layer's phase is one term, whatever kinds of kernel it is made of.
+    # A layer's phase is one term, with all kinds of kernels.
     labels = [Key.of(layer, phase, group) for layer, phase, group, *_ in columns]
     merged = tuple(dict.fromkeys(labels))
     summed, drawn = np.zeros((len(values), len(merged))), np.zeros((REPLICATES, len(values), len(merged)))
@@ -146,7 +147,7 @@ def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
 
 
 def _kind(kernel: str, flops: float, moved_bytes: float) -> str:
-    """Which measurements a kernel's error is judged by."""
+    """Kind of measurements that determines a kernel's error."""
     if kernel == IDLE:
         return HOST
     for kind in ("forward", "backward_data", "backward_weights"):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...profiling.escaping import visible
+from ...profiling.escaping import escape_controls
 
 _ASSETS = Path(__file__).with_name("report_assets")
 _SCRIPTS = ("base.js", "curve.js", "heat.js", "timeline.js", "roofline.js", "kernels.js", "page.js")
@@ -33,11 +33,11 @@ def render_html(document: Mapping[str, Any]) -> str:
     page = (_ASSETS / "page.html").read_text(encoding="utf-8")
     for place, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",
-        "TITLE": html.escape(visible(title)),
-        "HEADLINE": html.escape(visible(run["headline"])),
-        "LEAD": html.escape(visible(run["lead"])),
+        "TITLE": html.escape(escape_controls(title)),
+        "HEADLINE": html.escape(escape_controls(run["headline"])),
+        "LEAD": html.escape(escape_controls(run["lead"])),
         "STYLE": style,
-        "DATA": visible(json_block(document)),
+        "DATA": escape_controls(json_block(document)),
         "SCRIPT": script,
     }.items():
         # Data goes in before the script is replaced, so neither can hold a place that is still to be filled.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ...profiling.escaping import visible
+from ...profiling.escaping import escape_controls
 from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.terms import total_ms
 from .causes import verdict_sentence
@@ -59,7 +59,7 @@ def explanation_html(explanation: Explanation) -> str:
         for cause in explanation.attribution.causes
     ]
     return (
-        f"<p><b>{escape(title)}</b><br>{escape(visible(verdict_sentence(explanation.attribution)))}</p>"
+        f"<p><b>{escape(title)}</b><br>{escape(escape_controls(verdict_sentence(explanation.attribution)))}</p>"
         + _table(["term", unit, "share", "", "kernel"], rows)
         + _table(["cause", unit, "share", ""], causes)
         + "<p><small>* more than noise. Terms, and causes, add up to the anomaly.</small></p>"
@@ -80,7 +80,7 @@ def _bar(amount: float, largest: float) -> _Bar:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     def cell(tag: str, text: str, place: int) -> str:
-        content = text if isinstance(text, _Bar) else escape(visible(text))
+        content = text if isinstance(text, _Bar) else escape(escape_controls(text))
         side = "left" if place == 0 or (place > 2 and not text[:1].isdigit()) else "right"
         return f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..decompose.anomalies import Finding, Verdict
-from ..time_tables import Series
+from ..time_tables import TestedCurve
 from .numbers import number
 from .text import render_curve, render_findings, table
 
@@ -24,7 +24,7 @@ def noise_sentence(noise: float) -> str:
     )
 
 
-def render_series(listed: Sequence[Series], everything: bool = False) -> RenderableType:
+def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> RenderableType:
     """Every anomaly of every curve, the relatively largest first; a single curve whole."""
     if len(listed) == 1:
         (only,) = listed
@@ -57,7 +57,7 @@ def render_series(listed: Sequence[Series], everything: bool = False) -> Rendera
     return Group(*blocks, *(Text(note, "dim") for note in notes))
 
 
-def relative_size(series: Series, finding: Finding) -> float:
+def relative_size(series: TestedCurve, finding: Finding) -> float:
     """The tested functional over the time that would make it 0 at its largest batch size."""
     last = max(batch for batch, _ in finding.tested.coefficients)
     time_ms = next(p.time_ms.value for p in series.curve.points if p.condition == last)

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
-from ...profiling.escaping import visible
+from ...profiling.escaping import escape_controls
 
 
 class _TextConsole(Console):
@@ -17,7 +17,7 @@ class _TextConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+            yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
 
 
 def console(**options: Any) -> Console:

@@ -1,7 +1,7 @@
 """Fits the constants to published operator times: robust least squares on logarithms, within physical ranges.
 
-What the data say little about is drawn to a starting value, and the constants of an architecture to the mean over
-architectures. Only times of single operators enter, never a network's.
+Constants with little data are regularised towards a starting value, and the constants of an architecture towards the
+mean over architectures. Only times of single operators are used, never times of networks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from curvescope.analysis.cost_model.problems import Floats
 
 from .published import Measured, predict
 
-# A residual of this size counts as one unit; beyond _OUTLIER the loss grows linearly: single quirks do not pull.
+# Residuals are divided by this size; beyond _OUTLIER the loss grows linearly, so that single outliers have little
+# weight.
 _UNIT, _OUTLIER = 0.1, 0.25
-# STREAM publishes the best of ten runs or more, and it hangs on one constant: believed to a fiftieth.
+# STREAM publishes the best of ten runs or more, and depends on one constant: its error is taken as a fiftieth.
 _STREAM_UNIT = 0.02
 # Standard deviations, in logarithms, of a constant about its starting value, of an architecture's constant about the
 # mean over architectures, and of one main loop's share of the peak about what the architecture's others depart from
@@ -33,7 +34,7 @@ _LOOPS = np.array([p.name in MAIN_LOOPS for p in _OWN])
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where each constant stands in the vector of logarithms: the shared ones, then each architecture's own."""
+    """Positions of the constants in the vector of logarithms: shared ones first, then those of each architecture."""
 
     architectures: tuple[str, ...]
 
@@ -51,16 +52,16 @@ class _Layout:
         }
 
     def architecture_of(self, column: int) -> str | None:
-        """Whose constant a column is; null for a shared one."""
+        """Architecture of a column's constant; None for a shared one."""
         return None if column < len(_SHARED) else self.architectures[(column - len(_SHARED)) // len(_OWN)]
 
 
 def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[str, Constants]:
-    """Constants by architecture, for every architecture that was measured.
+    """Fit the constants of every measured architecture.
 
     Args:
-        measured: what to fit to.
-        most_steps: iterations at most.
+        measured: published measurements.
+        most_steps: maximum number of iterations.
     """
     layout = _Layout(tuple(sorted({group.architecture for group in measured})))
     parameters = layout.parameters()
@@ -95,7 +96,7 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
         return np.concatenate([*(data[a] for a in layout.architectures), of_prior(vector)])
 
     def jacobian(vector: Floats) -> Floats:
-        # By differences; an architecture's own constant moves its own rows only.
+        # Finite differences; an architecture's own constant affects only its own rows.
         data, prior = of_data(vector), of_prior(vector)
         ends = np.cumsum([len(data[a]) for a in layout.architectures])
         begins = dict(zip(layout.architectures, [0, *ends[:-1]], strict=True))
@@ -115,7 +116,7 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
 
 
 def _residuals(group: Measured, constants: Constants) -> Floats:
-    # Each measurement weighs alike within DeepBench's size; a larger group weighs no more than 400 of them.
+    # Measurements have equal weight up to DeepBench's size; a larger group has the weight of 400 measurements.
     weight = min(1.0, np.sqrt(400 / len(group.time_s)))
     time_s, _ = predict(group, constants, know_algorithm=True)
     error = np.log(time_s / group.time_s)

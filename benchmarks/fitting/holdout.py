@@ -1,4 +1,4 @@
-"""How well the model does where it was not fitted: GPUs left out, problems left out, and what intervals that gives."""
+"""Accuracy of the model on data outside the fit: GPUs left out, problems left out, and the resulting intervals."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from curvescope.analysis.cost_model.uncertainty import draw_errors
 from .fit import fit_constants
 from .published import Labels, Measured, predict
 
-_TAILS = (5, 95)  # percentiles: an interval holds nine of ten
+_TAILS = (5, 95)  # percentiles: an interval contains nine of ten
 _FOLDS = 5
-_OFTEN = 4  # rows that a group must have for its error to be told from theirs
+_OFTEN = 4  # least rows of a group for separating its error from theirs
 Fit = Callable[[Sequence[Measured]], dict[str, Constants]]
 
 
@@ -25,12 +25,12 @@ def hold_out(measured: Sequence[Measured], by: str, fit: Fit = fit_constants) ->
     """Predict every GPU, or every architecture, from a fit to the others.
 
     Args:
-        measured: what there is.
+        measured: published measurements.
         by: device or architecture.
-        fit: how to fit.
+        fit: fitting function.
 
     Returns:
-        One row per measurement: columns of `compare`, and `known`: whether another GPU of its architecture was in.
+        One row per measurement: columns of `compare`, and `known`: whether the fit had another GPU of the architecture.
     """
     frames = []
     for left_out in sorted({getattr(group, by) for group in measured if group.kind != "streaming"}):
@@ -43,14 +43,14 @@ def hold_out(measured: Sequence[Measured], by: str, fit: Fit = fit_constants) ->
 
 
 def hold_out_problems(measured: Sequence[Measured], fit: Fit = fit_constants) -> pd.DataFrame:
-    """Predict a fifth of the shapes, the same on every GPU, from a fit to the others; five times.
+    """Predict each fifth of the shapes, the same on every GPU, from a fit to the others.
 
     Returns:
         One row per measurement: columns of `compare`.
     """
     frames = []
     for fold in range(_FOLDS):
-        # A GPU's bandwidth has no shapes: it is known in every fold.
+        # A GPU's bandwidth has no shapes: it is in every fold.
         inside = [
             np.array([group.kind != "streaming" and _fold(name) == fold for name in group.names]) for group in measured
         ]
@@ -132,7 +132,7 @@ def coverage(held_out: pd.DataFrame) -> pd.DataFrame:
 
 
 def sums(held_out: pd.DataFrame) -> pd.DataFrame:
-    """A GPU's operators of a kind and a batch size added up, as a step adds its layers up, and their interval.
+    """Sum a GPU's operators of a kind and batch size, like a step sums its layers, with the interval of the sum.
 
     Only sums of at least four operators.
 
@@ -153,10 +153,12 @@ def sums(held_out: pd.DataFrame) -> pd.DataFrame:
 
 
 def spreads(held_out: pd.DataFrame) -> dict[str, Spread]:
-    """How the error splits, by kind: from GPU to GPU, there by algorithm and by batch size, and what is left.
+    """Split the error by kind: between GPUs, by algorithm and by batch size on a GPU, and the rest.
 
-    The shared parts are root mean squares of medians, so that a few quirks do not set them; the rest keeps its quirks,
-    as quantiles. An error that all GPUs share is part of the first: nobody knows it of another.
+    The shared components are root mean squares of medians, so a few outliers do not determine them; the rest includes
+    the
+    outliers, as quantiles. An error common to all GPUs is part of the first component, because it is unknown for new
+    GPUs.
     """
     found = {}
     for kind, rows in held_out.groupby("error_kind"):
@@ -179,7 +181,7 @@ def spreads(held_out: pd.DataFrame) -> dict[str, Spread]:
 
 
 def _lasting(errors: pd.Series, by: Sequence[pd.Series]) -> float:
-    """The share of the variance between groups, by ranks, so that quirks weigh no more than others; 1 if unknown."""
+    """Share of the variance between groups, by ranks, so that outliers have no extra weight; 1 if unknown."""
     ranks = errors.rank(pct=True)
     groups = ranks.groupby(list(by))
     several = groups.transform("size") > 1
@@ -191,7 +193,7 @@ def _lasting(errors: pd.Series, by: Sequence[pd.Series]) -> float:
 
 
 def _shared(errors: pd.Series, by: Sequence[pd.Series]) -> pd.Series:
-    """The median of each row's group; missing where the group is too small to tell it from its rows."""
+    """The median of each row's group; missing if the group is too small."""
     groups = errors.groupby(list(by))
     return groups.transform("median").where(groups.transform("size") >= _OFTEN)
 

@@ -1,4 +1,4 @@
-"""The published measurements, read into problems that the model can cost. The files are in benchmarks/published."""
+"""Reads the published measurements into problems for the model. The files are in benchmarks/published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 from curvescope.analysis.cost_model.choice import choose_algorithm, estimate_phase, estimate_products_of, get_library
 from curvescope.analysis.cost_model.constants import Constants
 from curvescope.analysis.cost_model.frameworks import WAIT_S
-from curvescope.analysis.cost_model.launches import Machine
+from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.networks import load_operations
 from curvescope.analysis.cost_model.problems import ITEM_BYTES, Convolutions, Floats, Products, Streams
 from curvescope.profiling.hardware.devices import get_device
@@ -28,7 +28,7 @@ _DEEPBENCH = {
 }
 _PHASES = {"fwd": "forward", "bwd_data": "backward_data", "bwd_weights": "backward_weights"}
 _NEUSIGHT = {"Tesla P100-PCIE-16GB": "p100_pcie", "Tesla V100-PCIE-32GB": "v100_pcie"}
-_AUTOTUNED = ("k40",)  # TensorFlow times the algorithms; DeepBench and NeuSight ask the library
+_AUTOTUNED = ("k40",)  # TensorFlow times the algorithms; DeepBench and NeuSight use the library's heuristic
 Labels = npt.NDArray[np.str_]
 
 
@@ -37,16 +37,16 @@ class Measured:
     """Measurements of one kind of operator on one GPU.
 
     Attributes:
-        source: whose.
+        source: publication.
         device: key of the GPU.
-        library: name of the library, none for a stream.
+        library: name of the library, empty for a stream.
         kind: forward, backward_data, backward_weights, product or streaming.
-        problems: what was measured.
-        time_s: how long each took, shape (problems,).
-        algorithms: the published algorithm, empty where none is; shape (problems,).
-        names: a name per problem that batch sizes share, shape (problems,).
+        problems: measured problems.
+        time_s: measured times, shape (problems,).
+        algorithms: published algorithm, empty if none; shape (problems,).
+        names: name of the problem, the same for all batch sizes, shape (problems,).
         batches: batch size, or the width of a product; shape (problems,).
-        around: time that the measurement holds besides the operator, given the machine; null for none.
+        around: measured time outside the operator, as a function of the GPU; None for none.
     """
 
     source: str
@@ -58,11 +58,11 @@ class Measured:
     algorithms: Labels
     names: Labels
     batches: Floats
-    around: Callable[[Machine], Floats] | None = field(default=None, repr=False)
+    around: Callable[[ModelledGpu], Floats] | None = field(default=None, repr=False)
 
     @property
     def architecture(self) -> str:
-        """Of the GPU."""
+        """Architecture of the GPU."""
         return get_device(self.device).architecture
 
     def take(self, rows: npt.NDArray[np.bool_]) -> Measured:
@@ -76,17 +76,17 @@ class Measured:
 
 
 def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = False) -> tuple[Floats, Labels]:
-    """What the model says each measurement takes.
+    """Predict the time of each measurement.
 
     Args:
         measured: the measurements.
-        constants: of the GPU's architecture.
-        know_algorithm: take the published algorithm where there is one, instead of choosing.
+        constants: constants of the GPU's architecture.
+        know_algorithm: use the published algorithm if there is one, instead of choosing.
 
     Returns:
         Seconds, and the algorithm; both of shape (problems,).
     """
-    machine = Machine(get_device(measured.device), constants)
+    machine = ModelledGpu(get_device(measured.device), constants)
     problems = measured.problems
     if isinstance(problems, Streams):
         time_s = machine.streaming("stream", problems.moved_bytes).time_s
@@ -108,7 +108,7 @@ def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = 
 
 
 def read_deepbench(folder: Path) -> list[Measured]:
-    """DeepBench's convolutions and products; see the folder's README for what is left out."""
+    """DeepBench's convolutions and products; the folder's README lists omitted rows."""
     measured = []
     table = pd.read_csv(folder / "deepbench_conv.csv")
     for (gpu, phase), rows in table.groupby(["gpu", "pass"]):
@@ -136,9 +136,9 @@ def read_deepbench(folder: Path) -> list[Measured]:
 
 
 def read_streams(folder: Path) -> list[Measured]:
-    """Rates of streams: STREAM's kernels, and on V100, for which it is not published, MXNet's functions of one tensor.
+    """Rates of streams: STREAM's kernels, and MXNet's functions of one tensor for V100, where STREAM is not published.
 
-    STREAM reads and writes 0.5 GB and more; what MXNet's engine takes around an operator is taken off its times.
+    STREAM reads and writes 0.5 GB and more; the overhead of MXNet's engine around an operator is subtracted.
     """
     table = pd.read_csv(folder / "stream.csv")
     measured = []
@@ -162,7 +162,7 @@ def read_caffe_streams(folder: Path) -> Measured:
         for place, relu in enumerate(relus, start=1):
             for row in table[(table.network == network) & (table.layer == f"conv{place}/relu")].itertuples():
                 elements = np.prod([factor * row.batch_nominal + constant for factor, constant in relu["outputs"][0]])
-                # Backward, the gradient and the output come in, and a gradient goes out.
+                # In the backward pass, the gradient and the output are read, and a gradient is written.
                 moved_bytes.append(ITEM_BYTES * elements * (2 if row.phase == "forward" else 3))
                 time_s.append(row.time_ms / 1e3)
                 names.append(f"{network} {row.layer} {row.phase}")
@@ -195,19 +195,19 @@ def _believable(rows: pd.DataFrame, gpu: str) -> Labels:
 
 
 def read_k40(folder: Path) -> Measured:
-    """Forward convolutions of TensorFlow 1.10 on a K40: session, transposes, bias and activation are inside."""
+    """Forward convolutions of TensorFlow 1.10 on a K40; times include session, transposes, bias and activation."""
     rows = pd.read_csv(folder / "k40_conv_tf110.csv.gz")
-    # SAME pads to out = ⌈in / stride⌉; the model knows equal padding only, and half of the total comes closest.
+    # SAME pads to out = ⌈in / stride⌉; the model supports only equal padding, and half of the total is closest.
     same = (rows.padding == "SAME").to_numpy()
     pad_h = np.where(same, np.maximum((rows.out_h - 1) * rows.stride_h + rows.r - rows.h, 0) / 2, 0)
     pad_w = np.where(same, np.maximum((rows.out_w - 1) * rows.stride_w + rows.s - rows.w, 0) / 2, 0)
     problems = _convolutions(rows, pad_h, pad_w)
-    # TensorFlow keeps images channel-last; cuDNN gets them channel-first, and the result is turned back.
+    # TensorFlow stores images channel-last; cuDNN gets them channel-first, and the result is transposed back.
     moved = 2 * problems.input_bytes + 2 * problems.output_bytes
     pointwise = 2 * problems.output_bytes
     biased, activated = rows.bias.to_numpy() == 1, (rows.activation != "none").to_numpy()
 
-    def around(machine: Machine) -> Floats:
+    def around(machine: ModelledGpu) -> Floats:
         transposes = machine.transforming("transpose", moved).time_s
         once = machine.streaming("pointwise", pointwise).time_s
         return np.asarray(machine.constants["session_us"] * 1e-6 + transposes + once * biased + once * activated)

@@ -38,8 +38,8 @@ def main() -> int:
         measurement = Measurement(problem)
         prepared = measurement.prepare(backend, method)
         if prepared is None:
-            assert measurement.verdict is not None
-            lines.append(f"| {problem.label} | {measurement.verdict.outcome} | | | | |")
+            assert measurement.verification is not None
+            lines.append(f"| {problem.label} | {measurement.verification.outcome} | | | | |")
             continue
         pairs = []
         for _ in range(_ROUNDS):

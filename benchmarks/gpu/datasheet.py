@@ -23,7 +23,7 @@ def measure(backend: Backend, problem: Problem, cache: str = "cold") -> float:
     measurement, method = Measurement(problem), Method(cache=cache)
     while not measurement.done(method):
         measurement.visit(backend, method)
-    assert measurement.timed, measurement.verdict
+    assert measurement.timed, measurement.verification
     return statistics.median(measurement.durations_ns())
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, by layer, kernel, phase or operator; the parts add up to the measured step."""
+"""Print the time of a step by layer, kernel, phase or operator; the rows add up to the measured step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
-    parser.add_argument("--all", action="store_true", help="every row, not the 25 largest")
+    parser.add_argument("--all", action="store_true", help="show every row, not only the 25 largest")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

@@ -1,7 +1,7 @@
-"""Hold recordings of one network against the first: devices, versions or settings, by layer, family or kernel.
+"""Compare recordings of one network with the first: devices, versions or settings, by layer, family or kernel.
 
-`--fail-over 5%` makes it a check: exit code 1 if a step time grew for certain (its interval excludes no change, Holm
-over all of them) and by more than that.
+`--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and significantly (its interval
+excludes zero change, after Holm correction over all step times).
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("base", type=as_path, help="folder or URL of the recording that the others are held against")
-    parser.add_argument("others", type=as_path, nargs="+", metavar="other", help="folders of the others")
+    parser.add_argument("base", type=as_path, help="folder or URL of the reference recording")
+    parser.add_argument(
+        "others", type=as_path, nargs="+", metavar="other", help="folders or URLs of the recordings to compare with it"
+    )
     parser.add_argument("--by", choices=("layer", "family", "kernel"), help="rows (default: layer if all have layers)")
-    parser.add_argument("--batch", type=int, help="batch size of the rows (default: the largest that all profiled)")
-    parser.add_argument("--fail-over", metavar="SHARE", help="exit code 1 if a step time grew for real and by more")
-    parser.add_argument("--all", action="store_true", help="every row, not the 25 largest")
+    parser.add_argument(
+        "--batch", type=int, help="batch size of the rows (default: the largest that is profiled in all)"
+    )
+    parser.add_argument(
+        "--fail-over", metavar="SHARE", help="exit code 1 if a step time grew significantly and by more"
+    )
+    parser.add_argument("--all", action="store_true", help="show every row, not only the 25 largest")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the comparison; 1 if it was asked to fail and does."""
+    """Print the comparison; returns 1 if --fail-over is given and a step time grew."""
     from ..analysis.compare import compare, side
     from ..analysis.decompose.kernel_times import device_work, kernel_times
     from ..profiling.recording.store import open_recording
@@ -58,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         growth = f"+{change.growth:.1%} (at least {1 / change.high - 1:+.1%})"
         console.print(Text(f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}.", "bold red"))
     if over is not None and not grown:
-        console.print(Text(f"No step time grew for real and by more than {over:.1%}."))
+        console.print(Text(f"No step time grew significantly and by more than {over:.1%}."))
     return int(bool(grown))
 
 

@@ -23,12 +23,12 @@ def run(args: argparse.Namespace) -> int:
     """Print the script."""
     import shtab
 
-    print(shtab.complete(_whole_parser(), args.shell))
+    print(shtab.complete(_build_full_parser(), args.shell))
     return 0
 
 
-def _whole_parser() -> argparse.ArgumentParser:
-    """One parser with all commands and benchmarks under it, as only completion needs it."""
+def _build_full_parser() -> argparse.ArgumentParser:
+    """Build one parser with all commands and benchmarks, which only completion needs."""
     from ..cli import COMMANDS, module_of
     from .bench import BENCHES
 

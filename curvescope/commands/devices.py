@@ -1,4 +1,4 @@
-"""List the GPUs that the cost model knows, with their peaks; one GPU by name: each number with its source."""
+"""List the GPUs in the cost model with their peaks; for one GPU, each number with its source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("device", nargs="?", help="a GPU, as in gtx1080; all if not given")
+    parser.add_argument("device", nargs="?", help="name of a GPU, e.g. gtx1080 (default: all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

@@ -1,10 +1,10 @@
 """Measure a network over batch sizes on this machine and explain its cost curve.
 
-Takes CUDA if there is a device, else the CPU. About two minutes on two cores; --quick under 40 seconds. Interrupted
-with Ctrl-C it keeps what it measured, and `curvescope explain` reads it.
+Runs on CUDA if there is a device, else on the CPU. Takes about two minutes on two cores, with --quick under 40
+seconds. After Ctrl-C the measured data is kept, and `curvescope explain` reads it.
 
-`--device model:gtx1080` runs nothing: the cost model says what the steps should cost on that GPU (`curvescope devices`
-lists them), and every view of the result says that it is modelled.
+`--device model:gtx1080` runs nothing: the cost model predicts the steps on that GPU (`curvescope devices` lists the
+GPUs), and every view of the result is marked as modelled.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     measuring.add_network_arguments(parser)
     parser.add_argument("--batch", default="1..32", help="batch sizes: 1,2,4 or 1..32 (doubling) or 32..160:8")
-    parser.add_argument("--library", metavar="NAME", help="of a modelled GPU: its cuDNN, as in cudnn5.1 or cudnn7")
+    parser.add_argument("--library", metavar="NAME", help="for a modelled GPU: its cuDNN, e.g. cudnn5.1 or cudnn7")
     parser.add_argument(
-        "--framework", metavar="NAME", help="of a modelled GPU: torch, tensorflow, mxnet, mxnet0.9, paddle or caffe"
+        "--framework", metavar="NAME", help="for a modelled GPU: torch, tensorflow, mxnet, mxnet0.9, paddle or caffe"
     )
     parser.add_argument(
         "--what-if",
         metavar="FACT=VALUE[,…]",
-        help="of a modelled GPU: other facts than its own, as in memory_bytes=12GiB,sm_count=40 (`curvescope devices "
+        help="for a modelled GPU: changed facts, e.g. memory_bytes=12GiB,sm_count=40 (`curvescope devices "
         "GPU` lists them)",
     )
     measuring.add_protocol_arguments(parser)
     parser.add_argument("--axis", choices=("log2", "linear"), default="log2", help="axis of curvatures")
     parser.add_argument(
-        "-o", "--output", type=as_path, metavar="DIR", help="where to record (default: runs/DATE_NETWORK)"
+        "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     )
-    parser.add_argument("--all", action="store_true", help="every anomaly and every term")
+    parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         return _model(args, network, batches, path)
     if args.library or args.framework or args.what_if:
         raise CurvescopeError(
-            "--library, --framework and --what-if are for a modelled GPU, as in --device model:gtx1080."
+            "--library, --framework and --what-if are for a modelled GPU, e.g. --device model:gtx1080."
         )
     device = pick_device(args.device)
 
@@ -84,14 +84,14 @@ def run(args: argparse.Namespace) -> int:
         try:
             run_sweep(workload, batches, protocol, path, report, measuring.precise_enough(protocol))
         except KeyboardInterrupt:
-            bars.console.print(f"Interrupted. What was measured is whole: `curvescope explain {path}` reads it.")
+            bars.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
             raise
     show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
     return 0
 
 
 def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], path: AnyPath) -> int:
-    """Model the steps on a GPU that is not here; nothing runs, and for the networks by name torch is not needed."""
+    """Model the steps on a GPU. Nothing runs, and networks by name do not need torch."""
     from ..analysis.cost_model.networks import load_operations
     from ..analysis.cost_model.recording import DEVICE_PREFIX, record_model
     from ..profiling.errors import CurvescopeError
@@ -99,7 +99,7 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     from ..show import show_diagnosis
 
     if args.precision != "fp32" or args.compile:
-        raise CurvescopeError("The cost model knows eager steps in fp32 only: leave --precision and --compile away.")
+        raise CurvescopeError("The cost model supports only eager steps in fp32: omit --precision and --compile.")
     table: Mapping[str, Any]
     if args.model or args.sequence_length is not None:
         from ..profiling.workload.networks.operations import operations
@@ -115,18 +115,18 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
 
 
 def _facts(text: str | None) -> dict[str, float]:
-    """The facts of `--what-if`, by name."""
+    """Parse `--what-if` to values by name of the fact."""
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.protocol import parse_bytes
 
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(name and value for name, _, value in pairs):
-        raise CurvescopeError(f"--what-if {text}: facts and values, as in memory_bytes=12GiB,sm_count=40.")
+        raise CurvescopeError(f"--what-if {text}: write facts and values, e.g. memory_bytes=12GiB,sm_count=40.")
     return {name.strip(): parse_bytes(value, f"--what-if {name}") for name, _, value in pairs}
 
 
 def _duration(protocol: Protocol) -> str:
     if protocol.time_limit_s is None:
-        return f"{protocol.rounds[0]} rounds however long they take"
+        return f"{protocol.rounds[0]} rounds without a time limit"
     upto = "at most" if protocol.until else "about"
     return f"{upto} {protocol.time_limit_s / 60:.1f} minutes"

@@ -1,4 +1,4 @@
-"""What this machine offers, what is missing and how to get it."""
+"""List what is available on this machine, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Finding(NamedTuple):
-    """One thing looked for: whether it is here, what was found, and how to get it if it is not."""
+class Check(NamedTuple):
+    """One checked item: whether it is available, details, and a remedy if it is missing."""
 
     name: str
     found: bool
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and print a line each."""
+    """Check all items, and print a line for each."""
     findings = [look() for look in _CHECKS]
     if args.json:
         print(json.dumps([finding._asdict() for finding in findings]))
@@ -37,106 +37,104 @@ def run(args: argparse.Namespace) -> int:
 
     console = terminal.console()
     for finding in findings:
-        mark = Text("found    ", "green") if finding.found else Text("not here ", "yellow")
+        mark = Text("found    ", "green") if finding.found else Text("missing  ", "yellow")
         console.print(mark + Text(f"{finding.name}: {finding.detail}"))
         if finding.remedy and not finding.found:
             console.print(Text(f"         {finding.remedy}", "dim"))
     return 0
 
 
-def _cpu() -> Finding:
+def _cpu() -> Check:
     from ..profiling.hardware.host import describe_host
 
     host = describe_host()
-    governor = host["governor"] or "not told by the kernel"
-    return Finding(
+    governor = host["governor"] or "not reported by the kernel"
+    return Check(
         "CPU",
         True,
         f"{host['cpu']}, {host['usable_cores']} cores usable, governor {governor}, load {host['load_average_1min']}",
     )
 
 
-def _torch() -> Finding:
+def _torch() -> Check:
     from ..profiling.errors import BackendMissingError
     from ..profiling.workload.network_step import import_torch
 
     try:
         torch = import_torch()
     except BackendMissingError as error:
-        return Finding("PyTorch", False, "diagnose needs it", str(error))
+        return Check("PyTorch", False, "needed by diagnose", str(error))
     libraries = [
         name
         for name, module in (("oneDNN", torch.backends.mkldnn), ("MKL", torch.backends.mkl))
         if module.is_available()
     ]
-    return Finding("PyTorch", True, f"{torch.__version__}, CPU kernels by {' and '.join(libraries) or 'itself alone'}")
+    return Check("PyTorch", True, f"{torch.__version__}, CPU kernels from {' and '.join(libraries) or 'torch itself'}")
 
 
-def _cuda() -> Finding:
-    remedy = "without one the CPU is measured; that is a normal state"
+def _cuda() -> Check:
+    remedy = "optional: without a GPU the CPU is measured"
     try:
         from ..profiling.workload.network_step import describe_cuda
 
-        return Finding("CUDA device", *describe_cuda(), remedy)
+        return Check("CUDA device", *describe_cuda(), remedy)
     except ImportError:
-        return Finding("CUDA device", False, "PyTorch is not installed", remedy)
+        return Check("CUDA device", False, "PyTorch is not installed", remedy)
 
 
-def _native() -> Finding:
+def _native() -> Check:
     from ..profiling import native
     from ..profiling.errors import BackendMissingError
 
     try:
         native.clock_ns()
     except AttributeError:
-        return Finding(
-            "native library", False, "an older build than this Python code", "reinstall with `pip install .`"
-        )
+        return Check("native library", False, "older than the Python code", "reinstall with `pip install .`")
     except (BackendMissingError, OSError) as error:
-        return Finding("native library", False, "the collector needs it", str(error))
-    return Finding("native library", True, native.LIBRARY_NAME)
+        return Check("native library", False, "needed by the collector", str(error))
+    return Check("native library", True, native.LIBRARY_NAME)
 
 
-def _nvrtc() -> Finding:
+def _nvrtc() -> Check:
     from ..kernels.compile import compilers
 
     found = [f"{each.version_text} (sm_{each.architectures[0]} to sm_{each.architectures[-1]})" for each in compilers()]
-    return Finding(
+    return Check(
         "NVRTC",
         bool(found),
-        ", ".join(found) or "bench compile needs it",
+        ", ".join(found) or "needed by bench compile",
         "pip install nvidia-cuda-nvrtc-cu11 (Kepler to Hopper, Linux x86-64)",
     )
 
 
-def _nvdisasm() -> Finding:
+def _nvdisasm() -> Check:
     from ..kernels.disassembly import GET_NVDISASM, find_disassemblers
 
     tools = find_disassemblers()
-    return Finding(
+    return Check(
         "nvdisasm", bool(tools), ", ".join(tools) or "counts the instructions of compiled kernels", GET_NVDISASM
     )
 
 
-def _tool(name: str, use: str) -> Callable[[], Finding]:
-    def look() -> Finding:
+def _tool(name: str, use: str) -> Callable[[], Check]:
+    def look() -> Check:
         path = shutil.which(name)
-        return Finding(name, path is not None, path or use, "part of NVIDIA's CUDA toolkit or its own download")
+        return Check(name, path is not None, path or use, "in NVIDIA's CUDA toolkit, or a separate download")
 
     return look
 
 
-def _package(name: str, extra: str, use: str) -> Callable[[], Finding]:
-    def look() -> Finding:
+def _package(name: str, extra: str, use: str) -> Callable[[], Check]:
+    def look() -> Check:
         from importlib.util import find_spec
 
         found = find_spec(name) is not None
-        return Finding(name, found, "installed" if found else use, f"pip install 'curvescope[{extra}]'")
+        return Check(name, found, "installed" if found else use, f"pip install 'curvescope[{extra}]'")
 
     return look
 
 
-def _ceilings() -> Finding:
+def _ceilings() -> Check:
     from ..profiling.errors import BackendMissingError
     from ..profiling.hardware.ceilings import load
     from ..profiling.hardware.host import describe_device
@@ -146,22 +144,22 @@ def _ceilings() -> Finding:
     try:
         found = load(describe_device(pick_device(None)))
     except BackendMissingError as error:
-        return Finding("ceilings", False, "measuring them needs PyTorch", str(error))
+        return Check("ceilings", False, "PyTorch is needed to measure them", str(error))
     if found is None:
-        return Finding("ceilings", False, "utilisations have no measured limit of this device", remedy)
+        return Check("ceilings", False, "not measured on this device: no utilisation against a measured limit", remedy)
     limits = [f"{name} {ceiling.per_s / 1e9:.4g} GFLOP/s" for name, ceiling in found.compute.items() if name == "fp32"]
     limits += [f"{name} {ceiling.per_s / 1e9:.4g} GB/s" for name, ceiling in found.bandwidth.items()]
-    return Finding("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")
+    return Check("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")
 
 
-def _store() -> Finding:
+def _store() -> Check:
     writable = os.access(".", os.W_OK)
     free_gb = shutil.disk_usage(".").free / 1e9
-    return Finding(
-        "place for recordings",
+    return Check(
+        "folder for recordings",
         writable,
         f"./runs, {free_gb:.0f} GB free",
-        "this folder is read-only: record with -o DIR",
+        "the folder is read-only: choose another with -o DIR",
     )
 
 
@@ -174,10 +172,10 @@ _CHECKS: tuple[Callable[[], Any], ...] = (
     _nvdisasm,
     _tool("nsys", "reads and records Nsight Systems profiles"),
     _tool("ncu", "measures DRAM traffic and FLOPs per kernel"),
-    _tool("nvprof", "the profiler of Kepler to Volta"),
+    _tool("nvprof", "NVIDIA's profiler for Kepler to Volta"),
     _package("numba", "numba", "measures memory, load latency and the arithmetic peak of a CPU in `bench`"),
-    _package("cupy", "cuda12", "launches our CUDA kernels in `bench`"),
-    _package("pycuda", "pycuda", "launches our CUDA kernels in `bench`"),
+    _package("cupy", "cuda12", "runs Curvescope's CUDA kernels in `bench`"),
+    _package("pycuda", "pycuda", "runs Curvescope's CUDA kernels in `bench`"),
     _ceilings,
     _store,
 )

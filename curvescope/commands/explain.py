@@ -1,7 +1,7 @@
-"""Explain a recording: its cost curve, its anomalies, and the terms that make each of them.
+"""Explain a recording: its cost curve, its anomalies, and the terms of each anomaly.
 
-`--pair 4,8` splits the excess from batch 4 to 8, `--at 8` the curvature at 8, whatever the verdict on them is.
-Of a scaling run it prints what more devices gain, and what eats the rest.
+`--pair 4,8` splits the excess from batch 4 to 8, and `--at 8` the curvature at 8, whether significant or not. For a
+scaling run it prints the efficiency on more devices, and where the lost time goes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="log2",
         help="axis of curvatures: log2, of time per sample (default), or linear, of the step time",
     )
-    parser.add_argument("--problem", metavar="WORDS", help="of a table of times: curves with these words in their name")
-    parser.add_argument("--noise", metavar="SHARE", help="of a table of times: standard error without repeats, as 5%%")
-    parser.add_argument("--all", action="store_true", help="every anomaly and every term")
+    parser.add_argument(
+        "--problem", metavar="WORDS", help="for a table of times: show curves with these words in their name"
+    )
+    parser.add_argument(
+        "--noise", metavar="SHARE", help="for a table of times: standard error of times without repeats, e.g. 5%%"
+    )
+    parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -47,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
         show_table(recording, axis=args.axis, problem=args.problem, noise=noise, everything=args.all, as_json=args.json)
         return 0
     if args.problem is not None or args.noise is not None:
-        raise CurvescopeError(f"--problem and --noise are for tables of times, which {args.recording} is not.")
+        raise CurvescopeError(
+            f"--problem and --noise are for tables of times; {args.recording} is a different recording."
+        )
     show_diagnosis(
         recording,
         axis=args.axis,

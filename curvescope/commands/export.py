@@ -1,4 +1,4 @@
-"""Write a recording in a format of others: a trace for Perfetto and chrome://tracing, CSV, or Parquet.
+"""Export a recording: a trace for Perfetto and chrome://tracing, CSV, or Parquet.
 
 curvescope export runs/alexnet --perfetto -o alexnet.json.gz
 """
@@ -15,10 +15,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--perfetto", action="store_true", help="one Chrome trace, which `curvescope import` reads back")
-    kind.add_argument("--csv", action="store_true", help="a folder with one CSV per table")
-    kind.add_argument("--parquet", action="store_true", help="a folder with one Parquet file per table")
-    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="file or folder to create (default: by name)")
+    kind.add_argument(
+        "--perfetto", action="store_true", help="write one Chrome trace, which `curvescope import` can read"
+    )
+    kind.add_argument("--csv", action="store_true", help="write a folder with one CSV per table")
+    kind.add_argument("--parquet", action="store_true", help="write a folder with one Parquet file per table")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help="file or folder to create (default: named after the recording)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -47,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if unplaced:
         print(
-            f"{unplaced} rows have no place in time: the file keeps them, a viewer does not show them.", file=sys.stderr
+            f"{unplaced} rows have no start time: they are in the file, but viewers do not show them.", file=sys.stderr
         )
     print(f"Written to {target}." + (" Open it at https://ui.perfetto.dev." if args.perfetto else ""))
     return 0

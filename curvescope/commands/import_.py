@@ -1,12 +1,12 @@
-"""Turn a profile of another profiler into a recording: its format is told from its content, plain or gzip.
+"""Convert a profile of another profiler to a recording; the format is detected from the content, plain or gzip.
 
 Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight Compute, the PyTorch
 profiler's JSON, TensorFlow 1 timelines, and trace.json of TensorFlow 2 and JAX.
 
 `--as sweep` makes one sweep of several profiles, each of one batch size, so that `explain` works on them.
 
-Every step of it was watched by its profiler, so what that profiler cost is not known. Names of hosts, users and files
-are not copied.
+All steps of a profile are profiled, so the profiling overhead is unknown. Names of hosts, users and files are not
+copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import parse_share
-from ..profiling.escaping import visible
+from ..profiling.escaping import escape_controls
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("file", type=Path, nargs="+", help="the profile; several with --as sweep")
+    parser.add_argument("file", type=Path, nargs="+", help="profile; several with --as sweep")
     parser.add_argument("-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: under runs)")
     parser.add_argument(
         "--as", dest="kind", choices=("profile", "sweep"), default="profile", help="sweep: one profile per batch size"
     )
     parser.add_argument(
-        "--batch", metavar="N[,N]", help="samples per step, one for each file (default: from marks or shapes)"
+        "--batch", metavar="N[,N]", help="samples per step, one value per file (default: from ranges or shapes)"
     )
     parser.add_argument(
         "--table", action="store_true", help="the file is a CSV of problem, batch, time_ms[, device, n, spread]"
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--range-pattern",
         metavar="REGEX",
-        help="what range names say: groups layer, phase, step, op, batch, as in 'L_(?P<layer>.+)'",
+        help="pattern for range names with groups layer, phase, step, op, batch, e.g. 'L_(?P<layer>.+)'",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -60,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
     print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items() if count))
     for line in notes(done):
         print(line)
-    print(visible(f"Recorded in {done.path}."))
+    print(escape_controls(f"Recorded in {done.path}."))
     if args.table or args.kind == "sweep":
-        print(visible(f"Next:\n  curvescope explain {done.path}"))
+        print(escape_controls(f"Next:\n  curvescope explain {done.path}"))
     elif done.rows["steps"] and (done.rows["kernels"] or done.rows["memory"]):
-        print(visible(f"Next:\n  curvescope breakdown {done.path} --by kernel"))
+        print(escape_controls(f"Next:\n  curvescope breakdown {done.path} --by kernel"))
     return 0
 
 
@@ -78,7 +78,7 @@ def _import(args: argparse.Namespace) -> Imported:
         from ..profiling.readers.sweep_import import import_sweep
 
         if batches and len(batches) != len(args.file):
-            raise CurvescopeError(f"--batch {args.batch}: give one batch size for each of the {len(args.file)} files.")
+            raise CurvescopeError(f"--batch {args.batch}: write one batch size for each of the {len(args.file)} files.")
         with progress() as report:
             return import_sweep(args.file, args.output, batches, Options(None, args.range_pattern, report))
     if len(args.file) > 1 or len(batches) > 1:
@@ -102,5 +102,5 @@ def _batches(text: str | None) -> list[int]:
     except ValueError:
         batches = [0]
     if min(batches) < 1:
-        raise CurvescopeError(f"--batch {text}: a step has at least one sample; write 8 or, for a sweep, 8,16.")
+        raise CurvescopeError(f"--batch {text}: write batch sizes of at least 1, e.g. 8 or, for a sweep, 8,16.")
     return batches

@@ -1,9 +1,9 @@
-"""What many ranks of one job tell together: stragglers, layers out of balance, collectives that wait and for whom.
+"""Analyse many ranks of one job together: stragglers, layers out of balance, waiting in collectives and its causes.
 
 Takes the folders of the ranks, the folder above them, patterns or URLs (`'s3://bucket/job/rank*/'`, in quotes); each
-is a recording, or a trace of the PyTorch profiler. Every recording is reduced where it lies to small tables that add
-up, by workers of this machine or of a Dask cluster (`--scheduler`); one that cannot be read is named, and the rest goes
-on. Interrupted with Ctrl-C, it shows what it has.
+is a recording, or a trace of the PyTorch profiler. Every recording is reduced to small tables that can be added, by
+workers on this machine or on a Dask cluster (`--scheduler`). Unreadable recordings are listed, and the others are
+analysed. After Ctrl-C, the results so far are shown.
 
 The largest stragglers are explained against all other ranks, layer by layer; `--explain 0-7 --against 8-15` explains
 the difference of other groups of ranks, `--explain node:3` of a node.
@@ -28,12 +28,14 @@ _EXPLAINED = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("ranks", nargs="+", metavar="WHERE", help="recordings of ranks: folders, patterns, URLs")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, as in tcp://host:8786")
-    parser.add_argument("--workers", type=int, metavar="N", help="workers on this machine (default: by cores and work)")
-    parser.add_argument("--explain", metavar="RANKS", help="ranks to explain, as in 3 or 0-7,12 or node:2")
-    parser.add_argument("--against", metavar="RANKS", help="ranks to hold them against (default: all others)")
-    parser.add_argument("--all", action="store_true", help="every row, not the largest")
+    parser.add_argument("ranks", nargs="+", metavar="WHERE", help="recordings of the ranks: folders, patterns, URLs")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, e.g. tcp://host:8786")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="number of workers on this machine (default: from cores and ranks)"
+    )
+    parser.add_argument("--explain", metavar="RANKS", help="ranks to explain, e.g. 3 or 0-7,12 or node:2")
+    parser.add_argument("--against", metavar="RANKS", help="ranks to compare them with (default: all others)")
+    parser.add_argument("--all", action="store_true", help="show every row, not only the largest")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -47,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.errors import CurvescopeError
 
     if args.workers is not None and args.workers < 1:
-        raise CurvescopeError(f"--workers {args.workers}: at least one.")
+        raise CurvescopeError(f"--workers {args.workers}: at least one is needed.")
     if args.against and not args.explain:
-        raise CurvescopeError("--against goes with --explain, which says what is held against it.")
+        raise CurvescopeError("--against needs --explain, which names the ranks to compare.")
     jobs, bad = find_ranks(args.ranks)
     groups = _groups(jobs, args.explain, args.against)
     interrupted = False
@@ -88,9 +90,9 @@ def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> li
     asked = [("--explain", explain), ("--against", against)]
     groups = [(text, _chosen(jobs, option, text)) for option, text in asked if text is not None]
     if len(groups) == 2 and {job.who.rank for job in groups[0][1]} & {job.who.rank for job in groups[1][1]}:
-        raise CurvescopeError(f"--explain {explain} --against {against}: some rank is in both.")
+        raise CurvescopeError(f"--explain {explain} --against {against}: the two lists share a rank.")
     if groups and not against and len(groups[0][1]) == len(jobs):
-        raise CurvescopeError(f"--explain {explain}: these are all the ranks; nothing is left to hold them against.")
+        raise CurvescopeError(f"--explain {explain}: these are all ranks, so there are none to compare with.")
     return groups
 
 
@@ -106,7 +108,7 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
                 first, _, last = piece.partition("-")
                 wanted |= set(range(int(first), int(last or first) + 1))
     except ValueError:
-        raise CurvescopeError(f"{option} {text}: ranks as in 3 or 0-7,12, or a node as in node:2.") from None
+        raise CurvescopeError(f"{option} {text}: write ranks, e.g. 3 or 0-7,12, or a node, e.g. node:2.") from None
     chosen = [job for job in jobs if job.who.rank in wanted]
     if not chosen:
         raise CurvescopeError(f"{option} {text}: no such rank; there are {jobs[0].who.rank} to {jobs[-1].who.rank}.")
@@ -116,7 +118,7 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
 def _explained(
     reducer: Reducer, jobs: Sequence[Job], reduction: Reduction, found: Ranks, groups: list[tuple[str, list[Job]]]
 ) -> list[Difference]:
-    """The differences asked for, else those of the largest stragglers; each group's recordings are read once more."""
+    """The requested differences, else those of the largest stragglers; each group's recordings are read again."""
     from ..analysis.ranks.difference import explain_difference, group_of
 
     rest = "the others"
@@ -147,9 +149,9 @@ def _show(
     args: argparse.Namespace, found: Ranks, differences: list[Difference], asked: int, *, interrupted: bool
 ) -> None:
     if args.json:
-        from ..documents import plain
+        from ..documents import to_plain
 
-        document = {"interrupted": interrupted, "asked": asked, **plain(found), "differences": plain(differences)}
+        document = {"interrupted": interrupted, "asked": asked, **to_plain(found), "differences": to_plain(differences)}
         print(json.dumps(document, allow_nan=False))
         return
 
@@ -160,7 +162,7 @@ def _show(
 
     console = terminal.console()
     if interrupted:
-        console.print(Text(f"Interrupted: this is of {found.ranks} of {asked} ranks.", "yellow"))
+        console.print(Text(f"Interrupted: results cover {found.ranks} of {asked} ranks.", "yellow"))
     console.print(render_ranks(found, everything=args.all))
     for difference in differences:
         console.print()

@@ -1,12 +1,13 @@
-"""Run a command and record the GPU work and NVTX ranges of all its processes, with no change to its code.
+"""Run a command and record the GPU work and NVTX ranges of all its processes, without changes to its code.
 
-Kernels, copies, sets, allocations, the CUDA calls behind them, clocks and power come from CUPTI, which is looked for in
-each process that starts CUDA: CURVESCOPE_CUPTI=PATH names another libcupti, CURVESCOPE_CUPTI=off leaves it out. Without
-a GPU the recording holds the ranges and what torch runs on the CPU (CURVESCOPE_TORCH=off leaves that out). The
-command's exit code is passed on; interrupted with Ctrl-C, what was recorded is kept.
+Kernels, memcpy, memset, allocations, CUDA API calls, clocks and power come from CUPTI, which is loaded in each process
+that starts CUDA. CURVESCOPE_CUPTI=PATH selects another libcupti, CURVESCOPE_CUPTI=off disables it. Without a GPU the
+recording holds the ranges and torch's CPU kernels (CURVESCOPE_TORCH=off disables these). The exit code of the command
+is
+passed on; after Ctrl-C, the recorded data is kept.
 
-`--with nsys` runs it under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each kernel to
-measure its bytes, FLOPs and occupancy; `--with nvprof` records a timeline on Kepler to Turing.
+`--with nsys` runs the command under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each
+kernel to measure its bytes, FLOPs and occupancy; `--with nvprof` records a timeline on Kepler to Turing.
 
     curvescope record -o runs/annotated -- python train.py
 """
@@ -17,7 +18,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..profiling.escaping import visible
+from ..profiling.escaping import escape_controls
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _NOUNS = {"kernels": "kernels", "memory": "memory operations", "launches": "CUDA
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "-o", "--output", type=as_path, metavar="DIR", help="where to record (default: runs/DATE_PROGRAM)"
+        "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_PROGRAM)"
     )
     parser.add_argument(
         "--with",
@@ -38,18 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="cupti",
         help="cupti (default), nsys, ncu, nvprof, or a recorder of a plugin",
     )
-    parser.add_argument("--metrics", action="store_true", help="with nvprof: metrics of every kernel, no timeline")
-    parser.add_argument("--batch", type=int, help="samples per step; default: as the names of ranges tell")
+    parser.add_argument(
+        "--metrics",
+        action="store_true",
+        help="for --with nvprof: measure metrics of every kernel instead of a timeline",
+    )
+    parser.add_argument("--batch", type=int, help="samples per step (default: from range names)")
     parser.add_argument(
         "--range-pattern",
         metavar="REGEX",
-        help="what range names say: groups named layer, phase, step, op or batch (default: known habits)",
+        help="pattern for range names with groups layer, phase, step, op, batch (default: known naming schemes)",
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run, record and say where."""
+    """Run the command, record it, and print the folder."""
     import sys
 
     from ..profiling.collect.inject import record_command
@@ -61,14 +66,14 @@ def run(args: argparse.Namespace) -> int:
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not command:
-        raise CurvescopeError("Say what to run after --, as in `curvescope record -- python train.py`.")
+        raise CurvescopeError("Write the command to run after --, e.g. `curvescope record -- python train.py`.")
     path = args.output or new_recording_path(Path(command[0]).name)
     if args.metrics and args.tool != "nvprof":
         raise CurvescopeError("--metrics is for `--with nvprof`; `--with ncu` always measures them.")
     if args.batch is not None and args.batch < 1:
-        raise CurvescopeError(f"--batch {args.batch}: a step has at least one sample.")
+        raise CurvescopeError(f"--batch {args.batch}: a step needs at least one sample.")
     options = Options(batch=args.batch, range_pattern=args.range_pattern)
-    options.names  # noqa: B018 - a wrong pattern is refused before anything runs
+    options.names  # noqa: B018 - raises for an invalid pattern before anything runs
     if args.tool not in ("cupti", *TOOLS):
         return _record_by_plugin(args, command, path)
     if args.tool != "cupti":
@@ -76,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     code = record_command(command, path, options)
     recording = open_recording(path)
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "launches", "ranges")}
-    told = ", ".join(f"{count} {_NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
-    print(f"curvescope: {told} in {path}", file=sys.stderr)
+    counted = ", ".join(f"{count} {_NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
+    print(f"curvescope: {counted} in {path}", file=sys.stderr)
     if steps := recording.count_rows("steps"):
         print(f"curvescope: {steps} steps, from {recording.meta['steps_from']}", file=sys.stderr)
     collectors = recording.meta["collectors"]
@@ -86,9 +91,9 @@ def run(args: argparse.Namespace) -> int:
         statuses = {"No process started CUDA: there was no GPU work to record.": None}
     statuses |= {c["torch_status"]: None for c in collectors if c.get("torch_status", "recorded") != "recorded"}
     for status in statuses:
-        print(f"curvescope: {visible(status)}", file=sys.stderr)
+        print(f"curvescope: {escape_controls(status)}", file=sys.stderr)
     for line in describe_lost(recording.meta["lost"]):
-        print(f"curvescope: {visible(line)}", file=sys.stderr)
+        print(f"curvescope: {escape_controls(line)}", file=sys.stderr)
     if not recording.complete:
         print("curvescope: the recording is not complete: recorded data is gone", file=sys.stderr)
     return code

@@ -1,4 +1,4 @@
-"""Write recordings as one HTML page that opens anywhere: no network, no installation, light and dark, printable."""
+"""Write recordings as one HTML page that works offline, in light and dark mode, and in print."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recordings", type=as_path, nargs="+", metavar="recording", help="folders or URLs of recordings"
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)")
-    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import open_recording
 
     if args.output.exists() and not args.force:
-        raise CurvescopeError(f"{args.output} is already there. Choose another -o FILE, or --force to replace it.")
+        raise CurvescopeError(f"{args.output} exists already. Choose another -o FILE, or replace it with --force.")
     inputs = [report_input(open_recording(path)) for path in args.recordings]
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:

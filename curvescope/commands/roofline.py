@@ -1,7 +1,7 @@
-"""Arithmetic intensity and achieved rates under the device's roofs, by kernel, layer or phase.
+"""Arithmetic intensity and achieved rates against the device's roofs, by kernel, layer or phase.
 
-Bytes are measured where the recording has them (import a profile of Nsight Compute or nvprof metrics), else compulsory;
-every point says which. --csv and --json are stable formats: docs/roofline.md.
+Bytes are measured if the recording has them (from a profile of Nsight Compute or nvprof metrics), else compulsory; each
+point is labelled with which. --csv and --json are stable formats: docs/roofline.md.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ BY = ("kernel", "layer", "phase")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
-    parser.add_argument("--by", choices=BY, default="kernel", help="what a point is (default: kernel)")
+    parser.add_argument("--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
-    parser.add_argument("--all", action="store_true", help="every point, not the 25 longest")
+    parser.add_argument("--all", action="store_true", help="show every point, not only the 25 longest")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print points and roofs as CSV")
     form.add_argument("--json", action="store_true", help="print one JSON document")
@@ -44,13 +44,13 @@ def run(args: argparse.Namespace) -> int:
         import csv
         import io
 
-        from ..profiling.escaping import visible
+        from ..profiling.escaping import escape_controls
 
         text = io.StringIO()
         writer = csv.DictWriter(text, roofline.CSV_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(roofline.csv_rows(drawn))
-        print(visible(text.getvalue()), end="")
+        print(escape_controls(text.getvalue()), end="")
         return 0
 
     from rich.text import Text

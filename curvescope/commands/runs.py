@@ -1,4 +1,4 @@
-"""List the recordings under a folder or on a shared store, oldest first."""
+"""List the recordings in a folder or a shared store, oldest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     place = parser.add_mutually_exclusive_group()
     place.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
-    place.add_argument("--store", type=as_path, metavar="URL", help="a shared store, as in s3://bucket/team")
+    place.add_argument("--store", type=as_path, metavar="URL", help="a shared store, e.g. s3://bucket/team")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

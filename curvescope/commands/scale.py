@@ -1,12 +1,12 @@
-"""Measure what more devices gain: data-parallel steps on 1, 2, 4, … of them, and what eats the rest.
+"""Measure multi-GPU scaling: data-parallel steps on 1, 2, 4, … devices, and where the lost time goes.
 
 On one machine it starts a process per device under torchrun: NCCL on GPUs, Gloo on a CPU. Under torchrun or srun it is
-one rank of that launch, on as many nodes as that has; rank 0 prints:
+one rank of that launch, on any number of nodes, and rank 0 prints:
 
   torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
   srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
 
-What is measured stays when it is interrupted: `--resume DIR` goes on, `curvescope explain DIR` prints it again.
+Measured data is kept after an interruption: `--resume DIR` continues, `curvescope explain DIR` prints the result again.
 """
 
 from __future__ import annotations
@@ -34,33 +34,39 @@ _TIMEOUT_S = 600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("network", nargs="?", help="a network by name, or package.module:function with --input-shape")
+    parser.add_argument("network", nargs="?", help="name of a network, or package.module:function with --input-shape")
     measuring.add_sample_arguments(parser)
-    parser.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubles up to all there are)")
-    parser.add_argument("--nodes", metavar="1,2,4", help="of a launch on several nodes: these with all their devices")
+    parser.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubling up to all)")
     parser.add_argument(
-        "--batch", type=int, metavar="B", help=f"weak scaling: samples of each device (default: {_BATCH})"
+        "--nodes", metavar="1,2,4", help="for a launch on several nodes: numbers of nodes with all their devices"
     )
-    parser.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices together")
+    parser.add_argument("--batch", type=int, metavar="B", help=f"weak scaling: samples per device (default: {_BATCH})")
+    parser.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices in total")
     parser.add_argument("--phase", choices=[k for k in STEP_KINDS if k != "forward"], default="training")
     parser.add_argument("--precision", choices=STEP_PRECISIONS, default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="of each process on a CPU (default: its share of them)"
+        "--threads", type=int, metavar="N", help="threads per process on a CPU (default: an equal share)"
     )
     parser.add_argument(
         "--input",
         default="resident",
         metavar="SOURCE",
-        help="resident (one batch stays on the device; default), host (copied there in every step), or "
+        help="resident (one batch stays on the device; default), host (copied to the device in every step), or "
         "package.module:function of batch size, rank and world size that returns (inputs, targets) to iterate over",
     )
     parser.add_argument(
-        "--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="seconds that a silent rank may keep the others"
+        "--timeout",
+        type=float,
+        default=_TIMEOUT_S,
+        metavar="S",
+        help="seconds to wait for an unresponsive rank before aborting",
     )
     measuring.add_protocol_arguments(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to record (default: runs/DATE_scale)")
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run there: measure what is missing")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: runs/DATE_scale)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="DIR", help="resume the run in this folder: measure missing points"
+    )
     parser.add_argument("--all", action="store_true", help="split the loss at every number of devices, by every layer")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -71,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.rank_info import launched_place
 
     if args.resume and args.network:
-        raise CurvescopeError("--resume goes on with the plan that is there: give it no network.")
+        raise CurvescopeError("--resume continues the existing plan: omit the network.")
     place = launched_place()
     return _run_here(args) if place is None else _run_rank(args, place)
 
@@ -87,21 +93,21 @@ def _run_here(args: argparse.Namespace) -> int:
     messages = terminal.console(stderr=True)
     if args.nodes not in (None, "1"):
         raise CurvescopeError(
-            f"--nodes {args.nodes}: other nodes are reached by a launch on all of them, as `curvescope scale --help` "
-            "shows for torchrun and srun."
+            f"--nodes {args.nodes}: several nodes need a launch on all of them; `curvescope scale --help` "
+            "shows torchrun and srun."
         )
     here = _device_count(args)
     plan = read_scaling_plan(args.resume) if args.resume else _plan(args, here, here)
     if plan.setting.device == "cuda" and max(plan.devices) > here:
         raise CurvescopeError(
-            f"{max(plan.devices)} devices are asked for, and this machine has {here} GPUs. Ask for fewer with "
-            "--devices, start one process per GPU on several nodes with torchrun or srun, or take --device cpu."
+            f"{max(plan.devices)} devices are requested, but this machine has {here} GPUs. Request fewer with "
+            "--devices, start one process per GPU on several nodes with torchrun or srun, or use --device cpu."
         )
     folder = args.resume or _begin(args, plan)
     if plan.threads is not None and max(plan.devices) * plan.threads > usable_cores():
         messages.print(
-            f"{max(plan.devices)} processes of {plan.threads} threads share {usable_cores()} cores: what they take "
-            "from each other counts as slower kernels.",
+            f"{max(plan.devices)} processes of {plan.threads} threads share {usable_cores()} cores: their "
+            "contention appears as slower kernels.",
             style="yellow",
         )
     if not is_complete(folder, plan):
@@ -110,14 +116,14 @@ def _run_here(args: argparse.Namespace) -> int:
             with _progress(plan) as report:
                 launch(folder, plan, "curvescope.scaling_rank", report)
         except KeyboardInterrupt:
-            messages.print(f"Interrupted. Go on with what is missing: `curvescope scale --resume {folder}`.")
+            messages.print(f"Interrupted. Resume with `curvescope scale --resume {folder}`.")
             raise
     show_scaling(folder, args.all, args.json)
     return 0
 
 
 def _run_rank(args: argparse.Namespace, place: Place) -> int:
-    """Be one rank of a launch by torchrun or Slurm; rank 0 plans, tells and prints."""
+    """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and prints."""
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.process_group import Team
     from ..profiling.measure.scaling_plan import read_scaling_plan
@@ -135,7 +141,7 @@ def _run_rank(args: argparse.Namespace, place: Place) -> int:
             except CurvescopeError as error:
                 told = str(error)
         told = team.tell(told)
-        if isinstance(told, str):  # every rank ends, and one says why
+        if isinstance(told, str):  # all ranks exit, and one reports the reason
             if place.rank == 0:
                 raise CurvescopeError(told)
             return 2
@@ -163,7 +169,7 @@ def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
 
 
 def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
-    """A new folder with the plan in it."""
+    """Create a new folder with the plan in it."""
     from ..profiling.measure.scaling_plan import write_scaling_plan
     from ..profiling.recording.store import new_recording_path
 
@@ -173,12 +179,12 @@ def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
 
 
 def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> ScalingPlan:
-    """The plan that the command line asks for.
+    """The plan for the command line.
 
     Args:
-        args: of the command line.
-        device_count: devices that there are in all.
-        per_node: devices of the first node.
+        args: parsed arguments.
+        device_count: total number of devices.
+        per_node: number of devices of the first node.
     """
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.configuration import Setting
@@ -194,7 +200,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     own = ":" in args.network
     length = args.sequence_length if not own and get_network(args.network).reads_text else None
     if args.sequence_length is not None and length is None:
-        raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} reads no text.")
+        raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} does not take text.")
     shape = measuring.input_shape(args.input_shape) if own else None
     setting = Setting(args.network, shape, length, device, args.phase, args.precision)
     setting.find_network()
@@ -207,10 +213,10 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     batch = args.batch if args.batch is not None or total is not None else _BATCH
     for option, value in (("--batch", batch), ("--total-batch", total), ("--threads", args.threads)):
         if value is not None and value < 1:
-            raise CurvescopeError(f"{option} {value}: at least 1.")
+            raise CurvescopeError(f"{option} {value}: must be at least 1.")
     if total is not None and (unequal := [n for n in devices if total % n]):
         raise CurvescopeError(
-            f"--total-batch {total} cannot be shared equally by {', '.join(map(str, unequal))} devices."
+            f"--total-batch {total} cannot be divided equally among {', '.join(map(str, unequal))} devices."
         )
     threads = (args.threads or max(1, usable_cores() // max(devices))) if device == "cpu" else None
     protocol = measuring.protocol_of(args)
@@ -221,7 +227,7 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
     from ..profiling.errors import CurvescopeError
 
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
-        raise CurvescopeError(f"{option} {text}: numbers from 1, as in 1,2,4.")
+        raise CurvescopeError(f"{option} {text}: write numbers from 1, e.g. 1,2,4.")
     return tuple(int(part) for part in text.split(","))
 
 
@@ -232,7 +238,7 @@ def _device(args: argparse.Namespace) -> str:
 
 
 def _device_count(args: argparse.Namespace) -> int:
-    """GPUs of this machine, or of its CPU the cores."""
+    """Number of GPUs of this machine, or of cores of its CPU."""
     if _device(args) == "cpu":
         return usable_cores()
     from ..profiling.workload.network_step import import_torch

@@ -1,8 +1,8 @@
-"""Run training steps of a network in NVTX ranges, for a profiler to watch from outside.
+"""Run training steps of a network in NVTX ranges, for profiling with an external profiler.
 
 Ranges mark every step, phase and layer, as Nsight Systems, Nsight Compute and `curvescope record` see them, as in
 `curvescope record -- curvescope step vgg_a --batch 64` or `nsys profile -t cuda,nvtx curvescope step vgg_a --batch 64`.
-The times that are printed contain the cost of the ranges and of whatever watches.
+The printed times include the cost of the ranges and of the profiler.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     measuring.add_network_arguments(parser)
     parser.add_argument("--batch", type=int, default=32, help="samples in a step (default: 32)")
-    parser.add_argument("--steps", type=int, default=3, help="steps in ranges (default: 3)")
-    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="steps before, in no range (default: 3)")
+    parser.add_argument("--steps", type=int, default=3, help="number of steps in ranges (default: 3)")
+    parser.add_argument(
+        "--warm-up", type=int, default=3, metavar="N", help="number of steps before them, outside ranges (default: 3)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,12 +28,12 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.workload.network_step import Workload, pick_device
 
     if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
-        raise CurvescopeError("--batch and --steps start at 1, --warm-up at 0.")
+        raise CurvescopeError("--batch and --steps must be at least 1, --warm-up at least 0.")
     network = measuring.network_of(args)
     workload = Workload(network, pick_device(args.device), args.phase, args.precision, args.compile)
     workload.try_step(args.batch)
     for _ in range(args.warm_up):
         workload.time_step()
     for number, duration_ns in enumerate(workload.annotated_steps(args.steps), 1):
-        print(f"step {number}: {duration_ns / 1e6:.3f} ms, ranges included")
+        print(f"step {number}: {duration_ns / 1e6:.3f} ms, including ranges")
     return 0

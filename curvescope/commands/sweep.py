@@ -1,8 +1,8 @@
-"""Measure several networks over batch sizes, phases and precisions, each visit in a process of its own.
+"""Measure several networks over batch sizes, phases and precisions, each visit in its own process.
 
-What does not fit the memory, or crashes, costs one cell and is named. A sweep that was cut off goes on with `--resume`.
-Each network, phase and precision becomes one recording in the sweep's folder: `curvescope table DIR` prints them
-side by side, `curvescope explain DIR/RECORDING` explains one.
+A batch size that does not fit the memory, or crashes, loses only its own data and is reported. `--resume` continues an
+interrupted sweep. Each network, phase and precision becomes one recording in the sweep's folder: `curvescope table DIR`
+prints them side by side, `curvescope explain DIR/RECORDING` explains one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("network", nargs="*", help="networks by name, or package.module:function with --input-shape")
+    parser.add_argument("network", nargs="*", help="names of networks, or package.module:function with --input-shape")
     measuring.add_sample_arguments(parser)
     parser.add_argument(
         "--batch",
         default="1..32",
-        help="1,2,4 or 1..32 (doubling) or 32..160:8; max for the largest that fits, 8..max for the doubles up to it",
+        help="1,2,4 or 1..32 (doubling) or 32..160:8; max for the largest that fits, 8..max for doubling up to it",
     )
     parser.add_argument("--phase", default="training", help=f"one or more of {','.join(STEP_KINDS)}")
     parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(STEP_PRECISIONS)}")
@@ -43,25 +43,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     parser.add_argument(
-        "--memory-limit", metavar="SIZE", help="cap of each visit's memory, as in 8GB: of the device, or on a CPU of "
+        "--memory-limit", metavar="SIZE", help="memory limit of each visit, e.g. 8GB: of the device, or on a CPU of "
         "the address space that the network adds",
     )  # fmt: skip
     measuring.add_protocol_arguments(parser)
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="measure on the workers of a Dask scheduler, as in tcp://host:8786, a recording on each; or "
-        "local: a worker for each GPU of this machine",
+        help="measure on the workers of a Dask scheduler, e.g. tcp://host:8786, one recording each; or "
+        "local for one worker per GPU of this machine",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="of --scheduler local on a CPU, which they share")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="number of workers for --scheduler local on a CPU; they share it"
+    )
     parser.add_argument(
         "-o",
         "--output",
         type=as_path,
         metavar="DIR",
-        help="where to record, a folder or a URL (default: runs/DATE_sweep)",
+        help="folder or URL to create (default: runs/DATE_sweep)",
     )
-    parser.add_argument("--resume", type=as_path, metavar="DIR", help="go on with the sweep there: run what is missing")
+    parser.add_argument(
+        "--resume", type=as_path, metavar="DIR", help="resume the sweep in this folder: measure missing batch sizes"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -70,10 +74,10 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.errors import CurvescopeError
 
     if args.resume and args.network:
-        raise CurvescopeError("--resume goes on with the plan that is there: give it no network.")
+        raise CurvescopeError("--resume continues the existing plan: omit the network.")
     if args.scheduler is None:
         if args.workers is not None:
-            raise CurvescopeError("--workers goes with --scheduler local, whose workers they are.")
+            raise CurvescopeError("--workers needs --scheduler local.")
         return _sweep(args, None)
     with _cluster(args) as cluster:
         return _sweep(args, cluster)
@@ -87,18 +91,16 @@ def _cluster(args: argparse.Namespace) -> SweepCluster:
 
     if args.scheduler != LOCAL:
         if args.workers is not None:
-            raise CurvescopeError(
-                "--workers goes with --scheduler local; the workers of a scheduler are there already."
-            )
+            raise CurvescopeError("--workers needs --scheduler local; a running scheduler has its own workers.")
         return SweepCluster(args.scheduler, None)
     if pick_device(args.device) != "cpu":
         if args.workers is not None:
-            raise CurvescopeError("--workers is for a CPU: there is a worker for each GPU (CUDA_VISIBLE_DEVICES).")
+            raise CurvescopeError("--workers is for a CPU: GPUs have one worker each (CUDA_VISIBLE_DEVICES).")
         return SweepCluster(LOCAL, None, visible_gpus())
     cores = usable_cores()
     if args.workers is None or not 1 <= args.workers <= cores:
         raise CurvescopeError(
-            f"--scheduler local on a CPU: say among how many workers its cores are shared, --workers 1 to {cores}."
+            f"--scheduler local on a CPU: give the number of workers that share its cores, --workers 1 to {cores}."
         )
     return SweepCluster(LOCAL, args.workers, threads=cores // args.workers)
 
@@ -110,7 +112,7 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     from .table import show_table
 
     plan = read_plan(args.resume) if args.resume else _plan(args, cluster)
-    # Before anything is written: workers that cannot measure leave no trace.
+    # Before anything is written: workers that cannot measure must leave no folder.
     measurers = cluster.measurers(plan.settings[0].device, len(plan.settings)) if cluster is not None else []
     folder = args.resume or args.output or new_recording_path("sweep")
     if not args.resume:
@@ -126,7 +128,7 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
         try:
             failed = run_plan(folder, plan, report, measuring.precise_enough(plan.protocol), measurers)
         except KeyboardInterrupt:
-            messages.print(f"Interrupted. Go on with what is missing: `curvescope sweep --resume {folder}`.")
+            messages.print(f"Interrupted. Resume with `curvescope sweep --resume {folder}`.")
             raise
     recordings = [open_recording(path) for path in list_cells(folder)]
     show_table(recordings, "json" if args.json else "text")
@@ -136,11 +138,11 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
 
 
 def _shared(measurers: Sequence[Measurer]) -> str | None:
-    """What the user has to know of workers on one CPU."""
+    """A warning for workers on one CPU."""
     machines = [measurer.machine for measurer in measurers]
     if not machines or machines[0].device["kind"] != "cpu" or len({m.identity for m in machines}) == len(machines):
         return None
-    return "Workers share a CPU: what they take from each other's caches and memory is in the times."
+    return "Workers share a CPU: the times include contention for caches and memory bandwidth."
 
 
 @contextlib.contextmanager
@@ -196,7 +198,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
         for compile_it in compiled
     ]
     if args.sequence_length is not None and all(setting.sequence_length is None for setting in settings):
-        raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks reads text.")
+        raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks takes text.")
     for setting in settings:
         setting.find_network()
         check_precision(setting.precision, device)

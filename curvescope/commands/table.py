@@ -1,7 +1,8 @@
 """Print recordings side by side: step times by batch size, and by network, framework and device.
 
-Each RUN is a recording or the folder of a sweep. `--published` puts what others published of the same networks beside
-them, each under its own device and marked as published.
+Each RUN is a recording or the folder of a sweep. `--published` adds published times of the same networks, each under
+its
+own device and marked as published.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ FORMATS = ("text", "csv", "markdown", "json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("run", nargs="+", type=as_path, help="a recording, or the folder of a sweep")
-    parser.add_argument("--published", action="store_true", help="published figures of the same networks beside them")
+    parser.add_argument("--published", action="store_true", help="add published times of the same networks")
     parser.add_argument(
         "--batch", type=int, help="batch size to compare devices at (default: the largest that all have)"
     )
     parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="text, csv (a line per cell), markdown or json"
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text, csv (a line per network, device and batch size), markdown or json",
     )
-    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+    parser.add_argument("--json", action="store_const", const="json", dest="format", help="same as --format json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,18 +54,18 @@ def run(args: argparse.Namespace) -> int:
 def show_table(
     recordings: Sequence[Recording], form: str, *, published: bool = False, batch: int | None = None
 ) -> None:
-    """Print the cells of recordings.
+    """Print step times of recordings.
 
     Args:
-        recordings: of sweeps.
+        recordings: recordings of sweeps.
         form: one of `FORMATS`.
-        published: with published figures of the same networks.
-        batch: the batch size that devices are compared at; null for the largest that every row has.
+        published: whether to add published times of the same networks.
+        batch: batch size to compare devices at; None for the largest that every row has.
     """
     from dataclasses import asdict
 
     from ..analysis import step_table
-    from ..profiling.escaping import visible
+    from ..profiling.escaping import escape_controls
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:
@@ -70,14 +74,14 @@ def show_table(
     if form == "json":
         print(json.dumps([asdict(cell) for cell in cells], allow_nan=False))
     elif form == "csv":
-        print(visible(step_table.to_csv(cells)), end="")
+        print(escape_controls(step_table.to_csv(cells)), end="")
     elif form == "markdown":
         text = step_table.to_markdown(step_table.by_batch(cells), _text)
-        print(visible(f"**Step ms by batch size**\n\n{text}"))
+        print(escape_controls(f"**Step ms by batch size**\n\n{text}"))
         if compared is not None:
             grid = step_table.by_device(cells, compared)
             text = step_table.to_markdown(grid, _text)
-            print(visible(f"\n**Step ms at batch {compared} by device**\n\n{text}"))
+            print(escape_controls(f"\n**Step ms at batch {compared} by device**\n\n{text}"))
     else:
         _print_text(cells, compared)
 
@@ -158,7 +162,7 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
     if unstable:
         timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)
-        notes.append(f"{len(unstable)} of {timed} measured cells are not stable (spread over 2 %).")
+        notes.append(f"{len(unstable)} of {timed} measured times are not stable (spread over 2 %).")
     if any(cell.origin == "published" for cell in cells):
-        notes.append("Published figures are others' measurements on the device named; no spread came with them.")
+        notes.append("Published times were measured by others on the named device, and have no spread.")
     return notes

@@ -1,4 +1,4 @@
-"""What runs a problem: one backend per library, loaded late; each says how to get it where it is missing."""
+"""Backends that run problems: one per library, loaded late, with install instructions where the library is missing."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..timers import Run, Timer
 
 
 class UnsupportedError(Exception):
-    """The backend, or the device, has no such operation. The message says which it lacks."""
+    """The backend or the device does not support the operation. The message says what is missing."""
 
 
 class Prepared(NamedTuple):
     """A problem ready to run.
 
     Attributes:
-        run: does it once; on a device it only asks for it, in the stream that the timer records events in.
-        result: what a run gives, float64, on the host; null where the kernel keeps nothing.
-        kernel: the name of what runs, where no profiler tells.
-        inner: how many times a run does the problem: short ones are repeated inside, where no call is in between.
-        before: runs ahead of every sample, outside its time.
-        timer: what times it, where it is not the backend's.
+        run: runs the problem once; on a GPU it only queues the work, in the stream of the timer's events.
+        result: returns the result as float64 on the host; None where the kernel keeps no result.
+        kernel: name of the kernel, for backends without a profiler.
+        inner: repetitions of the problem in one run; short problems are repeated inside to avoid call overhead.
+        before: runs before every sample, untimed.
+        timer: timer to use instead of the backend's.
     """
 
     run: Run
@@ -39,13 +39,13 @@ class Prepared(NamedTuple):
 
 
 class Watch(Protocol):
-    """Watches the conditions of a stretch of work."""
+    """Observes the machine's conditions during a measurement."""
 
     def begin(self) -> None:
-        """Start a stretch."""
+        """Begin to observe."""
 
     def end(self) -> Conditions:
-        """The conditions since then."""
+        """The conditions since `begin`."""
 
 
 class Backend(Protocol):
@@ -53,32 +53,32 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """What the command line calls it."""
+        """Name on the command line."""
 
     @property
     def timer(self) -> Timer:
-        """What times its work."""
+        """Timer for its work."""
 
     @property
     def watch(self) -> Watch:
-        """What watches its device."""
+        """Observer of its device."""
 
     @property
     def flush_ns(self) -> int:
-        """What a flush costs."""
+        """Duration of a cache flush, ns."""
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        """Put the operands on the device and choose the kernel.
+        """Copy the operands to the device and choose the kernel.
 
         Raises:
-            UnsupportedError: it has no such operation.
+            UnsupportedError: the backend does not support the problem.
         """
 
     def flush(self) -> None:
-        """Drive everything else out of the caches."""
+        """Evict the operands from the caches."""
 
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:
-        """Run once under a profiler; null where there is none for this backend."""
+        """Run once under a profiler; None for backends without a profiler."""
 
     def describe(self) -> dict[str, Any]:
         """The device, as a recording's `device` entry."""
@@ -89,10 +89,10 @@ BACKENDS = tuple(_MODULES)
 
 
 def peak_problem(backend: Backend, precision: str) -> Problem:
-    """The problem that keeps all of the backend's device busy with arithmetic.
+    """The arithmetic problem that keeps the whole device busy.
 
     Raises:
-        CurvescopeError: the backend has none.
+        CurvescopeError: the backend has no such problem.
     """
     precision_of(precision)
     peak = getattr(backend, "peak", None)
@@ -104,25 +104,25 @@ def peak_problem(backend: Backend, precision: str) -> Problem:
     try:
         problem: Problem = peak(precision)
     except UnsupportedError as error:
-        raise CurvescopeError(f"No arithmetic peak of {precision} here: {error}.") from error
+        raise CurvescopeError(f"The arithmetic peak of {precision} cannot be measured: {error}.") from error
     return problem
 
 
 def peak_problems(backend: Backend) -> list[Problem]:
-    """Those of every precision that the backend has."""
+    """The peak problem of every precision that the backend supports."""
     return [peak_problem(backend, precision) for precision in getattr(backend, "peak_precisions", ())]
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:
-    """The backend of that name on a device.
+    """Open a backend on a device.
 
     Args:
         name: one of `BACKENDS`.
-        device: cpu, cuda or cuda:N; null for CUDA where there is one.
+        device: cpu, cuda or cuda:N; None for CUDA if present, else the CPU.
 
     Raises:
-        CurvescopeError: there is no such backend, or it cannot use the device.
-        BackendMissingError: its library is not installed.
+        CurvescopeError: the backend does not exist, or cannot use the device.
+        BackendMissingError: the library is not installed.
     """
     if name not in _MODULES:
         raise CurvescopeError(f"Unknown backend {name!r}: choose from {', '.join(BACKENDS)}.")

@@ -1,4 +1,4 @@
-"""Kernel arguments as cuLaunchKernel takes them: an array of pointers to the values."""
+"""Kernel arguments in the form of cuLaunchKernel: an array of pointers to the values."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 
 class PackedArguments:
-    """Values at addresses that stay, and the array of those addresses.
+    """Values at stable addresses, and the array of those addresses.
 
     Attributes:
-        address: of the array, as an integer; null pointer's 0 where there is no argument.
+        address: address of the array as an integer; 0 (null pointer) without arguments.
     """
 
     def __init__(self, values: tuple[Any, ...], alive: tuple[Any, ...] = ()) -> None:
-        """Keep the values.
+        """Store the values.
 
         Args:
-            values: integers are device addresses; the others numpy scalars, a structure being `np.void`.
-            alive: buffers that the addresses point at, kept as long as the arguments are.
+            values: integers are device addresses; other values are numpy scalars, or `np.void` for a structure.
+            alive: buffers behind the addresses, kept alive as long as the arguments.
         """
         self._alive = alive
         self._values = [np.array(np.uint64(v) if isinstance(v, int) else v) for v in values]

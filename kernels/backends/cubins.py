@@ -1,6 +1,6 @@
-"""Our own CUDA kernels, compiled once to cubins, and launched through any library that can load them.
+"""Our own CUDA kernels, compiled once to cubins and launched by any library that can load them.
 
-A library is a `Driver` of a few calls; everything else, and so everything that is timed but the launch, is the same.
+A library is wrapped as a `Driver` with a few calls. Everything else is shared, so backends differ only in the launch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...profiling.hardware.precisions import PRECISIONS
 from ..catalog import KERNELS
 from ..compile import ARCHITECTURES, compile_source, own_sources
 from ..conditions import CudaWatch
-from ..cuda_plans import Buffer, KernelLaunch, Plan, peak_rounds, plan
+from ..cuda_plans import Buffer, KernelLaunch, LaunchPlan, peak_rounds, plan
 from ..launch import QUEUED, Launch
 from ..peak import PeakRounds
 from ..problem import Array, Problem
@@ -29,7 +29,7 @@ from .flushing import Flush
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a driver tells of its device; sizes in bytes."""
+    """Properties of a device; sizes in bytes."""
 
     name: str
     compute_capability: tuple[int, int]
@@ -39,7 +39,7 @@ class DeviceFacts:
 
 
 def describe_facts(facts: DeviceFacts) -> dict[str, Any]:
-    """The facts as a recording's `device` entry."""
+    """The `device` entry of a recording."""
     return {
         "kind": "cuda",
         "name": facts.name,
@@ -51,46 +51,47 @@ def describe_facts(facts: DeviceFacts) -> dict[str, Any]:
 
 
 class Driver(Protocol):
-    """The calls that a library must have; all work goes to one stream."""
+    """The calls that a library must provide; all work goes to one stream."""
 
     facts: DeviceFacts
     events: EventApi
 
     def load(self, cubin: bytes, kernel: str) -> Any:
-        """A function of a module; the module stays loaded as long as it is there."""
+        """Load a kernel's function; its module stays loaded."""
 
     def upload(self, array: Array) -> Any:
-        """A buffer with that content."""
+        """Create a device buffer with the contents of the array."""
 
     def download(self, buffer: Any, like: Array) -> Array:
-        """What a buffer holds, as an array of that shape and type."""
+        """Copy a buffer to an array of the same shape and type as `like`."""
 
     def address(self, buffer: Any) -> int:
-        """Where a buffer is on the device."""
+        """Device address of a buffer."""
 
     def launcher(
         self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
     ) -> Run:
-        """What launches the function once, without waiting: arguments are buffers, numpy scalars or `np.void`."""
+        """A function that queues one launch; arguments are buffers, numpy scalars or `np.void`."""
 
 
 class CubinBackend:
-    """Problems through our own kernels, timed by events."""
+    """Runs our own CUDA kernels, timed by events."""
 
     def __init__(self, name: str, driver: Driver, index: int = 0) -> None:
-        """Take a library.
+        """Create the backend.
 
         Args:
-            name: of the backend.
-            driver: of the library.
-            index: of the device, for its clocks.
+            name: name of the backend.
+            driver: wrapped library.
+            index: index of the device, for reading its clocks.
         """
         self.name = name
         self._driver = driver
         self.timer = CudaEvents(driver.events)
         self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
         major, minor = driver.facts.compute_capability
-        # A cubin runs on its own major version from its minor one on: CUDA C++ Programming Guide, binary compatibility.
+        # A cubin runs on its own major version from its minor version on: CUDA C++ Programming Guide, binary
+        # compatibility.
         older = [a for a in ARCHITECTURES if a // 10 == major and a % 10 <= minor]
         self._architecture = max(older, default=10 * major + minor)
         self._flush = Flush(self._go_through, driver.facts.l2_cache_bytes or None, driver.events.synchronize)
@@ -107,10 +108,10 @@ class CubinBackend:
         self._flush()
 
     def peak(self, precision: str) -> PeakRounds:
-        """The problem that keeps the arithmetic of every SM busy.
+        """The problem that keeps the arithmetic units of every SM busy.
 
         Raises:
-            UnsupportedError: the device has none of that precision.
+            UnsupportedError: the device does not support the precision.
         """
         return peak_rounds(precision, self._architecture, self._driver.facts.sm_count)
 
@@ -127,7 +128,7 @@ class CubinBackend:
         return Prepared(run, result, planned.launch.kernel)
 
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
-        """There is one kernel, and its time is the events'."""
+        """No profile: there is one kernel, and the events time it."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -141,7 +142,7 @@ class CubinBackend:
             return False
         return True
 
-    def _result(self, planned: Plan, buffers: list[Any], run: Run) -> Callable[[], Array | None]:
+    def _result(self, planned: LaunchPlan, buffers: list[Any], run: Run) -> Callable[[], Array | None]:
         read = planned.read
         if read is None:
             return lambda: None
@@ -174,7 +175,7 @@ class CubinBackend:
             return Prepared(ask_and_wait, lambda: None, "empty", 1, wait, PerfCounter())
         if problem.kind == "throughput":
             return Prepared(queue, lambda: None, "empty", QUEUED)
-        raise UnsupportedError(f"{self.name} launches no graphs here; the torch backend does")
+        raise UnsupportedError(f"the {self.name} backend does not launch graphs; the torch backend does")
 
     def _launcher(self, launch: KernelLaunch, buffers: list[Any]) -> Run:
         arguments = tuple(buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments)

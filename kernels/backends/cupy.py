@@ -1,4 +1,4 @@
-"""CuPy: our own CUDA kernels through its driver module, and timed by its events, in the null stream."""
+"""CuPy backend: our own CUDA kernels launched by CuPy's driver module and timed by its events, in the null stream."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NULL_STREAM = 0
 
 
 def open_backend(device: str | None) -> CubinBackend:
-    """The backend on a device; see `backends.open_backend`."""
+    """Open the backend; see `backends.open_backend`."""
     index = device_index(device, "cupy")
     try:
         import cupy
     except ImportError as error:
         raise BackendMissingError(
             "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA 13. For older "
-            "drivers `pip install cupy-cuda11x`; Kepler needs 12.3 or older of it."
+            "drivers `pip install cupy-cuda11x`; Kepler needs version 12.3 or older."
         ) from error
     try:
         cupy.cuda.Device(index).use()

@@ -1,4 +1,4 @@
-"""Which CUDA device `--device` means, for backends that have nothing else."""
+"""The CUDA device index in `--device`, for backends that only run on CUDA."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ...profiling.errors import CurvescopeError
 
 
 def device_index(device: str | None, backend: str) -> int:
-    """The number in `cuda:N`; 0 for `cuda` or nothing.
+    """The number in `cuda:N`; 0 for `cuda` or None.
 
     Raises:
-        CurvescopeError: another kind of device.
+        CurvescopeError: the device is not a CUDA device.
     """
     match = re.fullmatch(r"cuda(?::(\d+))?", device or "cuda")
     if match is None:

@@ -1,4 +1,4 @@
-"""Drives everything else out of a device's caches, by a buffer that all its processors go through."""
+"""Flushes a device's caches by reading and writing a large buffer on all its processors."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Callable
 
 from ..timers import Run
 
-# Where the size of the last-level cache is not told: larger than any so far (AMD's 3D caches hold 96 MB per die,
-# Hopper's L2 50 MB); twice this is what triton.testing.do_bench takes.
+# Used if the size of the last-level cache is unknown: larger than any so far (AMD's 3D caches hold 96 MB per die,
+# Hopper's L2 50 MB). Twice this size is the buffer of triton.testing.do_bench.
 _UNKNOWN_CACHE_BYTES = 128_000_000
 
 
 class Flush:
-    """Goes through a buffer twice the size of the last-level cache; the buffer is made at the first call.
+    """Cache flusher with a buffer of twice the last-level cache, allocated at the first call.
 
     Attributes:
-        cost_ns: what a flush takes; 0 before the first.
+        cost_ns: duration of a flush; 0 before the first.
     """
 
     def __init__(self, make: Callable[[int], Run], cache_bytes: int | None, synchronize: Run) -> None:
-        """Say how.
+        """Create a cache flusher.
 
         Args:
-            make: given a number of bytes, makes a zeroed buffer and returns what reads and writes all of it, on every
-                processor: a plain fill may go past the caches with streaming stores, and leave them as they were.
-            cache_bytes: size of the last-level cache; null where it is not told.
+            make: allocates a zeroed buffer of the given number of bytes and returns a function that reads and writes
+                all of
+                it on every processor. A plain fill may use streaming stores, which bypass the caches.
+            cache_bytes: size of the last-level cache; None if unknown.
             synchronize: waits for the device.
         """
         self._make, self._synchronize = make, synchronize
@@ -34,10 +35,10 @@ class Flush:
         self.cost_ns = 0
 
     def __call__(self) -> None:
-        """Flush; on a device it is only asked for, in the stream of the work."""
+        """Flush; on a GPU the flush is only queued, in the stream of the work."""
         if self._run is None:
             self._run = self._make(self._bytes)
-            self._run()  # its pages are there, and its code compiled, from now on
+            # from now on its pages are mapped and its code is compiled
             self._synchronize()
             began = time.perf_counter_ns()
             self._run()

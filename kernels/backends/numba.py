@@ -1,4 +1,4 @@
-"""numba: compiled loops on the CPU, its CUDA kernels on a device."""
+"""numba backends: compiled loops on the CPU, numba's CUDA kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from . import Backend
 
 
 def open_backend(device: str | None) -> Backend:
-    """The backend on a device, on the CPU unless CUDA is asked for; see `backends.open_backend`."""
+    """Open the backend, on the CPU unless `device` is a CUDA device; see `backends.open_backend`."""
     if device in (None, "cpu"):
         from .numba_cpu import open_backend as open_cpu
 

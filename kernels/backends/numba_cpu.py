@@ -22,16 +22,16 @@ from ..timers import PerfCounter, Run
 from . import Prepared, UnsupportedError
 from .flushing import Flush
 
-# A run moves this much at least, where the arrays are smaller by going through them again: some hundred microseconds,
-# beside which starting the threads (a few) is little.
+# Least bytes per run, reached with small arrays by repeated passes: some hundred microseconds, which makes the few
+# microseconds that starting the threads takes negligible.
 _BYTES_PER_RUN = 32_000_000
-# Registers that hold chains: of AVX-512 16 of 64 bytes (two pipes, four cycles each, twice over); of AVX2 10 of its 16
-# of 32 bytes; of 128-bit sets 16 of their 32.
+# Registers for chains: with AVX-512 16 of 64 bytes (two pipes, four cycles each, twice over); with AVX2 10 of the 16
+# registers of 32 bytes; with 128-bit vectors 16 of the 32.
 _CHAIN_BYTES = (("avx512f", 1024), ("avx2", 320), ("", 256))
 
 
 def open_backend() -> NumbaCpuBackend:
-    """The backend; see `backends.open_backend`.
+    """Open the backend; see `backends.open_backend`.
 
     Raises:
         BackendMissingError: numba is not installed.
@@ -64,9 +64,9 @@ class NumbaCpuBackend:
         """See `Backend.prepare`."""
         build = _BUILDERS.get(type(problem))
         if build is None:
-            raise UnsupportedError(f"numba has no {type(problem).__name__} on the CPU; the torch backend has")
+            raise UnsupportedError(f"numba has no {type(problem).__name__} on the CPU; use the torch backend")
         if problem.precision not in self.peak_precisions:
-            raise UnsupportedError(f"numba has no {problem.precision} on the CPU")
+            raise UnsupportedError(f"the numba backend does not support {problem.precision} on the CPU")
         return build(problem, operands, self._threads)
 
     def flush(self) -> None:
@@ -74,7 +74,7 @@ class NumbaCpuBackend:
         self._flush()
 
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
-        """There is no profiler of its kernels."""
+        """No profile: there is no profiler for its kernels."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class NumbaCpuBackend:
         return {"kind": "cpu", "name": cpu_name(), "threads": self._threads}
 
     def peak(self, precision: str) -> Peak:
-        """The problem that keeps every thread's arithmetic busy."""
+        """The problem that keeps the arithmetic units of every thread busy."""
         return Peak(self._threads * _chain_bytes() // PRECISIONS[precision].item_bytes, precision)
 
 
@@ -108,7 +108,7 @@ def _memory(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prep
     passes = max(1, _BYTES_PER_RUN // (problem.work.bytes_compulsory or 1))
     touched = [array[:: problem.stride] for array in operands]
     if problem.kind == "read":
-        out = np.zeros(threads * 64, dtype)  # a line or more apart: no thread's store takes another's line
+        out = np.zeros(threads * 64, dtype)  # at least a cache line apart, to avoid false sharing
         result: Callable[[], Array] = lambda: out[::64].astype(np.float64).sum(keepdims=True)  # noqa: E731
     else:
         out = np.empty(problem.elements * problem.stride, dtype)[:: problem.stride]
@@ -130,7 +130,7 @@ def _peak(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepar
     from .numba_cpu_kernels import fused_multiply_adds
 
     if problem.chains % threads:
-        raise UnsupportedError(f"{problem.chains} chains do not spread over {threads} threads")
+        raise UnsupportedError(f"{problem.chains} chains cannot be divided over {threads} threads")
     start = operands[0].reshape(threads, -1)
     end = np.empty_like(start)
     kernel = fused_multiply_adds(start.shape[1])
@@ -138,7 +138,7 @@ def _peak(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepar
     return Prepared(run, lambda: end.ravel().astype(np.float64), "numba fma")
 
 
-def _launch(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:  # noqa: ARG001 - one thread asks
+def _launch(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:  # noqa: ARG001 - one thread
     assert isinstance(problem, Launch)
     from .numba_cpu_kernels import add_one
 

@@ -1,8 +1,8 @@
-"""The memory, latency and peak kernels for the CPU, compiled by numba when they are first called.
+"""The memory, latency and peak kernels for the CPU, compiled by numba at their first call.
 
-Each has a part that one thread runs and a wrapper that gives every thread its share. The parts are functions of their
-own because LLVM vectorises them fully; written inside the parallel loop they reached a quarter of the bandwidth in L1.
-A pass is repeated inside a part, so that in a small cache what is timed is the kernel and not the start of the threads.
+Each has a function for one thread and a wrapper that gives every thread its slice. The inner functions are separate
+because LLVM vectorises them fully; written inside the parallel loop they reached a quarter of the L1 bandwidth. Passes
+are repeated inside the inner function, so that with small caches the kernel is timed and not the start of the threads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _triad(passes, b, c, a):
             a[i] = b[i] + s * c[i]
 
 
-# A sum in any order: without that leave it is one chain of additions, which measures their latency.
+# A sum in any order; without permission to reorder it would be one chain of additions, limited by their latency.
 @njit(cache=True, fastmath={"reassoc", "nsz"})
 def _read(passes, b, a):
     for _ in range(passes):
@@ -63,7 +63,7 @@ def _write(passes, a):
 
 
 def _share(part, arrays):
-    """The wrapper that gives each thread its share of one, two or three arrays."""
+    """The wrapper that gives each thread its slice of one, two or three arrays."""
     if arrays == 1:
 
         @njit(parallel=True)
@@ -94,7 +94,7 @@ def _share(part, arrays):
 
 @njit(parallel=True)
 def read(passes, b, sums):
-    """Each thread's sum into its own place of `sums`, which lie a cache line apart."""
+    """Write each thread's sum to its own element of `sums`; the elements lie a cache line apart."""
     threads = numba.get_num_threads()
     apart = sums.size // threads
     for t in prange(threads):
@@ -113,7 +113,7 @@ KERNELS = {
 
 @njit(cache=True)
 def chase(loads, buffer, last):
-    """Follow the chain; each load waits for the one before."""
+    """Follow the chain; each load depends on the previous one."""
     place = 0
     for _ in range(loads):
         place = buffer[place]
@@ -121,10 +121,11 @@ def chase(loads, buffer, last):
 
 
 def fused_multiply_adds(width):
-    """The kernel that runs `width` chains in every thread.
+    """Create the kernel that runs `width` chains in every thread.
 
-    Their number is a constant to LLVM, which keeps them in registers; a contraction of x · a + b to one instruction is
-    what is measured, so it is allowed.
+    The number is a constant for LLVM, which keeps the chains in registers. Contraction of x · a + b to one instruction
+    is
+    allowed because it is what the benchmark measures.
     """
 
     @njit(parallel=True, fastmath={"contract"})
@@ -144,5 +145,5 @@ def fused_multiply_adds(width):
 
 @njit(cache=True)
 def add_one(number):
-    """The smallest call there is."""
+    """The smallest possible call."""
     number[0] += 1

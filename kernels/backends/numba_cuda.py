@@ -1,4 +1,4 @@
-"""numba on CUDA: memory kernels and a tiled SGEMM that it compiles itself, timed by its events."""
+"""numba on CUDA: memory kernels and a tiled SGEMM compiled by numba, timed by its events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCKS_PER_SM = 8
 
 
 def open_backend(device: str) -> NumbaCudaBackend:
-    """The backend on a device; see `backends.open_backend`."""
+    """Open the backend; see `backends.open_backend`."""
     index = device_index(device, "numba")
     try:
         from numba import cuda
@@ -58,7 +58,7 @@ def open_backend(device: str) -> NumbaCudaBackend:
 
 
 class NumbaCudaBackend:
-    """Kernels of `numba_cuda_kernels` in the default stream."""
+    """Runs the kernels of `numba_cuda_kernels` in the default stream."""
 
     name = "numba"
 
@@ -80,15 +80,15 @@ class NumbaCudaBackend:
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
         if problem.precision != "fp32":
-            raise UnsupportedError("our numba kernels are fp32")
+            raise UnsupportedError("Curvescope's numba kernels are fp32")
         if isinstance(problem, Memory):
             return self._memory(problem, operands)
         if isinstance(problem, Gemm):
             return self._gemm(problem, operands)
-        raise UnsupportedError(f"there is no numba kernel of ours for {type(problem).__name__}")
+        raise UnsupportedError(f"Curvescope has no numba kernel for {type(problem).__name__}")
 
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
-        """There is one kernel, and its time is the events'."""
+        """No profile: there is one kernel, and the events time it."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class NumbaCudaBackend:
         from . import numba_cuda_kernels as kernels
 
         if problem.stride > 1:
-            raise UnsupportedError("our numba kernels have no stride")
+            raise UnsupportedError("Curvescope's numba kernels do not support a stride")
         arrays = [self._cuda.to_device(array) for array in operands]
         kernel = getattr(kernels, problem.kind)
         threads = kernels.SUM_THREADS if problem.kind == "read" else _BLOCK_THREADS
@@ -115,7 +115,7 @@ class NumbaCudaBackend:
     def _gemm(self, problem: Gemm, operands: tuple[Array, ...]) -> Prepared:
         from . import numba_cuda_kernels as kernels
 
-        # numba transposes a device array by a copy: a transposed problem runs as the plain one, the copy is not timed.
+        # numba transposes a device array by a copy: a transposed problem runs untransposed, and the copy is not timed.
         a, b = problem.views((self._cuda.to_device(operands[0]), self._cuda.to_device(operands[1])))
         out = self._cuda.device_array((problem.n, problem.m), np.float32)
         grid = (-(-problem.m // kernels.TILE), -(-problem.n // kernels.TILE))

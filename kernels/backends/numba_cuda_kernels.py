@@ -1,7 +1,7 @@
-"""The memory kernels and a tiled SGEMM for CUDA in numba, which compiles them; its simulator runs them without a GPU.
+"""The memory kernels and a tiled SGEMM for CUDA in numba; numba's simulator runs them without a GPU.
 
-Beside the same kernels in CUDA C++ (kernels/cuda) they show what numba's code generation costs, and in a few lines what
-a tile is. Blocks of the memory kernels step by the whole grid, so that any grid covers any size.
+Compared with the same kernels in CUDA C++ (kernels/cuda) they show the cost of numba's code generation. Blocks of the
+memory kernels advance by the whole grid, so any grid covers any size.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write(a):
 
 @cuda.jit
 def read(b, sums):
-    """Each block's sum into its own place, by halving: launched with SUM_THREADS threads."""
+    """Write each block's sum to its own element of `sums`, by halving; needs SUM_THREADS threads per block."""
     shared = cuda.shared.array(SUM_THREADS, numba.float32)
     own = numba.float32(0)
     for i in range(cuda.grid(1), b.size, cuda.gridsize(1)):
@@ -74,7 +74,7 @@ def read(b, sums):
 def sgemm(left, right, out):
     """Out (rows, columns) = left (rows, depth) · right (depth, columns): one thread for each result, tile by tile.
 
-    Both operands' tiles are brought into shared memory once and read from there TILE times.
+    Tiles of both operands are loaded into shared memory once and read from there TILE times.
     """
     left_tile = cuda.shared.array((TILE, TILE), numba.float32)
     right_tile = cuda.shared.array((TILE, TILE), numba.float32)

@@ -1,4 +1,4 @@
-"""PyCUDA: our own CUDA kernels as its functions, timed by its events, in the null stream."""
+"""PyCUDA backend: our own CUDA kernels launched as PyCUDA functions and timed by its events, in the null stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .device_index import device_index
 
 
 def open_backend(device: str | None) -> CubinBackend:
-    """The backend on a device; see `backends.open_backend`."""
+    """Open the backend; see `backends.open_backend`."""
     index = device_index(device, "pycuda")
     try:
         import pycuda.driver
@@ -31,7 +31,7 @@ def open_backend(device: str | None) -> CubinBackend:
         opened = driver.Device(index)
     except driver.Error as error:
         raise BackendMissingError(f"PyCUDA finds no CUDA device {index} ({error}): `curvescope doctor`.") from error
-    # The device's primary context, the one that torch and cupy use.
+    # The device's primary context, which torch and cupy use too.
     context = opened.retain_primary_context()
     context.push()
     atexit.register(context.pop)
@@ -57,7 +57,7 @@ class PycudaDriver:
             elapsed_ms=lambda start, end: end.time_since(start),
             synchronize=driver.Context.synchronize,
         )
-        self._modules: list[Any] = []  # a function does not keep its module
+        self._modules: list[Any] = []  # keeps modules alive, which functions do not
 
     def load(self, cubin: bytes, kernel: str) -> Any:
         """See `Driver.load`."""

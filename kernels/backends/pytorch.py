@@ -1,4 +1,4 @@
-"""PyTorch: the library calls that a training step makes (oneDNN and MKL on a CPU, cuBLAS and cuDNN on CUDA)."""
+"""PyTorch backend: the library calls of a training step (oneDNN and MKL on a CPU, cuBLAS and cuDNN on CUDA)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .flushing import Flush
 
 
 def open_backend(device: str | None) -> TorchBackend:
-    """The backend on a device; see `backends.open_backend`."""
+    """Open the backend; see `backends.open_backend`."""
     return TorchBackend(import_torch(), pick_device(device))
 
 
@@ -47,8 +47,8 @@ class TorchBackend:
         self._need(problem.precision)
         build = _BUILDERS.get(type(problem))
         if build is None:
-            raise UnsupportedError(f"torch has no {type(problem).__name__}")
-        if self._cuda:  # for the process: the problems that are visited in turn share their precision
+            raise UnsupportedError(f"the torch backend has no {type(problem).__name__}")
+        if self._cuda:  # a global setting: all problems of a sweep share their precision
             self._torch.backends.cuda.matmul.allow_tf32 = problem.precision == "tf32"
             self._torch.backends.cudnn.allow_tf32 = problem.precision == "tf32"
         dtype = getattr(self._torch, PRECISIONS[problem.precision].torch_dtype)
@@ -85,12 +85,12 @@ class TorchBackend:
     def _need(self, precision: str) -> None:
         if not self._cuda:
             if not PRECISIONS[precision].on_cpu:
-                raise UnsupportedError(f"a CPU has no {precision.upper()}")
+                raise UnsupportedError(f"a CPU does not support {precision.upper()}")
             return
         capability = self._torch.cuda.get_device_capability(self._device)
         since = PRECISIONS[precision].cuda_since
         if since is not None and capability < since:
-            raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} has no {precision}")
+            raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} does not support {precision}")
 
     def _go_through(self, size_bytes: int) -> Run:
         return partial(self._torch.zeros(size_bytes // 4, device=self._device).add_, 1)
@@ -119,14 +119,14 @@ def _host(tensor: Any) -> Array:
     return array
 
 
-def _gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - the tensors know
+def _gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - in the tensors
     assert isinstance(problem, Gemm)
     a, b = problem.views((tensors[0], tensors[1]))
     c = torch.empty((problem.n, problem.m), dtype=a.dtype, device=a.device)
     return Prepared(partial(torch.mm, b, a, out=c), lambda: _host(c), "torch.mm")
 
 
-def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - the tensors know
+def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - in the tensors
     assert isinstance(problem, Conv)
     if problem.layout == "nhwc":
         tensors = [tensor.contiguous(memory_format=torch.channels_last) for tensor in tensors]
@@ -136,7 +136,7 @@ def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prep
         run = partial(torch.conv2d, first, second, None, *geometry, problem.groups)
         return Prepared(run, lambda: _host(run()), "torch.conv2d")
     to_data = problem.direction == "bwd_data"
-    # The operand that the direction does not read: only its shape counts.
+    # The operand that this direction does not read; only its shape matters.
     unread = torch.empty_like(first).resize_(problem.image_shape if to_data else problem.weights_shape)
     gradient, image, weights = (first, unread, second) if to_data else (second, first, unread)
     backward = partial(
@@ -189,7 +189,7 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
         prepared = Prepared(queue, tensors[0].cpu, "torch.add_", QUEUED)
     else:
         graph = torch.cuda.CUDAGraph()
-        add_one()  # whatever is loaded at the first call must not be captured
+        add_one()  # loading at the first call must not be captured
         with torch.cuda.graph(graph):
             queue()
         prepared = Prepared(graph.replay, tensors[0].cpu, "torch.add_", QUEUED)

@@ -1,29 +1,29 @@
-// CUPTI's activity records of this process: asked for, taken over from the user's threads, and read in the writer.
+// CUPTI's activity records of this process: requested, received on the user's threads, and parsed in the writer thread.
 #pragma once
 
 #include "chunk_writer.h"
 
 namespace curvescope::activity {
 
-// Looks for libcupti and starts it. Whatever happens is told by the table `facts`; the process runs on undisturbed.
+// Finds libcupti and starts it. The table `facts` records the outcome; on failure the process continues undisturbed.
 void start(Names* names) noexcept;
 
-// In the writer: everything that CUPTI has handed over goes to disk, and now and then the rest is asked for.
+// In the writer: writes all completed buffers to disk, and flushes CUPTI from time to time.
 void drain(ChunkWriter* writer) noexcept;
 
-// At exit, before anything else: the writer leaves CUPTI to the exiting thread, after the buffer it is in.
+// At exit, first: the writer finishes its current buffer and leaves CUPTI to the exiting thread.
 void yield_to_exit() noexcept;
 
-// At exit, where the writer did not come to an end: nothing of CUPTI is called again, for its library goes next.
+// At exit, if the writer did not finish: CUPTI is not called again, because its library is unloaded next.
 void give_up() noexcept;
 
-// At exit: asks for everything, finished or not, writes it, and calls nothing of CUPTI again.
+// At exit: requests all records, finished or not, writes them, and does not call CUPTI again.
 void finish(ChunkWriter* writer) noexcept;
 
-// Waits for the device, writes everything and ends collecting; a later start may begin anew.
+// Waits for the device, writes all records and stops collecting; a later start may collect again.
 void stop(ChunkWriter* writer) noexcept;
 
-// In a forked child, where CUDA and its tools are dead: nothing of CUPTI may be called again.
+// In a forked child, where CUDA and its tools do not work: CUPTI must not be called again.
 void abandon() noexcept;
 
 }  // namespace curvescope::activity

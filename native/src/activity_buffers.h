@@ -1,4 +1,4 @@
-// The buffers that CUPTI fills: a fixed number of them, going round between CUPTI and the writer without a lock.
+// The buffers that CUPTI fills: a fixed number that circulates between CUPTI and the writer without a lock.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ namespace curvescope {
 class ActivityBuffers {
  public:
   static constexpr std::size_t kBytes = std::size_t{4} << 20;  // some 20,000 kernels
-  static constexpr std::size_t kMost = 64;                     // 256 MiB; beyond it CUPTI drops, and counts
+  static constexpr std::size_t kMost = 64;                     // 256 MiB; beyond it CUPTI drops records and counts them
 
   struct Full {
     std::uint8_t* data;
@@ -25,7 +25,7 @@ class ActivityBuffers {
     std::size_t slot;
   };
 
-  // In the user's thread: an empty buffer, or null where all are under way.
+  // In the user's thread: an empty buffer, or null if all are in use.
   std::uint8_t* request() noexcept {
     for (const State ready : {State::kReady, State::kUnmade}) {
       for (Slot& slot : slots_) {
@@ -55,7 +55,7 @@ class ActivityBuffers {
     return false;
   }
 
-  // In the writer: the buffer completed first; false where there is none.
+  // In the writer: the buffer completed first; false if there is none.
   bool take(Full* out) noexcept {
     const Slot* first = nullptr;
     for (const Slot& slot : slots_) {
@@ -69,8 +69,8 @@ class ActivityBuffers {
 
   void release(std::size_t slot) noexcept { slots_[slot].state.store(State::kReady, std::memory_order_release); }
 
-  // In the writer: touches the memory of a few buffers, so that the user's threads do not fault it in. Where they had
-  // to take one that was not, as many again are held ready; few at once, for ranges wait meanwhile.
+  // In the writer: touches the memory of a few spare buffers, so that the user's threads cause no page faults. If they
+  // had to take an untouched one, the number of spares doubles; few at once, because ranges wait meanwhile.
   void prepare() noexcept {
     constexpr int kAtOnce = 2;
     std::size_t ready = 0;
@@ -99,22 +99,22 @@ class ActivityBuffers {
     std::uint64_t order = 0;
   };
 
-  // From the C library, for another CUPTI client in the process may get to free it. In huge pages where the system has
-  // them: first touched by a record in every twenty, small ones cost the thread that emits it a microsecond or ten.
+  // From the C library, because another CUPTI client in the process may free it. In huge pages if available: with small
+  // pages, every twentieth record touches a new one, which costs the emitting thread 1 to 10 microseconds.
   static std::uint8_t* take_memory() noexcept {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
     const int before = errno;
     void* data = nullptr;
     if (posix_memalign(&data, kHugePage, kBytes) != 0) data = nullptr;
-    if (data != nullptr) madvise(data, kBytes, MADV_HUGEPAGE);  // where it is refused, small pages do
+    if (data != nullptr) madvise(data, kBytes, MADV_HUGEPAGE);  // on failure, small pages are used
     errno = before;
     return static_cast<std::uint8_t*>(data);
   }
 
   std::array<Slot, kMost> slots_;
   std::atomic<std::uint64_t> completed_{0};
-  std::atomic<bool> untouched_{false};  // a user's thread took memory that no one had touched
-  std::size_t spare_ = 2;               // the writer's: buffers to hold ready
+  std::atomic<bool> untouched_{false};  // a user's thread took an untouched buffer
+  std::size_t spare_ = 2;               // owned by the writer: number of spare buffers
 };
 
 }  // namespace curvescope

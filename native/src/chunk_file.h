@@ -9,10 +9,10 @@ namespace curvescope {
 
 class ChunkFile {
  public:
-  // The path is made on the first write; nothing is opened before.
+  // The file is created by the first write.
   explicit ChunkFile(const std::string& folder) : folder_(folder) {}
 
-  // False: the disk did not take it; what was there before is whole.
+  // Returns false if the write failed; earlier chunks stay intact.
   bool append(ChunkKind kind, std::int64_t thread, const void* payload, std::size_t bytes) noexcept;
 
  private:
@@ -20,7 +20,7 @@ class ChunkFile {
 
   std::string folder_;
   std::string path_;
-  bool broken_ = false;  // ends in a torn chunk: nothing may follow
+  bool broken_ = false;  // the file ends in a torn chunk: no chunk may follow
 };
 
 }  // namespace curvescope

@@ -1,4 +1,4 @@
-// The chunk file, one per process and recording: chunks after chunks, each whole by itself and checked by its CRC-32
+// The chunk file, one per process and recording: a sequence of self-contained chunks, each checked by its CRC-32
 // (zlib's). profiling/collect/chunks.py reads it; a change here is a new kChunkVersion.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace curvescope {
 constexpr std::uint32_t kChunkMagic = 0x4b435643;  // "CVCK" in the file's little-endian bytes
 //   1  NVTX push/pop and marks
 //   2  tables by column, start/end ranges, categories and payloads
-//   3  CUPTI's buffers as they came
+//   3  unparsed CUPTI buffers
 constexpr std::uint16_t kChunkVersion = 3;
 
 enum class ChunkKind : std::uint16_t {
@@ -39,12 +39,12 @@ enum class EventKind : std::uint16_t {
   kPush = 1,
   kPop = 2,
   kMark = 3,
-  kPopUnmatched = 4,  // a pop whose push this recording does not have
+  kPopUnmatched = 4,  // a pop whose push was not recorded
   kStart = 5,
   kEnd = 6,  // of the start with the same range id, in whatever thread
 };
 
-// Whether an event of the kind begins a range or is a mark: what is counted where events are lost.
+// Whether the event begins a range or is a mark; lost events are counted in these.
 constexpr bool begins(EventKind kind) noexcept {
   return kind == EventKind::kPush || kind == EventKind::kMark || kind == EventKind::kStart;
 }
@@ -66,7 +66,7 @@ static_assert(sizeof(Event) == 48);
 
 struct LostCounts {
   std::uint64_t events;  // pushes and starts (each with its end) and marks for which there was no room
-  std::uint64_t names;   // events whose name was dropped
+  std::uint64_t names;   // events with a dropped name
   std::uint64_t writes;  // pushes, starts and marks that the disk did not take
 };
 

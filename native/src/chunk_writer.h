@@ -1,4 +1,4 @@
-// Writes the chunks of one recording of this process: each after the strings it names, and what was lost counted.
+// Writes the chunks of one recording of this process: each chunk after its strings, and counts lost data.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ class ChunkWriter {
  public:
   ChunkWriter(const std::string& folder, Names* names) : file_(folder), names_(names) {}
 
-  // All return false where the disk did not take it, or no memory was left.
+  // All return false if the write failed or no memory was left.
   bool write_events(std::int64_t thread, const Event* events, std::size_t count) noexcept;
   bool write_lost(const LostCounts& lost) noexcept;
   bool write_raw(const void* payload, std::size_t bytes) noexcept;

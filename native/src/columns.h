@@ -1,4 +1,4 @@
-// Rows of one table on their way to disk, held by column.
+// Rows of one table before they are written, stored by column.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace curvescope {
 
 class Columns {
  public:
-  static constexpr std::size_t kRows = 4096;  // of kernels: 600 KiB, which a core's second cache holds
+  static constexpr std::size_t kRows = 4096;  // for kernels 600 KiB, which fits the L2 cache of a core
 
   struct Column {
     const char* name;

@@ -1,4 +1,4 @@
-// The one door to libcupti: found when it is needed, and reached through this table of its functions.
+// The only access to libcupti: loaded when needed, and called through this table of functions.
 #pragma once
 
 #include <cupti_activity.h>
@@ -20,7 +20,7 @@ namespace curvescope {
   X(ActivityRegisterCallbacks)       \
   X(ActivityEnable) X(ActivityDisable) X(ActivityFlushAll) X(ActivityGetNextRecord) X(ActivityGetNumDroppedRecords)
 
-// Null where the version of libcupti does not have it.
+// Null if this version of libcupti lacks the function.
 #define CURVESCOPE_CUPTI_OPTIONAL(X)   \
   X(SetThreadIdType)                   \
   X(ActivityRegisterTimestampCallback) \
@@ -38,11 +38,11 @@ struct CuptiFound {
   bool usable = false;
   CuptiApi api{};
   std::string path;
-  std::string why_not;     // a sentence for the user, where it is not usable
-  int driver_version = 0;  // as cuDriverGetVersion says it: 12040 is CUDA 12.4
+  std::string why_not;     // a sentence for the user, if libcupti is unusable
+  int driver_version = 0;  // from cuDriverGetVersion: 12040 is CUDA 12.4
 };
 
-// Looks in this order: the environment's CURVESCOPE_CUPTI (a path decides, `off` wants none), the library that this
+// Search order: the variable CURVESCOPE_CUPTI (a path is used, `off` disables CUPTI), the library that this
 // process has loaded, the wheels beside the process's Python packages, the toolkit beside its CUDA runtime or in
 // CUDA_HOME, CUDA_PATH or /usr/local/cuda, and what the system's loader finds. Never one newer than the driver.
 CuptiFound find_cupti() noexcept;

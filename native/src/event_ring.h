@@ -1,4 +1,4 @@
-// One thread's events on their way to the writer: a ring with one producer and one consumer, never waiting.
+// Passes one thread's events to the writer: a ring with one producer and one consumer, wait-free.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class EventRing {
   std::int64_t thread() const noexcept { return thread_; }
   const SharedCount* begun() const noexcept { return begun_; }
 
-  // Producer, before anything else: ranges that another recording left open are none of this one.
+  // Producer, first: ranges left open by an earlier recording do not belong to this one.
   void enter(std::uint64_t recording) noexcept {
     if (recording == recording_) return;
     recording_ = recording;
@@ -31,8 +31,8 @@ class EventRing {
     depths_.clear();
   }
 
-  // Producer. A push is taken only while its pop has room too, so that a dropped range is dropped whole: the pushes
-  // inside it and all their pops go with it. False: dropped, to be counted.
+  // Producer. A push is accepted only if its pop has room too, so that ranges are dropped completely: the pushes inside
+  // it and all their pops are dropped too. Returns false if dropped; the caller counts it.
   bool push(const Event& event) {
     Depth& depth = depth_of(event.domain);
     if (depth.dropped != 0 || free() < reserved_ + 2) {
@@ -78,7 +78,7 @@ class EventRing {
     tail_.store(tail, std::memory_order_release);
   }
 
-  std::atomic<bool> finished{false};  // its thread has ended: to be freed after the next take
+  std::atomic<bool> finished{false};  // its thread has ended: free the ring after the next take
 
  private:
   struct Depth {

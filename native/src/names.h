@@ -1,4 +1,4 @@
-// Interned strings of the process: each text has one id, and keeps it over fork.
+// Interned strings of the process: each text has one id, which is kept over fork.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace curvescope {
 class Names {
  public:
   static constexpr std::uint32_t kEmpty = 0;
-  static constexpr std::uint32_t kDropped = 1;  // stands for every name beyond the bounds
+  static constexpr std::uint32_t kDropped = 1;  // id of every name beyond the limits
 
   Names();
 
@@ -23,7 +23,7 @@ class Names {
   // Appends the texts from id `first` on, each after its uint32 length; returns the id after the last.
   std::uint32_t append_since(std::uint32_t first, std::string* out);
 
-  // Held over fork, so that the child's table is whole.
+  // Locked during fork, so that the child's table is consistent.
   std::mutex mutex;
 
  private:

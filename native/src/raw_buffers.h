@@ -1,4 +1,4 @@
-// Keeps what CUPTI wrote first in this process as it came, so that records of a GPU replay where there is none. Off
+// Stores the first CUPTI buffers of this process unparsed, so that records of a GPU can be replayed without one. Off
 // unless CURVESCOPE_RAW_BUFFERS names a folder.
 #pragma once
 
@@ -15,14 +15,14 @@ namespace curvescope {
 
 class RawBuffers {
  public:
-  static constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a process; later buffers are not kept
+  static constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // per process; later buffers are not stored
 
-  // Null where the environment names no folder, or no memory is left.
+  // Null if the environment names no folder, or no memory is left.
   static std::unique_ptr<RawBuffers> from_environment() noexcept;
 
   explicit RawBuffers(const std::string& folder) : writer_(folder, &names_) {}
 
-  // Keeps a buffer whole, with the texts that its records point to. False where the disk did not take it.
+  // Stores a buffer with the texts that its records point to. Returns false if the write failed.
   bool save(const CuptiApi& api, std::uint32_t cupti_version, std::uint8_t* buffer, std::size_t bytes) noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Turns CUPTI's activity records into rows of the tables that go to disk.
+// Converts CUPTI's activity records to rows of the tables.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ class RecordReader {
  public:
   RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Names* names);
 
-  // Reads every record of a buffer, or stops where libcupti is gone; full tables are written on the way. What cannot be
-  // read is counted as lost.
+  // Reads every record of a buffer, or stops if libcupti is unloaded; full tables are written meanwhile. Unreadable
+  // records are counted as lost.
   void read(std::uint8_t* buffer, std::size_t bytes, const std::atomic<bool>& gone, ChunkWriter* writer) noexcept;
 
-  // Writes the rows that are left.
+  // Writes the remaining rows.
   void write(ChunkWriter* writer) noexcept;
 
   // One reading of libcupti's clock between two of the host's.
@@ -37,7 +37,7 @@ class RecordReader {
 
  private:
   // Records of one kernel share its name's address, but a module unloaded leaves the address to another name: so the
-  // text is held against the one remembered.
+  // text is compared with the remembered one.
   struct KnownName {
     const char* address = nullptr;
     std::string text;

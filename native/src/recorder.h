@@ -1,5 +1,5 @@
-// Takes what is recorded in this process to its chunk file. Nothing here throws, exits or waits for the disk in the
-// user's threads, except the flush at exit, which waits at most two seconds, and the end of a recording asked for.
+// Writes recorded data of this process to its chunk file. Nothing here throws, exits or waits for the disk in the
+// user's threads, except the flush at exit, which waits at most two seconds, and an explicit end of the recording.
 #pragma once
 
 #include <string_view>
@@ -9,28 +9,28 @@
 
 namespace curvescope::recorder {
 
-// Starts recording into the folder. False where it cannot, or where this process is being recorded already.
+// Starts recording into the folder. Returns false on failure, or if this process is being recorded already.
 bool start(const char* folder) noexcept;
 
-// The same for the folder that the environment names; true where that is being recorded already.
+// The same for the folder in the environment; returns true if it is being recorded already.
 bool start_injected() noexcept;
 
 // Starts CUPTI for the recording, once.
 void start_cupti() noexcept;
 
-// Writes everything and ends the recording; what comes later is not recorded.
+// Writes all data and ends the recording; later events are not recorded.
 void stop() noexcept;
 
 // Whether recording was ever started in this process.
 bool is_prepared() noexcept;
 
-// The id of the text; Names::kDropped, counted, where there is no room for it.
+// The id of the text; Names::kDropped if there is no room for it, which is counted.
 std::uint32_t intern(std::string_view text) noexcept;
 
-// False where the event was dropped, and counted.
+// Returns false if the event was dropped, which is counted.
 bool record(const Event& event) noexcept;
 
-// Says what a number stands for: a category of a domain, a thread's id.
+// Stores the name of a number: a category of a domain, or a thread id.
 void name_number(const char* what, std::uint32_t domain, std::uint64_t number, std::uint32_t name) noexcept;
 
 // The counts of this process that outlive it; null where it has none.

@@ -1,4 +1,4 @@
-"""Reads the chunk files that the collector leaves, one per process: native/src/chunk_format.h is their description."""
+"""Reads the collector's chunk files, one per process; native/src/chunk_format.h describes the format."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Piece(NamedTuple):
-    """A column in one chunk, as narrow as it was stored: values are base + stored, or all base where none is stored."""
+    """A column in one chunk in its stored width: values are base + stored, or all equal base if `stored` is None."""
 
     rows: int
     base: np.int64
@@ -66,19 +66,19 @@ class Piece(NamedTuple):
         if self.stored is None:
             out[:] = self.base
         else:
-            out[:] = self.stored.astype(np.int64)  # before the sum: NumPy adds unsigned 64 bits in floating point
-            out += self.base  # modulo 2**64, as the base was taken off
+            out[:] = self.stored.astype(np.int64)  # first: NumPy adds unsigned 64-bit integers in floating point
+            out += self.base  # modulo 2**64, like the subtraction of the base
 
 
 class SharedCounts(NamedTuple):
-    """What one process counted of itself in a file that outlives it.
+    """Counts of one process, stored in a file that outlives it.
 
     Attributes:
-        process: its id.
-        begun: ranges and marks that it recorded.
-        dropped: ranges and marks for which it had no room.
-        unwritten: ranges and marks that the disk did not take.
-        gpu_buffers: buffers of GPU records that it had not written.
+        process: process id.
+        begun: number of recorded ranges and marks.
+        dropped: number of ranges and marks dropped for lack of room.
+        unwritten: number of ranges and marks that could not be written to disk.
+        gpu_buffers: number of unwritten buffers of GPU records.
     """
 
     process: int
@@ -88,14 +88,14 @@ class SharedCounts(NamedTuple):
     gpu_buffers: int
 
 
-# native/src/shared_counts.h: this, then one cache line for each slot of threads.
+# native/src/shared_counts.h: this header, then one cache line per thread slot.
 _COUNTS_MAGIC = 0x31544E4356435643
 _COUNTS = np.dtype([("magic", "<u8"), ("process", "<i8"), *((name, "<u8") for name in SharedCounts._fields[2:])])
 _LINE_BYTES = 64
 
 
 class RawBuffer(NamedTuple):
-    """One of CUPTI's buffers as it came: the version that wrote it, where its records begin, its bytes."""
+    """One unparsed CUPTI buffer: the CUPTI version that wrote it, the offsets of its records, its bytes."""
 
     cupti_version: int
     offsets: npt.NDArray[np.uint32]
@@ -104,7 +104,7 @@ class RawBuffer(NamedTuple):
 
 @dataclass(frozen=True)
 class TablePart:
-    """Some chunks of one table, by column; columns widen when they are asked for."""
+    """Some chunks of one table, by column; columns are widened on access."""
 
     chunks: Sequence[dict[str, Piece]]
 
@@ -114,7 +114,7 @@ class TablePart:
         return sum(next(iter(chunk.values())).rows for chunk in self.chunks)
 
     def __getitem__(self, column: str) -> Integers:
-        """The values of a column; those of a text column are ids of texts."""
+        """The values of a column; for a text column, ids of texts."""
         values = np.empty(self.rows, np.int64)
         at = 0
         for chunk in self.chunks:
@@ -126,17 +126,17 @@ class TablePart:
 
 @dataclass
 class ProcessChunks:
-    """What one process left.
+    """Recorded data of one process.
 
     Attributes:
-        process: its id.
+        process: process id.
         names: texts by id.
         threads: NVTX events of each thread, in order; dtype `EVENT`.
         tables: chunks of each table, by name.
-        raw: CUPTI's buffers as they came; the texts their records point to are in the tables `raw_names` and
+        raw: unparsed CUPTI buffers; the texts that their records point to are in the tables `raw_names` and
             `raw_calls`.
-        lost: ranges and marks without room, names without room, ranges and marks that the disk did not take.
-        torn_bytes: bytes after the last whole chunk, as a kill inside a write leaves them.
+        lost: numbers of dropped ranges and marks, of unnamed ones, and of those that could not be written to disk.
+        torn_bytes: bytes after the last complete chunk, left by a kill during a write.
     """
 
     process: int = 0
@@ -149,16 +149,16 @@ class ProcessChunks:
 
     @property
     def begun(self) -> int:
-        """Ranges and marks whose begin is here."""
+        """Number of ranges and marks with a recorded begin."""
         begins = (PUSH, MARK, START)
         return sum(int(np.isin(events["kind"], begins).sum()) for events in self.threads.values())
 
     def table(self, name: str) -> TablePart:
-        """A whole table; one without rows where nothing was recorded."""
+        """A whole table; empty if nothing was recorded."""
         return TablePart(self.tables.get(name, []))
 
     def parts(self, name: str, most_rows: int) -> Iterator[TablePart]:
-        """A table in parts of at most that many rows, or of one chunk."""
+        """A table in parts of at most `most_rows` rows, or of one chunk."""
         part: list[dict[str, Piece]] = []
         rows = 0
         for chunk in self.tables.get(name, []):
@@ -173,7 +173,7 @@ class ProcessChunks:
 
     @cached_property
     def texts(self) -> pa.Array:
-        """The texts by id, for Arrow."""
+        """All texts as Arrow, indexed by id."""
         return pa.array(self.names, pa.string())
 
     def text(self, ids: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -181,24 +181,24 @@ class ProcessChunks:
         return self.texts.take(pa.array(ids.astype(np.int64), mask=missing))
 
     def thread_key(self, threads: Integers) -> Integers:
-        """Numbers of this process's threads that no other process has."""
+        """Thread numbers that are unique across processes."""
         return (self.process << 32) + threads
 
     def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a small table, its columns in the order they were written."""
+        """The rows of a small table; columns in the order of writing."""
         table = self.table(name)
         return zip(*(table[c].tolist() for c in table.chunks[0]), strict=True) if table.rows else iter(())
 
 
 def read_chunks(path: Path) -> ProcessChunks:
-    """Every whole chunk of one file, up to the first that is not."""
+    """Read every complete chunk of one file, up to the first incomplete one."""
     found = ProcessChunks()
     size = path.stat().st_size
     if not size:
         return found
     events: dict[int, list[_Array]] = {}
     with path.open("rb") as file:
-        # Columns are views into the mapped file, which lives as long as they do.
+        # Columns are views of the memory-mapped file, which stays mapped as long as they exist.
         data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     at = 0
     while at + HEADER.itemsize <= size:
@@ -248,7 +248,7 @@ def _raw_buffer(payload: memoryview) -> RawBuffer:
 
 
 def _read_table(payload: memoryview, found: ProcessChunks) -> None:
-    """Add a table's chunk; the strings that name it and its columns stand before it in the file."""
+    """Add a chunk of a table; the names of the table and its columns precede it in the file."""
     header = np.frombuffer(payload, _TABLE_HEADER, 1)[0]
     rows, count = int(header["rows"]), int(header["columns"])
     chunk: dict[str, Piece] = {}

@@ -1,6 +1,6 @@
-"""CUPTI's activity records of one process as the columns that `attribution.assemble` joins, and as rows of `clocks`.
+"""CUPTI's activity records of one process, as columns for `attribution.assemble` and as rows of `clocks`.
 
-Times are CUPTI's, moved to the host's monotonic clock by readings of both clocks taken while the process ran.
+CUPTI's times are converted to the host's monotonic clock with pairs of readings of both clocks during the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..attribution.range_names import scrub
 from ..hardware.clocks import throttle_names
 from .chunks import Integers, ProcessChunks, TablePart
 
-_PART_ROWS = 1 << 20  # of one batch, and so of one Parquet part
+_PART_ROWS = 1 << 20  # rows of one batch, which becomes one Parquet part
 _WAITS = {1: "event", 2: "stream_event", 3: "stream", 4: "context"}
 _OVERHEADS = {
     0: "unknown",
@@ -40,11 +40,11 @@ _NO_STREAM = 0xFFFF_FFFF
 
 @dataclass
 class Clock:
-    """From CUPTI's clock to the host's monotonic one.
+    """Conversion from CUPTI's clock to the host's monotonic clock.
 
     Attributes:
-        error_ns: half the widest pair of host readings around one of CUPTI's, plus the largest step of the offset
-            between neighbouring samples; null without a sample, when times stay CUPTI's own.
+        error_ns: half the widest pair of host readings around a CUPTI reading, plus the largest change of the offset
+            between neighbouring samples; None without samples, when times stay on CUPTI's clock.
     """
 
     samples: int
@@ -54,7 +54,7 @@ class Clock:
 
     @classmethod
     def of(cls, process: ProcessChunks) -> Clock:
-        """The clock that a process's samples tell."""
+        """The conversion from the clock samples of a process."""
         table = process.table("clock")
         if not table.rows:
             return cls(0, None, np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -66,17 +66,17 @@ class Clock:
         return cls(table.rows, error, cupti[order], offset)
 
     def to_host(self, times_ns: Integers) -> Integers:
-        """The times on the host's clock; 0, which stands for a time that is not known, stays."""
+        """Convert times to the host's clock; 0 stands for an unknown time and stays 0."""
         if not self.samples:
             return times_ns
         first, base = self._cupti_ns[0], self._offset_ns[0]
-        # Differences alone go through floating point, which holds no nanoseconds since 1970.
+        # Only differences pass through floating point, which cannot represent nanoseconds since 1970.
         moved = np.interp(times_ns - first, self._cupti_ns - first, self._offset_ns - base)
         return np.where(times_ns == 0, 0, times_ns + base + np.rint(moved).astype(np.int64))
 
 
 class Texts:
-    """The texts of several processes as one dictionary, so that columns of all of them have one."""
+    """The texts of several processes as one dictionary, which all their columns share."""
 
     def __init__(self, processes: Sequence[ProcessChunks], more: Iterable[str] = ()) -> None:
         code: dict[str, int] = {}
@@ -93,13 +93,13 @@ class Texts:
         return pa.DictionaryArray.from_arrays(pa.array(self._codes[id(process)][ids]), self._texts)
 
     def encode(self, texts: pa.ChunkedArray) -> pa.DictionaryArray:
-        """Texts, all of them among those that were given."""
+        """Encode texts that are all in the dictionary."""
         codes = pc.index_in(texts, value_set=self._texts)
         return pa.DictionaryArray.from_arrays(pa.array(codes.to_numpy(), pa.int32()), self._texts)
 
 
 class ProcessColumns:
-    """The columns of one process, batch by batch."""
+    """The columns of one process, in batches."""
 
     def __init__(self, process: ProcessChunks, texts: Texts) -> None:
         self._process = process
@@ -108,14 +108,14 @@ class ProcessColumns:
 
     @property
     def count(self) -> int:
-        """Rows of calls, kernels, copies and sets."""
+        """Number of API calls, kernels, memcpy and memset."""
         return sum(self._process.table(name).rows for name in ("calls", "kernels", "copies", "sets"))
 
     def launches(self) -> Iterator[pa.Table]:
-        """Calls on the host.
+        """CUDA API calls.
 
-        A driver call inside a runtime call has the same correlation id: of two with one id the first counts, so the
-        runtime's come first.
+        A driver call inside a runtime call has the same correlation id. The first of two calls with one id counts, so
+        runtime calls come first.
         """
         waits = self._waits()
         for is_driver in (0, 1):
@@ -135,7 +135,7 @@ class ProcessColumns:
             yield pa.table(columns)
 
     def memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        """Copies and sets."""
+        """Memcpy and memset."""
         for table, kind in (("copies", "copy"), ("sets", "set")):
             for part in self._process.parts(table, _PART_ROWS):
                 columns = self._placed(part)
@@ -147,7 +147,7 @@ class ProcessColumns:
                 yield pa.table(columns)
 
     def allocations(self) -> Iterator[pa.Table]:
-        """Rows of `memory` that have a moment and no duration: allocations, and what frees them."""
+        """Rows of `memory` with a time and no duration: allocations and frees."""
         for part in self._process.parts("allocations", _PART_ROWS):
             is_allocation = part["operation"] == _ALLOCATION
             time, stream = self._clock.to_host(part["time_ns"]), part["stream"]
@@ -171,7 +171,7 @@ class ProcessColumns:
             yield self._environment(part)
 
     def facts(self) -> dict[str, Any]:
-        """What `recording.json` says of the collector in this process."""
+        """The collector's facts about this process for `recording.json`."""
         p = self._process
         found: dict[str, Any] = {"process": p.process}
         for key, value in p.rows("facts"):
@@ -193,7 +193,7 @@ class ProcessColumns:
         return found
 
     def devices(self) -> list[dict[str, Any]]:
-        """Facts of the devices, as the driver gives them."""
+        """Facts of the devices from the driver."""
         table = self._process.table("devices")
         if not table.rows:
             return []
@@ -226,7 +226,7 @@ class ProcessColumns:
         }
 
     def _placed(self, part: TablePart) -> dict[str, Any]:
-        """Columns that all device work shares."""
+        """Columns that all device work has."""
         return {
             **self._times(part),
             "process": np.full(part.rows, self._process.process),
@@ -234,7 +234,7 @@ class ProcessColumns:
         }
 
     def _waits(self) -> tuple[Integers, pa.Array, Integers]:
-        """Correlation ids in order, with what the call of each waits for."""
+        """Sorted correlation ids of waiting calls, with what each call waits for."""
         table = self._process.table("waits")
         if not table.rows:
             return np.zeros(0, np.int64), pa.array([], pa.string()), np.zeros(0, np.int64)
@@ -282,7 +282,7 @@ class ProcessColumns:
 
 
 def _words(numbers: Integers, words: dict[int, str]) -> pa.Array:
-    """The word of each number; null where there is none."""
+    """The name of each number; null if unknown."""
     return pa.array(list(words.values())).take(
         pa.array(np.searchsorted(list(words), numbers), mask=~np.isin(numbers, list(words)))
     )

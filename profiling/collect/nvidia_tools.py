@@ -1,4 +1,4 @@
-"""Any command under Nsight Systems, Nsight Compute or nvprof, with the options a recording needs, then imported."""
+"""Runs a command under Nsight Systems, Nsight Compute or nvprof with suitable options, then imports the profile."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..readers import Imported, Options, import_profile, metrics
 from ..readers.nsight_reports import printed_by
 from ..recording.remote_store import AnyPath
 
-# What the tools print where reading counters is left to the administrator.
+# Output of the tools if only administrators may read performance counters.
 _NO_PERMISSION = ("ERR_NVGPUCTRPERM", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "does not have permission")
 _PERMISSION = (
-    "the driver lets only administrators read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load the "
+    "only administrators may read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load the "
     "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
 )
 _TOO_NEW = "not supported on devices with compute capability"
@@ -31,11 +31,10 @@ class Tool:
     """One of NVIDIA's command-line profilers.
 
     Attributes:
-        name: its program.
+        name: name of the program.
         where: how to get it.
-        outputs: files it may write, the first that is there is imported.
-        arguments: its command line up to the user's command, given the folder to write to and whether metrics are asked
-            for.
+        outputs: files that it may write; the first existing one is imported.
+        arguments: its command line before the user's command, from the output folder and whether metrics are requested.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Tool:
 
 def _nsys(folder: Path, _metrics: bool) -> list[str]:
     arguments = ["profile", "--trace=cuda,nvtx", "--sample=none", "--export=sqlite", "--force-overwrite=true"]
-    # Versions before 2021 do not know these; without them a graph is one row, and the CPU is sampled in vain.
+    # Versions before 2021 lack these options; without them a graph is one row, and the CPU is sampled needlessly.
     known = _help_of("nsys", "profile")
     arguments += [o for o in ("--cuda-graph-trace=node", "--cpuctxsw=none") if o.partition("=")[0] in known]
     return [*arguments, f"--output={folder / 'profile'}"]
@@ -58,7 +57,7 @@ def _ncu(folder: Path, _metrics: bool) -> list[str]:
         "--csv",
         "--page=raw",
         "--target-processes=all",
-        # By default it locks the clocks to the base: not those that steps run at, and others may share the GPU.
+        # By default it locks the clocks to the base clock, unlike in normal steps, and others may share the GPU.
         "--clock-control=none",
         f"--metrics={listed}",
         f"--log-file={folder / 'profile.csv'}",
@@ -76,7 +75,7 @@ TOOLS = {
     for tool in (
         Tool("nsys", "install Nsight Systems (in the CUDA toolkit)", ("profile.sqlite",), _nsys),
         Tool("ncu", "install Nsight Compute (in the CUDA toolkit)", ("profile.csv",), _ncu),
-        Tool("nvprof", "install CUDA 12 or older, the last with it", ("profile.nvprof", "profile.csv"), _nvprof),
+        Tool("nvprof", "install CUDA 12 or older (the last with nvprof)", ("profile.nvprof", "profile.csv"), _nvprof),
     )
 }
 
@@ -84,21 +83,21 @@ TOOLS = {
 def record_with(
     name: str, command: Sequence[str], path: AnyPath, options: Options | None = None, *, with_metrics: bool = False
 ) -> tuple[int, Imported]:
-    """Run the command under the tool and import what the tool wrote; on Ctrl-C, what it could still write.
+    """Run the command under the tool and import the profile; after Ctrl-C, import what the tool still wrote.
 
     Args:
         name: nsys, ncu or nvprof.
         command: program and arguments.
         path: folder of the recording to create.
-        options: of the import.
-        with_metrics: with nvprof: replay kernels for metrics instead of recording a timeline; ncu always does.
+        options: options of the import.
+        with_metrics: for nvprof: replay kernels for metrics instead of recording a timeline; ncu always does.
 
     Returns:
-        The exit code (128 + the signal where one ended it), and the import.
+        The exit code (128 + signal number after a signal), and the import.
 
     Raises:
         BackendMissingError: the tool is not on PATH.
-        CurvescopeError: the program cannot be run, the tool wrote nothing, or the recording cannot be made.
+        CurvescopeError: the program cannot be run, the tool wrote nothing, or the recording cannot be created.
     """
     tool = TOOLS[name]
     program = shutil.which(tool.name)
@@ -107,7 +106,7 @@ def record_with(
     if shutil.which(command[0]) is None:
         raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
     if path.exists() and any(path.iterdir()):
-        raise CurvescopeError(f"{path} already holds something; nothing is overwritten. Choose another -o DIR.")
+        raise CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.")
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         whole = [program, *tool.arguments(Path(folder), with_metrics), *command]
         code, interrupted = _run(whole)
@@ -128,7 +127,7 @@ def record_with(
 
 
 def _run(command: Sequence[str]) -> tuple[int, bool]:
-    """Exit code, and whether Ctrl-C ended it; the terminal interrupts the tool too, which then writes its file."""
+    """Exit code, and whether Ctrl-C ended it; Ctrl-C reaches the tool too, which then writes its file."""
     try:
         process = subprocess.Popen(list(command), env={**os.environ})  # noqa: S603 - the user's own command
     except OSError as error:
@@ -147,10 +146,12 @@ def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None
     if any(words in log for words in _NO_PERMISSION):
         raise CurvescopeError(f"{tool.name}: {_PERMISSION}")
     if tool.name == "nvprof" and _TOO_NEW in log:
-        raise CurvescopeError("nvprof does not know this GPU (it ends with capability 7.5): record with `--with nsys`.")
+        raise CurvescopeError(
+            "nvprof does not support this GPU (it supports capabilities up to 7.5): record with `--with nsys`."
+        )
     if found is None or not found.stat().st_size:
         raise CurvescopeError(
-            f"{tool.name} wrote no profile (exit code {code}); what it printed above says why. Nothing was recorded."
+            f"{tool.name} wrote no profile (exit code {code}); see its output above. Nothing was recorded."
         )
 
 

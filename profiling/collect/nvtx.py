@@ -1,4 +1,4 @@
-"""NVTX events of one process as ranges: each push with its pop, each start with its end, marks."""
+"""NVTX events of one process as ranges: matches pushes with pops and starts with ends, and adds marks."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import pyarrow as pa
 
 from .chunks import END, EVENT, MARK, POP, POP_UNMATCHED, PUSH, START, Integers, ProcessChunks
 
-# NVTX's numbers of payload types, and the type whose bits the payload holds.
+# NVTX's payload types by number, and the types with the same bits.
 _PAYLOADS = {1: np.uint64, 2: np.int64, 3: np.float64, 4: np.uint32, 5: np.int32, 6: np.float32}
 
 
 @dataclass
 class RangeCounts:
-    """What the tables do not hold: ranges left open, and ends of ranges whose begin was not recorded."""
+    """Numbers of ranges left open, and of ends without a recorded begin; the tables do not contain them."""
 
     unclosed: int = 0
     unopened: int = 0
 
 
 def to_ranges(process: ProcessChunks, counts: RangeCounts) -> Iterator[pa.Table]:
-    """Ranges as `attribution.assemble` takes them, a table for each thread and one for start/end ranges.
+    """Ranges as input of `attribution.assemble`, one table per thread and one for start/end ranges.
 
     Args:
-        process: its chunks.
-        counts: what is not in the rows is added here.
+        process: chunks of the process.
+        counts: counters that unmatched events are added to.
     """
     for thread, events in process.threads.items():
         begins, ends = match_push_pop(events)
@@ -45,7 +45,7 @@ def to_ranges(process: ProcessChunks, counts: RangeCounts) -> Iterator[pa.Table]
 
 
 def empty_ranges() -> pa.Table:
-    """The columns, without a row."""
+    """A table with all columns and no row."""
     none = np.zeros(0, np.int64)
     return _table(ProcessChunks(), np.zeros(0, EVENT), none, none)
 
@@ -73,7 +73,7 @@ def _table(
 
 
 def _categories(process: ProcessChunks, events: npt.NDArray[np.void]) -> pa.Array:
-    """The name of each category, or its number where the program gave no name."""
+    """The name of each category, or its number if the program did not name it."""
     if not events["category"].any():
         return pa.nulls(len(events), pa.string())
     names = {
@@ -92,7 +92,7 @@ def _payloads(events: npt.NDArray[np.void]) -> pa.Array:
     for number, dtype in _PAYLOADS.items():
         chosen = events["payload_type"] == number
         bits = np.ascontiguousarray(events["payload"][chosen])
-        # A narrow payload lies in the first bytes of the union.
+        # A narrow payload occupies the first bytes of the union.
         texts[chosen] = [str(value) for value in bits.view(dtype)[:: 8 // np.dtype(dtype).itemsize].tolist()]
     return pa.array(texts, pa.string())
 
@@ -100,7 +100,7 @@ def _payloads(events: npt.NDArray[np.void]) -> pa.Array:
 def _match_start_end(
     process: ProcessChunks, counts: RangeCounts
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], Integers]:
-    """Starts that have an end, the times of those ends, and the threads of the starts; an end may be on another."""
+    """Starts with an end, the times of the ends, and the threads of the starts; an end may be on another thread."""
     of_starts = {thread: events[events["kind"] == START] for thread, events in process.threads.items()}
     starts = np.concatenate([np.zeros(0, EVENT), *of_starts.values()])
     threads = np.repeat(np.array(list(of_starts), np.int64), [len(events) for events in of_starts.values()])
@@ -114,9 +114,10 @@ def _match_start_end(
 
 
 def match_push_pop(events: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Indices of each push and of its pop, in a thread's events (dtype `EVENT`); NVTX keeps one stack per domain.
+    """Indices of each push and its pop in a thread's events (dtype `EVENT`); NVTX has one stack per domain.
 
-    At one depth of one stack pushes and pops alternate, so that after a stable sort by both each pop follows its push.
+    At one depth of a stack, pushes and pops alternate, so after a stable sort by stack and depth each pop follows its
+    push.
     """
     assert events.dtype == EVENT
     at = np.flatnonzero((events["kind"] == PUSH) | (events["kind"] == POP))
@@ -124,7 +125,7 @@ def match_push_pop(events: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64],
     domain = events["domain"][at].astype(np.int64)
     is_push = events["kind"][at] == PUSH
     depth = np.cumsum(np.where(is_push, 1, -1))
-    # The running sum goes on from the domain before it, whose open ranges lift this one by a constant: harmless.
+    # The running sum starts from the previous domain's, whose open ranges shift it by a constant: harmless.
     depth = np.where(is_push, depth, depth + 1)
     order = np.lexsort((np.arange(len(at)), depth, domain))
     at, domain, depth, is_push = at[order], domain[order], depth[order], is_push[order]

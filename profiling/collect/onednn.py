@@ -1,8 +1,9 @@
 """oneDNN primitives and MKL calls of this process, from the libraries' own verbose mode.
 
-Both libraries print one line per call to C's standard output. oneDNN's line carries its start (with
-ONEDNN_VERBOSE_TIMESTAMP, milliseconds of the system clock, a quarter of a microsecond fine) and its duration; MKL's
-carries a duration only and is placed later by the shapes of the operator around it (`collect.torch_step`).
+Both libraries print one line per call to C's standard output. oneDNN's line has its start (with
+ONEDNN_VERBOSE_TIMESTAMP, in milliseconds of the system clock with a resolution of a quarter of a microsecond) and its
+duration. MKL's line has only a duration; the call is attributed later by the shapes of the operator around it
+(`collect.torch_step`).
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ _MKL_CALL = re.compile(r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<t
 
 
 def prepare_libraries() -> None:
-    """Ask oneDNN for timestamps and Kineto for silence on the terminal; call this before torch does any work.
+    """Enable oneDNN's timestamps and silence Kineto; call this before torch does any work.
 
-    Each library reads its variable once.
+    Each library reads its variable only once.
     """
     os.environ.setdefault(_TIMESTAMP_VARIABLE, "1")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def parse(text: str) -> VerboseLog:
-    """Read verbose output. Lines that are neither library's are kept in `other`."""
+    """Parse verbose output. Lines of neither library are kept in `other`."""
     log = VerboseLog()
     for line in text.splitlines():
         if line.startswith(("onednn_verbose", "dnnl_verbose")):
@@ -49,7 +50,7 @@ def _parse_primitive(line: str, log: VerboseLog) -> None:
     # …[,version],[timestamp][,"primitive"],exec,ENGINE,PRIMITIVE,IMPLEMENTATION,PROP_KIND,…,MILLISECONDS
     fields = line.split(",")
     if "exec" not in fields:
-        return  # banner, or a primitive's creation
+        return  # banner, or creation of a primitive
     place = fields.index("exec")
     before, (primitive, implementation, prop_kind) = fields[1:place], fields[place + 2 : place + 5]
     start_ms = next((f for f in before if "." in f), None)
@@ -58,7 +59,7 @@ def _parse_primitive(line: str, log: VerboseLog) -> None:
         return
     kind = "" if prop_kind == "undef" else f".{prop_kind}"
     duration_ns = round(float(fields[-1]) * 1e6)
-    # The text has more digits than a float: whole and fractional milliseconds are read apart.
+    # The text has more digits than a float: whole and fractional milliseconds are parsed separately.
     whole, fraction = start_ms.split(".")
     start_ns = int(whole) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     log.primitives.append(Primitive(f"{primitive}{kind} {implementation}", start_ns, duration_ns))
@@ -78,10 +79,11 @@ def _mkl_call(match: re.Match[str]) -> MklCall:
 
 @contextmanager
 def capture() -> Iterator[VerboseLog]:
-    """Collect the verbose output of oneDNN and MKL of this process; the log is filled when the block ends.
+    """Collect the verbose output of oneDNN and MKL in this process; the log is filled when the block ends.
 
-    File descriptor 1 points at a temporary file meanwhile; what the program itself prints goes to standard error
-    afterwards. Where torch was built without one of the libraries, its part stays empty.
+    File descriptor 1 is redirected to a temporary file meanwhile; output of the program goes to standard error
+    afterwards.
+    If torch was built without one of the libraries, its part stays empty.
     """
     import torch
 

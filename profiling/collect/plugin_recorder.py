@@ -1,4 +1,4 @@
-"""Records a command by a recorder of a plugin, which writes the tables itself."""
+"""Records a command with a plugin's recorder, which writes the tables itself."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .nvidia_tools import TOOLS
 
 
 def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int, dict[str, int]]:
-    """Run the command by the plugin's `record(command, writer)`; what it wrote before it failed stays.
+    """Run the command with the plugin's `record(command, writer)`; rows written before a failure are kept.
 
     Args:
-        name: the plugin's NAME.
+        name: NAME of the plugin.
         command: program and arguments.
         path: folder of the recording to create.
 
     Returns:
-        The exit code that the plugin gives, and the rows that it wrote, by table.
+        The exit code from the plugin, and the number of rows written, by table.
 
     Raises:
-        CurvescopeError: there is no such recorder, it failed, or the recording cannot be made.
+        CurvescopeError: the recorder does not exist, it failed, or the recording cannot be created.
     """
     found = {plugin.module.NAME: plugin for plugin in plugins.plugins(plugins.RECORDERS)}
     if name not in found:
         known = ", ".join(["cupti", *TOOLS, *sorted(found)])
-        raise CurvescopeError(f"--with {name}: there is no such recorder here; choose one of {known}.")
+        raise CurvescopeError(f"--with {name}: no recorder has this name; choose one of {known}.")
     plugin = found[name]
     meta = {
         "recorder": name,
@@ -44,7 +44,7 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
             code = int(plugin.module.record(command, writer))
         except CurvescopeError:
             raise
-        except Exception as error:  # a stranger's code: what it raises is told in our words
+        except Exception as error:  # third-party code may raise anything
             raise CurvescopeError(
                 f"Recorder {name} of {plugin.package} failed ({type(error).__name__}: {error}). "
                 "Report it to its authors; `--with cupti` records without it."

@@ -1,4 +1,4 @@
-"""torch.profiler's `on_trace_ready`: every trace becomes a recording of its own."""
+"""torch.profiler's `on_trace_ready`: makes a recording of every trace."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from ..recording.store import new_recording_path
 
 
 def trace_handler(folder: str | os.PathLike[str], batch: int | None = None) -> Callable[[Any], None]:
-    """A function for `torch.profiler.profile(on_trace_ready=...)` that makes a recording of each trace.
+    """Create a function for `torch.profiler.profile(on_trace_ready=...)` that makes a recording of each trace.
 
-    Recordings are named by time under the folder; none is overwritten. The profiled program goes on whatever happens to
-    a trace: what could not be recorded is a warning. `record_shapes=True` and `with_modules=True` tell more.
+    Recordings are named by time under the folder; none is overwritten. A trace that cannot be recorded causes a
+    warning,
+    and the profiled program continues. `record_shapes=True` and `with_modules=True` add information.
 
     Args:
-        folder: where the recordings go; made if it is not there.
-        batch: samples per step; read from shapes if not given.
+        folder: folder of the recordings; created if missing.
+        batch: number of samples per step; default: derived from shapes.
 
     Raises:
-        CurvescopeError: the folder cannot be made.
+        CurvescopeError: the folder cannot be created.
     """
     root = Path(folder)
     try:

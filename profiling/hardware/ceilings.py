@@ -1,7 +1,7 @@
-"""Ceilings: what was measured of this device's compute peaks and memory bandwidths, kept for every later utilisation.
+"""Ceilings: measured compute and bandwidth limits of a device, stored and used for all later utilisations.
 
-They lie in the user's data folder, a file for each measurement, none ever overwritten; the newest of a device counts.
-A recording takes a copy along, so that it says what its utilisations are against wherever it is read.
+They are stored in the user's data folder, one file per measurement, never overwritten; the newest for a device counts.
+A recording includes a copy, so its utilisations have the same reference wherever it is read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..recording.atomic_files import atomic_file, storage_error
 FOLDER_VARIABLE = "CURVESCOPE_DATA"
 _FORMAT = "curvescope ceilings"
 _VERSION = 1
-# What makes two devices the same one, of `device` entries: a CPU with other threads has other ceilings.
+# Keys of `device` entries that identify a device: a CPU with another number of threads has other ceilings.
 _IDENTITY = ("kind", "name", "threads", "compute_capability", "sm_count", "memory_bytes")
-# The names that readers of a recording look for; of compute it is fp32.
+# Names in a recording's `ceilings` entry; its compute ceiling is fp32.
 _ROOFS = {"L1": "l1_bytes_per_s", "L2": "l2_bytes_per_s", "L3": "l3_bytes_per_s", "DRAM": "dram_bytes_per_s"}
 
 
@@ -33,8 +33,8 @@ class Ceiling:
 
     Attributes:
         per_s: FLOP/s, or B/s.
-        how: the problem that reached it and what ran it.
-        uncertainty: half the interval of its median, as a share of it; null for too few visits.
+        how: problem and backend that reached it.
+        uncertainty: half the interval of its median, as a fraction of it; None for too few visits.
     """
 
     per_s: float
@@ -44,15 +44,15 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device reached.
+    """The measured limits of a device.
 
     Attributes:
-        device: as in a recording's `device` entry.
-        compute: by precision.
-        bandwidth: by memory level, nearest first.
-        clock_hz: of the device while they were measured, least and most; null where it does not tell.
-        versions: of the libraries.
-        measured_utc: when.
+        device: `device` entry of a recording.
+        compute: compute ceilings by precision.
+        bandwidth: bandwidth ceilings by memory level, nearest first.
+        clock_hz: lowest and highest clock of the device during the measurement; None if unknown.
+        versions: versions of the libraries.
+        measured_utc: time of the measurement.
     """
 
     device: dict[str, Any]
@@ -63,7 +63,7 @@ class Ceilings:
     measured_utc: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
 
     def entry(self) -> dict[str, Any]:
-        """As `ceilings` in a recording: `flops_per_s` of fp32, `dram_bytes_per_s` and so on, and the rest beside."""
+        """The `ceilings` entry of a recording: `flops_per_s` of fp32, `dram_bytes_per_s` and so on, with details."""
         roofs = {_ROOFS[level]: ceiling.per_s for level, ceiling in self.bandwidth.items() if level in _ROOFS}
         if "fp32" in self.compute:
             roofs["flops_per_s"] = self.compute["fp32"].per_s
@@ -71,7 +71,7 @@ class Ceilings:
 
 
 def folder() -> Path:
-    """Where they are kept: $CURVESCOPE_DATA, else the data folder of the XDG specification."""
+    """Folder of stored ceilings: $CURVESCOPE_DATA, else the data folder of the XDG specification."""
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen) / "ceilings"
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
@@ -79,10 +79,10 @@ def folder() -> Path:
 
 
 def save(ceilings: Ceilings) -> Path:
-    """Keep them; returns the file.
+    """Store the ceilings; returns the file.
 
     Raises:
-        CurvescopeError: the folder cannot be written.
+        CurvescopeError: the folder is not writable.
     """
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(ceilings.device.get("name"))).strip("-").lower()
     stamp = re.sub(r"[^0-9]", "", ceilings.measured_utc)[:14]
@@ -102,14 +102,14 @@ def save(ceilings: Ceilings) -> Path:
 
 
 def load(device: Mapping[str, Any]) -> Ceilings | None:
-    """The newest ones of a device; null where none were measured.
+    """Load the newest ceilings of a device; None if none were measured.
 
     Args:
-        device: as in a recording's `device` entry.
+        device: `device` entry of a recording.
     """
     found = []
     for path in folder().glob("*.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # another program's, or cut off: not ours to read
+        with suppress(OSError, ValueError, KeyError, TypeError):  # skip files of other programs and truncated files
             document = json.loads(path.read_bytes())
             if document["format"] == _FORMAT and document["version"] <= _VERSION and _same(document["device"], device):
                 found.append(_parse(document))
@@ -117,7 +117,7 @@ def load(device: Mapping[str, Any]) -> Ceilings | None:
 
 
 def entry_for(device: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a recording on this device says under `ceilings`; null where none were measured."""
+    """The `ceilings` entry of a new recording on this device; None if none were measured."""
     ceilings = load(device)
     return None if ceilings is None else ceilings.entry()
 

@@ -1,4 +1,4 @@
-"""Clocks, power, temperature and throttling beside a measurement: through NVML for CUDA devices, /proc for a CPU."""
+"""Samples clocks, power, temperature and throttling: through NVML for CUDA devices, /proc for a CPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from .host import cpu_frequency_hz
 
-# Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit. Of CUPTI's (cupti_activity.h,
-# CUpti_EnvironmentClocksThrottleReason) four are the same and the last its own.
+# Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit. CUPTI (cupti_activity.h,
+# CUpti_EnvironmentClocksThrottleReason) shares four of them and has a different last one.
 _THROTTLE_REASONS = {
     0x1: "idle",
     0x2: "application_clocks",
@@ -25,13 +25,13 @@ _THROTTLE_REASONS = {
 
 
 class ClockSampler:
-    """Samples at the beginning and the end of each block it is entered for, and whenever `sample` is called."""
+    """Samples at the start and the end of each block, and at every call of `sample`."""
 
     def __init__(self, device: str) -> None:
-        """Find the device; `missing` then says what is not to be had, or is null.
+        """Find the device; `missing` then describes missing data, or is None.
 
         Args:
-            device: `cpu` or `cuda:N`, counted as CUDA counts.
+            device: `cpu` or `cuda:N` with CUDA's device index.
         """
         self.missing: str | None = None
         self._device = device
@@ -50,7 +50,7 @@ class ClockSampler:
             self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read()})
 
     def take(self) -> list[dict[str, Any]]:
-        """The samples since the last call, as rows of the `clocks` table."""
+        """Return the samples since the last call as rows of the `clocks` table."""
         rows, self._rows = self._rows, []
         return rows
 
@@ -75,13 +75,13 @@ class ClockSampler:
         except ImportError:
             self.missing = "clocks need NVML's Python binding: pip install nvidia-ml-py"
         except Exception as error:  # NVML's own errors: no driver, no permission, an unknown device
-            self.missing = f"NVML does not tell clocks here ({error})"
+            self.missing = f"NVML cannot read clocks ({error})"
 
     def _read(self) -> dict[str, Any]:
         nvml, handle = self._nvml, self._handle
 
         def ask(question: Any, *arguments: Any) -> Any:
-            # A card may not tell one of them; the others are worth having.
+            # A GPU may not report some of them; the others are still useful.
             try:
                 return question(handle, *arguments)
             except nvml.NVMLError:
@@ -104,7 +104,7 @@ class ClockSampler:
 
 
 def throttle_names(bits: int) -> str:
-    """Names of the reasons whose bits are set, joined by `|`; an unknown bit as hexadecimal."""
+    """Names of the set bits, joined by `|`; unknown bits as hexadecimal."""
     known = [name for bit, name in _THROTTLE_REASONS.items() if bits & bit]
     unknown = bits & ~sum(_THROTTLE_REASONS)
     return "|".join([*known, *([hex(unknown)] if unknown else [])])

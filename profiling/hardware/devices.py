@@ -1,4 +1,4 @@
-"""GPUs by name, from `devices.toml`: every number with its source, every peak with the clock it assumes."""
+"""GPUs by name, from `devices.toml`: every number has a source, every peak the clock it assumes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLOPS_PER_FMA = 2
 
 @dataclass(frozen=True)
 class Fact:
-    """A published number: its value, the sentence that says where it stands, and whether somebody looked it up."""
+    """A published number with its source, and whether the source was checked."""
 
     value: float
     source: str
@@ -39,17 +39,17 @@ class Device:
     """One GPU.
 
     Attributes:
-        key: what the command line calls it, as in `gtx1080`.
-        name: as its vendor calls it.
-        aliases: other keys that mean it.
-        chip: as in GP104.
-        board: geforce or tesla; the first raises its clock above the boost clock as power and heat permit.
-        compute_capability: as in 6.1.
+        key: name on the command line, e.g. `gtx1080`.
+        name: the vendor's name.
+        aliases: alternative keys.
+        chip: name of the chip, e.g. GP104.
+        board: geforce or tesla; geforce boards raise their clock above the boost clock as power and heat permit.
+        compute_capability: compute capability, e.g. 6.1.
         architecture: kepler, maxwell, pascal, volta or hopper.
-        running_clock: base or boost: at which a default installation runs long kernels.
+        running_clock: base or boost, the clock of long kernels in a default installation.
         facts: sm_count, fp32_lanes_per_sm, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s,
             l2_bytes, memory_bytes; with tensor cores fp16_tensor_fmas_per_sm, tf32_tensor_fmas_per_sm, and
-            tensor_clock_hz where they run slower; what nobody published is missing.
+            tensor_clock_hz if they run slower. Unpublished facts are missing.
     """
 
     key: str
@@ -64,34 +64,34 @@ class Device:
 
     @property
     def sm_count(self) -> int:
-        """Streaming multiprocessors."""
+        """Number of streaming multiprocessors."""
         return int(self.facts["sm_count"].value)
 
     @property
     def fp32_lanes_per_sm(self) -> int:
-        """Single-precision FMAs that one SM starts per clock."""
+        """fp32 FMAs that one SM starts per clock."""
         return int(self.facts["fp32_lanes_per_sm"].value)
 
     @property
     def sm(self) -> SmLimits:
-        """What one SM holds.
+        """Limits of one SM.
 
         Raises:
-            CurvescopeError: there is no table for the compute capability.
+            CurvescopeError: the limits of the compute capability are unknown.
         """
         limits = find_limits(self.compute_capability)
         if limits is None:
-            raise CurvescopeError(f"What an SM of compute capability {self.compute_capability} holds is not known.")
+            raise CurvescopeError(f"The SM limits of compute capability {self.compute_capability} are unknown.")
         return replace(limits, registers=int(self.facts["registers_per_sm"].value))
 
     @property
     def clock_hz(self) -> float:
-        """The running clock."""
+        """Running clock, Hz."""
         return self.facts[f"{self.running_clock}_clock_hz"].value
 
     @property
     def memory_bytes_per_s(self) -> float:
-        """DRAM bandwidth of the datasheet."""
+        """Datasheet DRAM bandwidth."""
         return self.facts["memory_bytes_per_s"].value
 
     @property
@@ -101,38 +101,38 @@ class Device:
 
     @property
     def memory_bytes(self) -> int:
-        """Size of the DRAM, as its driver shows it where a printout was seen."""
+        """Size of the DRAM; as reported by the driver if such output is known."""
         return int(self.facts["memory_bytes"].value)
 
     def with_facts(self, changed: Mapping[str, float]) -> Device:
-        """The same GPU with other facts, for what-if questions.
+        """The same GPU with changed facts, for what-if questions.
 
         Args:
             changed: values by the names of `facts`.
 
         Raises:
-            CurvescopeError: it has no such fact.
+            CurvescopeError: a fact does not exist.
         """
         facts = dict(self.facts)
         for name, value in changed.items():
             if name not in facts:
-                raise CurvescopeError(f"{self.name} has no fact {name!r}: known are {', '.join(facts)}.")
+                raise CurvescopeError(f"{self.name} has no fact {name!r}: choose from {', '.join(facts)}.")
             facts[name] = Fact(value, "what if", verified=False)
         return replace(self, facts=facts)
 
     def peak_flops_per_s(self, clock: str | None = None) -> float | None:
-        """fp32 peak at the base or the boost clock; null where that clock is not known.
+        """fp32 peak at the base or the boost clock; None if that clock is unknown.
 
         Args:
-            clock: base or boost; the running clock if not given.
+            clock: base or boost; default: the running clock.
         """
         fact = self.facts.get(f"{clock or self.running_clock}_clock_hz")
         return None if fact is None else _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
 
     def peak_products_per_s(self, precision: str) -> float | None:
-        """Peak FLOP/s of dense products whose operands have that precision and whose sums are fp32; null if not known.
+        """Peak FLOP/s of dense products with operands of this precision and fp32 sums; None if unknown.
 
-        Where no tensor core takes the precision (fp16 before 7.0, TF32 and bf16 before 8.0) they are computed in fp32.
+        Without tensor cores for the precision (fp16 before 7.0, TF32 and bf16 before 8.0) the products run in fp32.
 
         Args:
             precision: fp32, tf32, fp16 or bf16.
@@ -154,10 +154,10 @@ def devices() -> tuple[Device, ...]:
 
 
 def get_device(name: str) -> Device:
-    """The GPU of that key or alias, in any case, with `-` or spaces for `_`.
+    """Find a GPU by key or alias, in any case, with `-` or spaces for `_`.
 
     Raises:
-        CurvescopeError: there is none; the message names those that come close, and all.
+        CurvescopeError: the GPU is unknown; the message lists similar names, or all.
     """
     known = _load()
     keys = {alias: device for device in known.values() for alias in (device.key, *device.aliases)}
@@ -165,7 +165,7 @@ def get_device(name: str) -> Device:
     if wanted not in keys:
         close = difflib.get_close_matches(wanted, keys, n=2)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise CurvescopeError(f"Unknown GPU {name!r}: {hint}Known are {', '.join(known)}.")
+        raise CurvescopeError(f"Unknown GPU {name!r}: {hint}Choose from {', '.join(known)}.")
     return keys[wanted]
 
 
@@ -180,12 +180,12 @@ def _load() -> dict[str, Device]:
             plugins.report_broken(plugin.name, plugin.package, f"its DEVICES cannot be read ({error!r})")
             continue
         for key, device in more.items():
-            loaded.setdefault(key, device)  # what is listed here, with its source, is not replaced
+            loaded.setdefault(key, device)  # plugins do not replace entries of devices.toml
     return loaded
 
 
 def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Device]:
-    """Devices of a file; sources and compute capabilities that it does not have are ours."""
+    """Devices of a file; missing sources and compute capabilities are taken from `ours`."""
     sources = {**ours["sources"], **tables.get("sources", {})}
     capabilities = {**ours["capabilities"], **tables.get("capabilities", {})}
     loaded = {}

@@ -1,4 +1,4 @@
-"""Facts of the machine a recording was made on: device, threads, governor, load, library versions.
+"""Facts of the recording machine: device, threads, governor, load, library versions.
 
 Nothing that identifies a person or a host is read: no host name, user name or environment.
 """
@@ -24,7 +24,7 @@ def _read(path: str | Path) -> str | None:
 
 
 def cpu_name() -> str:
-    """The processor's own name, or its architecture where it has none."""
+    """Name of the processor, or its architecture if it has none."""
     for line in (_read("/proc/cpuinfo") or "").splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
@@ -32,30 +32,30 @@ def cpu_name() -> str:
 
 
 def last_level_cache_bytes() -> int | None:
-    """Size of the largest cache of core 0; null where the kernel does not tell."""
+    """Size of the largest cache of core 0; None if the kernel does not report it."""
     caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     return max(filter(None, map(cache_bytes, caches)), default=None)
 
 
 def cache_bytes(size: Path) -> int | None:
-    """What the kernel's file on the size of a cache says, as in `512K`; null where it cannot be read."""
+    """Parse a cache size file of the kernel, e.g. `512K`; None if unreadable."""
     match = _CPU_CAPACITY.fullmatch(_read(size) or "")
     return None if match is None else int(match[1]) * (1 << 10 if match[2] == "K" else 1 << 20)
 
 
 def usable_cores() -> int:
-    """Processors that this process may run on."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_frequency_hz() -> int | None:
-    """Mean core clock now; null where the kernel does not tell."""
+    """Current mean core clock, Hz; None if the kernel does not report it."""
     values = [float(m) for m in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", _read("/proc/cpuinfo") or "", re.MULTILINE)]
     return round(sum(values) / len(values) * 1e6) if values else None
 
 
 def describe_host() -> dict[str, Any]:
-    """CPU, cores usable, frequency governor, load average, kernel and Python; unknown facts are null."""
+    """CPU, usable cores, frequency governor, load average, kernel and Python; unknown facts are None."""
     return {
         "cpu": cpu_name(),
         "usable_cores": usable_cores(),
@@ -68,7 +68,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def describe_versions() -> dict[str, str | None]:
-    """Versions of the packages that decide what runs; null for those not installed."""
+    """Versions of the packages that determine the kernels; None for missing ones."""
     found: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
@@ -79,7 +79,7 @@ def describe_versions() -> dict[str, str | None]:
 
 
 def describe_device(device: str) -> dict[str, Any]:
-    """The device a workload runs on: kind, name, and what limits it."""
+    """The device of a workload: kind, name, and limits."""
     import torch
 
     if device == "cpu":

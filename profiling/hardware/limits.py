@@ -118,8 +118,8 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         known.compute_capability,
         sm_count=facts.get("sm_count") or known.sm_count,
         sm=known.sm if find_limits(known.compute_capability) else None,
-        cache_bytes=_whole(known, "l2_bytes"),
-        memory_bytes=facts.get("memory_bytes") or _whole(known, "memory_bytes"),
+        cache_bytes=_integer_fact(known, "l2_bytes"),
+        memory_bytes=facts.get("memory_bytes") or _integer_fact(known, "memory_bytes"),
         roofs=roofs,
     )
 
@@ -147,7 +147,7 @@ def _of_driver(facts: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
     return tuple(roofs)
 
 
-def _whole(device: Device, fact: str) -> int | None:
+def _integer_fact(device: Device, fact: str) -> int | None:
     return int(device.facts[fact].value) if fact in device.facts else None
 
 

@@ -1,4 +1,4 @@
-"""Peak memory of steps: the CUDA allocator's account, or on a CPU the resident memory of this process."""
+"""Peak memory of steps: memory of the CUDA allocator, or on a CPU the resident memory of this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def reset_peak(device: str) -> bool:
-    """Let peaks count from now on; false where the system does not allow it, and peaks would be older ones."""
+    """Reset the peaks; returns False if the system does not allow it, so that peaks would include earlier ones."""
     if device != "cpu":
         import torch
 
@@ -24,7 +24,7 @@ def reset_peak(device: str) -> bool:
 
 
 def read_peak(device: str) -> dict[str, int | None]:
-    """Columns of the `steps` table: bytes at the peak, bytes reserved, allocator retries; unknown ones are null."""
+    """Columns of the `steps` table: bytes at the peak, bytes reserved, allocator retries; unknown values are None."""
     if device == "cpu":
         return {"peak_memory_bytes": _peak_resident_bytes()}
     import torch
@@ -38,7 +38,7 @@ def read_peak(device: str) -> dict[str, int | None]:
 
 
 def limit_memory(device: str, limit_bytes: int) -> None:
-    """Cap the memory of this process: of the CUDA allocator, or on a CPU the address space beyond what it has now."""
+    """Limit the memory of this process: memory of the CUDA allocator, or on a CPU additional address space."""
     if device == "cpu":
         import resource
 

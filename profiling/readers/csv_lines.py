@@ -1,4 +1,4 @@
-"""Tables that profilers print among the output of the program they profile."""
+"""Reads tables that profilers print between the output of the profiled program."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import BinaryIO
 
 from ..errors import CurvescopeError
 
-_LONGEST_LINE = 1 << 22  # characters; a kernel's name may be long, a line of 4 MiB is no row
+_LONGEST_LINE = 1 << 22  # characters; kernel names may be long, but no row has 4 MiB
 
 
 def lines_of(stream: BinaryIO) -> Iterator[str]:
-    """The lines without their ends; those longer than 4 MiB are refused."""
+    """The lines without their ends; lines longer than 4 MiB are refused."""
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="\n")
     while line := text.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
-            raise CurvescopeError("a line of more than 4 MiB in it: no profiler wrote that.")
+            raise CurvescopeError("a line has more than 4 MiB, so it is not a profiler's table.")
         yield line.replace("\x00", "").rstrip("\r\n")
 
 
 def rows_of(stream: BinaryIO, header: re.Pattern[str]) -> Iterator[list[str]]:
-    """Rows of the CSV table whose header matches, header first; other lines around it are passed over.
+    """Rows of the CSV table with a matching header, header first; other lines around it are skipped.
 
-    A line of the profiler (`==1234==`, `==PROF==`) is no row, wherever it stands.
+    Lines of the profiler (`==1234==`, `==PROF==`) are skipped everywhere.
     """
     lines = (line for line in lines_of(stream) if line and not line.startswith("=="))
     for line in lines:
@@ -40,7 +40,7 @@ def rows_of(stream: BinaryIO, header: re.Pattern[str]) -> Iterator[list[str]]:
 
 
 def parse_rows(lines: list[str]) -> Iterator[list[str]]:
-    """Cells of CSV lines; a line with unbalanced quotes gives what it has, one that is no CSV a single cell."""
+    """Cells of CSV lines; unbalanced quotes are tolerated, and a line that is not CSV becomes a single cell."""
     csv.field_size_limit(_LONGEST_LINE)
     for line in lines:
         try:
@@ -50,7 +50,7 @@ def parse_rows(lines: list[str]) -> Iterator[list[str]]:
 
 
 def parse_number(text: str) -> float | None:
-    """A finite, non-negative number, thousands separated by commas or not; null for anything else."""
+    """A finite, non-negative number, with or without thousands separators; None for other text."""
     try:
         number = float(text.replace(",", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Metrics of NVIDIA's profilers as columns of the schema: one table, `metrics.toml`, with a source for every entry."""
+"""Maps metrics of NVIDIA's profilers to columns of the schema, by a table with sources, `metrics.toml`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Units as the profilers print them, in B, ns, 1. Nsight Compute counts in thousands; nvprof writes KB, MB and GB for
-# powers of 1024: 16,777,216 bytes are its 16.000000MB.
+# Units as printed by the profilers, in B, ns, 1. Nsight Compute uses powers of 1000; nvprof uses KB, MB and GB for
+# powers of 1024: it prints 16,777,216 bytes as 16.000000MB.
 NCU_UNITS = {
     **{prefix + unit: 1000.0**power for unit in ("byte", "B") for power, prefix in enumerate(("", "K", "M", "G", "T"))},
     "nsecond": 1.0,
@@ -47,12 +47,12 @@ class Metric:
 
     Attributes:
         column: column of the `kernels` table.
-        part: what it counts of a column whose parts add up; empty for the others.
+        part: what it counts, for columns that are sums of several metrics; empty for the others.
         tool: nvprof or ncu.
-        generation: where its names are known.
-        capabilities: compute capabilities it holds for; empty for all.
+        generation: architectures with these metric names.
+        capabilities: compute capabilities that the entry applies to; empty for all.
         terms: factor of each metric, by name.
-        source: where the meaning is written down.
+        source: reference for the meaning.
     """
 
     column: str
@@ -66,7 +66,7 @@ class Metric:
 
 @cache
 def metrics() -> tuple[Metric, ...]:
-    """The table, in its order."""
+    """The table, in order."""
     listed: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["metric"]
     return tuple(
         Metric(
@@ -84,12 +84,12 @@ def metrics() -> tuple[Metric, ...]:
 
 @cache
 def known_names(tool: str) -> frozenset[str]:
-    """Names of the tool's metrics that some column takes."""
+    """Names of the tool's metrics that are used in any column."""
     return frozenset(name for metric in metrics() if metric.tool == tool for name in metric.terms)
 
 
 def wanted(tool: str) -> list[str]:
-    """The metrics to record for every column: of each column and part the first entry that any device has."""
+    """The metrics to record for all columns: the first entry of each column and part that any device supports."""
     names: dict[str, None] = {}
     for metric in _first_entries(tool):
         names |= dict.fromkeys(metric.terms)
@@ -99,7 +99,7 @@ def wanted(tool: str) -> list[str]:
 def _first_entries(tool: str) -> Iterator[Metric]:
     seen = set()
     for metric in metrics():
-        # What a label of a page is called cannot be asked for.
+        # Labels of report pages cannot be requested as metrics.
         asked = all(" " not in name and name != "Duration" for name in metric.terms)
         if metric.tool == tool and asked and (metric.column, metric.part) not in seen:
             seen.add((metric.column, metric.part))
@@ -107,12 +107,12 @@ def _first_entries(tool: str) -> Iterator[Metric]:
 
 
 def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:
-    """Columns of the `kernels` table from the metrics of one kernel; what was not recorded is not there.
+    """Convert the metrics of one kernel to columns of the `kernels` table; unrecorded columns are absent.
 
     Args:
         tool: nvprof or ncu.
-        values: by metric name, in B, ns and 1.
-        capability: compute capability of the device, as in `7.0`.
+        values: values by metric name, in B, ns and 1.
+        capability: compute capability of the device, e.g. `7.0`.
     """
     columns: dict[str, float] = {}
     for metric in _chosen(tool, frozenset(values), capability):
@@ -122,13 +122,13 @@ def to_columns(tool: str, values: Mapping[str, float], capability: str | None = 
 
 
 def parts(tool: str, names: Collection[str], capability: str | None = None) -> list[str]:
-    """What the measured FLOPs consist of, given the recorded metrics; empty where none were."""
+    """The precisions in the measured FLOPs, from the recorded metrics; empty if none were recorded."""
     return [metric.part for metric in _chosen(tool, frozenset(names), capability) if metric.part]
 
 
 @cache
 def _chosen(tool: str, names: frozenset[str], capability: str | None) -> tuple[Metric, ...]:
-    """Of each column and part the first entry whose metrics are all there."""
+    """The first entry of each column and part that has all its metrics."""
     chosen: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
         fits = metric.tool == tool and (not metric.capabilities or capability in metric.capabilities)

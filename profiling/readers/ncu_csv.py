@@ -1,7 +1,7 @@
-"""CSV of Nsight Compute: the raw page, a column per metric, and the long form, a row per metric.
+"""Reads CSV of Nsight Compute: the raw page with a column per metric, and the long form with a row per metric.
 
-Kernels are replayed to count, so there is no timeline: a kernel has metrics and the duration of a run of its own.
-Lines of the tool and of the program around the table are passed over. Host and process names are not read.
+Kernels are replayed for counting, so there is no timeline: a kernel has metrics and the duration of one replay. Output
+of the tool and of the program around the table is skipped. Host and process names are not read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
 
 def recognises(source: Source) -> bool:
-    """Whether its first lines hold the header of such a table."""
+    """Whether the first lines contain the header of such a table."""
     return _HEADER.search(source.text) is not None
 
 
@@ -38,7 +38,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the table.
 
     Raises:
-        CurvescopeError: it holds no kernel.
+        CurvescopeError: the table has no kernel.
     """
     lost: Counter[str] = Counter()
     seen: set[str] = set()
@@ -56,12 +56,12 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
                 options.report("reading kernels", count, 0)
                 rows.clear()
     if not count:
-        raise CurvescopeError("no kernel in it: the tool profiled nothing; see the ==ERROR== lines at its top.")
+        raise CurvescopeError("the table has no kernel: see the ==ERROR== lines at its top.")
     writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
     for name, number in lost.items():
         writer.count_lost(name, number)
-    missing = {"timeline": "kernels were replayed for metrics: they have durations, but no place in time"}
-    missing["steps"] = "no timeline, so no steps: `breakdown` needs a profile of Nsight Systems of the same command"
+    missing = {"timeline": "kernels were replayed for metrics: they have durations, but no start times"}
+    missing["steps"] = "no timeline, so no steps: `breakdown` needs a Nsight Systems profile of the same command"
     writer.update(missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None)
     describe_steps(writer, [], None)
 
@@ -130,8 +130,8 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
     lost["flops_partly_counted"] += 0 < len(counted) < 3
     row: dict[str, Any] = {
         "name": scrub(cells.get("Kernel Name", "")) or "?",
-        "device": _whole(cells.get("Device")),
-        "stream": _whole(cells.get("Stream")),
+        "device": _parse_integer(cells.get("Device")),
+        "stream": _parse_integer(cells.get("Stream")),
         "source": "ncu",
     }
     for what, column in (("grid", "Grid Size"), ("block", "Block Size")):
@@ -144,5 +144,5 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
     return row
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_integer(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

@@ -1,7 +1,7 @@
-"""Reports that only NVIDIA's own tools can read (.nsys-rep, .ncu-rep), exported by them where they are on PATH.
+"""Converts reports in NVIDIA's own formats (.nsys-rep, .ncu-rep) with NVIDIA's tools, if they are installed.
 
-Reports of Nsight Compute are read through its Python module where that can be imported (`ncu_report`, in its folder
-extras/python, https://docs.nvidia.com/nsight-compute/PythonReportInterface/): no program needs to run then.
+Reports of Nsight Compute are read by its Python module if it can be imported (`ncu_report`, in its folder
+extras/python, https://docs.nvidia.com/nsight-compute/PythonReportInterface/); then no program has to run.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 from . import metrics
 
-# Columns of `ncu --csv`, as far as they are read from it.
+# The columns of `ncu --csv` that are read.
 _COLUMNS = ("ID", "Process ID", "Kernel Name", "Grid Size", "Block Size", "CC", "Metric Name", "Metric Unit")
 _CAPABILITY = "device__attribute_compute_capability_"
 
 
 def convert_report(report: Path, folder: Path) -> Path | None:
-    """A report of Nsight Systems or Nsight Compute as something readable, by the tool that is here; null by none.
+    """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool can.
 
     Args:
-        report: the file; whether it is one, only the tools can tell.
-        folder: where to write.
+        report: the file; only the tools can detect whether it is a report.
+        folder: output folder.
     """
     exported, table = folder / "profile.sqlite", folder / "profile.csv"
     if (nsys := shutil.which("nsys")) is not None:
@@ -44,11 +44,11 @@ def convert_report(report: Path, folder: Path) -> Path | None:
 
 
 def _write_table(report: Path, table: Path) -> bool:
-    """Write a report of Nsight Compute as its long CSV; false where its module is not here or cannot read the file."""
+    """Write a report of Nsight Compute as long-form CSV; False if its module is missing or cannot read the file."""
     try:
         opened = importlib.import_module("ncu_report").load_report(str(report))
         rows = list(_rows(opened))
-    except Exception:  # a stranger's code: whatever it raises, the next tool is asked
+    except Exception:  # third-party code may raise anything; try the next tool
         return False
     with table.open("w", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[*_COLUMNS, "Metric Value"], *rows])
@@ -56,7 +56,7 @@ def _write_table(report: Path, table: Path) -> bool:
 
 
 def _rows(report: Any) -> Iterator[list[Any]]:
-    """One row per metric that fills a column, and one of no metric for a kernel without any."""
+    """One row per metric that fills a column, and one row without metric for a kernel without any."""
     known = metrics.known_names("ncu")
     number = 0
     for which in range(report.num_ranges()):
@@ -79,7 +79,7 @@ def _rows(report: Any) -> Iterator[list[Any]]:
 
 
 def printed_by(command: Sequence[str]) -> bytes | None:
-    """What a command prints; null where it fails."""
+    """Output of a command; None if it fails."""
     try:
         done = subprocess.run(list(command), capture_output=True, timeout=3600, check=False)  # noqa: S603 - NVIDIA's
     except (OSError, subprocess.TimeoutExpired):

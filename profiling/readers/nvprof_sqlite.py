@@ -1,8 +1,8 @@
-"""Files of nvprof (.nvprof, .nvvp, .prof, .sql: SQLite all of them), schema versions 8 to 22.
+"""Reads files of nvprof (.nvprof, .nvvp, .prof, .sql: all SQLite), schema versions 8 to 22.
 
-A timeline run keeps kernels in CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, a run that replays kernels for metrics in
-CUPTI_ACTIVITY_KIND_KERNEL; both are read. A replayed kernel keeps its duration and has no place in time. Times are
-nanoseconds, calls are numbers, kernel names are mangled, and one file holds one process.
+A timeline run stores kernels in CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, a run that replays kernels for metrics in
+CUPTI_ACTIVITY_KIND_KERNEL; both are read. Replayed kernels have durations, but no start times. Times are nanoseconds,
+API calls are numbers, kernel names are mangled, and one file contains one process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COPIES = ((f"{_PREFIX}MEMCPY", "copy"), (f"{_PREFIX}MEMCPY2", "copy"), (f"{_PRE
 _CALLS = ((f"{_PREFIX}RUNTIME", RUNTIME, "runtime"), (f"{_PREFIX}DRIVER", DRIVER, "driver"))
 _MARKER, _METRIC, _EVENT, _DEVICE = (f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE"))
 _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
-# CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of their object.
+# CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of the object they belong to.
 _INSTANT, _START, _END = 1, 2, 4
 _OF_THREAD = 2
 # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, and the formats of payloads by CUpti_MetricValueKind: 8 bytes, little-endian.
@@ -54,7 +54,7 @@ _I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is such a file."""
+    """Whether it is an nvprof SQLite file."""
     tables = source.tables
     return tables is not None and "StringTable" in tables and any(name.startswith(_PREFIX) for name in tables)
 
@@ -63,7 +63,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the file; every step counts as profiled.
 
     Raises:
-        CurvescopeError: a table holds what it should not.
+        CurvescopeError: a table has invalid contents.
     """
     assert source.tables is not None
     file = _File(source.tables)
@@ -91,26 +91,26 @@ class _File:
         return Profile("nvprof", ranges, lambda: iter([launches]), self._kernels, self._memory, count, self._replayed)
 
     def missing(self) -> dict[str, str]:
-        """What was not recorded, by name, with what that means."""
+        """Missing data by name, with the consequence."""
         missing = {}
         calls = sum(self._tables.count(name) for name, *_ in _CALLS)
         if not any(map(self._tables.count, _KERNELS)):
-            missing["kernels"] = f"no kernel, though {calls} CUDA calls were recorded: GPU activity was not recorded"
+            missing["kernels"] = f"no kernel despite {calls} CUDA API calls: GPU activity was not recorded"
         elif not calls:
-            missing["launches"] = "no CUDA call: kernels cannot be joined to ranges"
+            missing["launches"] = "no CUDA API call: kernels cannot be joined to ranges"
         if self._replayed:
-            missing["timeline"] = "kernels were replayed for metrics: they have durations, but no place in time"
+            missing["timeline"] = "kernels were replayed for metrics: they have durations, but no start times"
         if not self._tables.count(_MARKER):
             missing["ranges"] = "no NVTX range: layer and phase are unknown"
         return missing
 
     def version(self) -> dict[str, str] | None:
-        """The schema's version; null where the file does not tell."""
+        """Version of the schema; None if unknown."""
         versions = self._tables.read("Version", {"version": _I64})["version"].to_pylist()
         return {"name": "nvprof", "schema": str(versions[0])} if versions else None
 
     def device(self) -> dict[str, Any] | None:
-        """The device that the first kernel ran on; null where the file does not tell."""
+        """The device of the first kernel; None if unknown."""
         numbers = (
             "id",
             "name",
@@ -144,7 +144,7 @@ class _File:
         flags, ids, time = (pc.fill_null(table[name], 0).to_numpy() for name in ("flags", "id", "timestamp"))
         starts, ends = np.flatnonzero(flags & _START), np.flatnonzero(flags & _END)
         starts, ends = (rows[np.lexsort((time[rows], ids[rows]))] for rows in (starts, ends))
-        # The first end of a range's number; numbers are not given twice.
+        # The first end with a range's number; numbers are not reused.
         at = np.searchsorted(ids[ends], ids[starts])
         closed = at < len(ends)
         closed[closed] = ids[ends[at[closed]]] == ids[starts[closed]]
@@ -177,10 +177,10 @@ class _File:
         )
 
     def _marker_data(self, ids: Ints) -> tuple[pa.Array, pa.Array]:
-        """Colour and payload of markers by their numbers; null where they have none."""
+        """Colour and payload of markers by their numbers; null if absent."""
         wanted = dict.fromkeys(("id", "flags", "color", "payloadKind"), _I64)
         rows = self._tables.read(_MARKER_DATA, {**wanted, "payload": _BYTES}).to_pylist()
-        of_id = {row["id"]: row for row in reversed(rows)}  # of two with one number the first counts, as of ranges
+        of_id = {row["id"]: row for row in reversed(rows)}  # the first of two with one number counts, as for ranges
         found = [of_id.get(number, {}) for number in ids.tolist()] if of_id else [{}] * len(ids)
         colors = [row.get("color") if (row.get("flags") or 0) & _ARGB else None for row in found]
         payloads = [_payload(row.get("payloadKind"), row.get("payload")) for row in found]
@@ -240,7 +240,7 @@ class _File:
                 yield pa.table(found)
 
     def _names(self, ids: pa.ChunkedArray, absent: str, *, demangled: bool = False) -> pa.DictionaryArray:
-        """Texts of string ids, scrubbed; one code for one id throughout the file: its place in the string table."""
+        """Texts of string ids, scrubbed; each id has one code in the whole file: its index in the string table."""
         used = ids.to_pylist()
         for key in set(used):
             if key in self._strings and (key, demangled) not in self._kept:
@@ -252,7 +252,7 @@ class _File:
 
 
 def _payload(kind: int | None, value: bytes | None) -> str | None:
-    """A payload as text; null where its kind is another, or it is zero: the same bytes say that there is none."""
+    """A payload as text; null for other kinds, and for zero, which also stands for a missing payload."""
     layout = _PAYLOADS.get(kind) if kind is not None else None
     if layout is None or value is None or len(value) != 8 or not any(value):
         return None
@@ -260,7 +260,7 @@ def _payload(kind: int | None, value: bytes | None) -> str | None:
 
 
 def _threads(objects: list[bytes | None]) -> pa.Array:
-    """Threads of marker objects: process and thread in 32 bits each, little-endian; null where it is not that."""
+    """Threads of marker objects: process and thread in 32 bits each, little-endian; null if malformed."""
     return pa.array(
         [int.from_bytes(o[4:8], "little") if o is not None and len(o) >= 8 else None for o in objects], _I64
     )

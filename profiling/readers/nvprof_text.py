@@ -1,10 +1,11 @@
-"""What nvprof prints: GPU traces and metrics, as CSV (`--csv`) and as plain text, amid the program's own output.
+"""Reads the output of nvprof: GPU traces and metrics, as CSV (`--csv`) or plain text, mixed with program output.
 
-- A trace (`--print-gpu-trace`) has a row per kernel, copy and set. In CSV a second row gives each column's unit, which
-  differs from file to file; in text each value carries its own. Starts are rounded by the tool, durations are not.
-- Metrics (`--metrics`) are the mean over the invocations of a kernel: a kernel invoked three times becomes three rows
-  with the mean, so that sums are right. With `--print-gpu-trace` they are columns of each launch. Kernels are replayed
-  for them, so there is no timeline.
+- A trace (`--print-gpu-trace`) has a row per kernel, memcpy and memset. In CSV a second row has each column's unit,
+which
+  differs from file to file; in plain text each value has its own unit. The tool rounds starts, but not durations.
+- Metrics (`--metrics`) are means over the invocations of a kernel: a kernel invoked three times becomes three rows with
+  the mean, so that sums are right. With `--print-gpu-trace` they are columns of each launch. Kernels are replayed for
+  metrics, so there is no timeline.
 """
 
 from __future__ import annotations
@@ -63,21 +64,25 @@ _BATCH_ROWS = 50_000
 
 
 def recognises(source: Source) -> bool:
-    """Whether its first lines hold a banner or a header of nvprof."""
+    """Whether the first lines contain a banner or a header of nvprof."""
     return _BANNER.search(source.text) is not None or any(header.search(source.text) for header in _HEADERS)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the tables in it.
+    """Read the tables in the file.
 
     Raises:
-        CurvescopeError: it holds no trace and no metrics, as when nvprof printed its summary only.
+        CurvescopeError: the file has no trace and no metrics, e.g. only nvprof's summary.
     """
     reader = _Output(writer, options)
     with source.open() as stream:
         reader.run(lines_of(stream))
     if not reader.found:
-        summary = "only a summary in it, without single kernels" if _SUMMARY.search(source.text) else "no table in it"
+        summary = (
+            "the file has only a summary, without single kernels"
+            if _SUMMARY.search(source.text)
+            else "the file has no table"
+        )
         raise CurvescopeError(f"{summary}; record with `nvprof --csv --print-gpu-trace` or `--csv --metrics …`.")
     reader.finish()
 
@@ -111,13 +116,13 @@ class _Output:
             self.found = True
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         traced = bool(self._kernels or self._memory)
-        missing = {"ranges": "a trace holds no NVTX range: layer and phase are unknown"}
+        missing = {"ranges": "a trace has no NVTX ranges, so layer and phase are unknown"}
         if not self._kernels and not self._measured:
-            missing["kernels"] = "no kernel in the table: GPU activity was not recorded"
+            missing["kernels"] = "the table has no kernel, so GPU activity was not recorded"
         if self._measured:
-            missing["timeline"] = "kernels were replayed for metrics: they have no place in time"
+            missing["timeline"] = "kernels were replayed for metrics, so they have no start times"
         for name, count in self._lost.items():
             self._writer.count_lost(name, count)
         device = None if self._device is None else {"name": self._device}
@@ -145,7 +150,7 @@ class _Output:
 
     def _take(self, row: dict[str, str], units: dict[str, str]) -> None:
         def value(*names: str) -> float | None:
-            """The first of the columns that is there, in ns, B or 1."""
+            """The first existing column, in ns, B or 1."""
             for name in names:
                 if name in row and (found := _VALUE.fullmatch(row[name])) is not None:
                     number = parse_number(found[1])
@@ -186,7 +191,7 @@ class _Output:
         self._kernels.append({**columns, "name": scrub(name)})
 
     def _metrics(self, rows: Iterator[dict[str, str]]) -> None:
-        """Rows of one metric of one kernel each; a kernel's follow one another."""
+        """Read rows of one metric of one kernel each; those of a kernel are consecutive."""
         key: tuple[str | None, ...] | None = None
         values: dict[str, float] = {}
         for row in rows:
@@ -198,11 +203,11 @@ class _Output:
         self._measured_kernel(key, values)
 
     def _launch_metrics(self, header: list[str], rows: Iterator[list[str]]) -> None:
-        """Rows of one launch each, with a column per metric."""
+        """Read rows of one launch each, with a column per metric."""
         for cells in rows:
             row = dict(zip(header, cells, strict=False))
             if len(cells) != len(header) or _DEVICE.fullmatch(row.get("Device", "")) is None:
-                if any(map(parse_number, cells)):  # else it is the row of units
+                if any(map(parse_number, cells)):  # otherwise it is the row of units
                     self._lost["rows_unreadable"] += 1
                 continue
             values: dict[str, float] = {}
@@ -247,7 +252,7 @@ class _Output:
             arrays = {
                 name: pa.repeat(pa.scalar(cell, KERNELS.arrow.field(name).type), size) for name, cell in row.items()
             }
-            once = pa.repeat(pa.scalar(0, pa.int32()), size)  # a long name of ten million launches is kept once
+            once = pa.repeat(pa.scalar(0, pa.int32()), size)  # a long name is stored once for ten million launches
             named = {"name": kernel, "source": "nvprof"}
             arrays |= {name: pa.DictionaryArray.from_arrays(once, pa.array([text])) for name, text in named.items()}
             self._write(pa.table(arrays))
@@ -258,7 +263,7 @@ class _Output:
 
 
 def _csv_cells(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Cells up to the next banner; the program's own output in between has too few of them."""
+    """Cells up to the next banner; lines of the program have too few cells."""
     for line in lines:
         if line.startswith("=="):
             return
@@ -296,7 +301,7 @@ def _metrics_of_text(lines: Iterator[str]) -> Iterator[dict[str, str]]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows as the neutral tables want them."""
+    """Rows in the form of the neutral tables."""
     texts = {"name", "kind", "copy_kind"}
     names = dict.fromkeys(["start_ns", "end_ns", *(name for row in rows for name in row)])
     if not any("name" in row for row in rows):

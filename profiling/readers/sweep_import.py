@@ -1,6 +1,6 @@
-"""Several profiles, one batch size each, as one sweep: so that anomalies can be explained from profiles alone.
+"""Imports several profiles, one batch size each, as one sweep, so that anomalies can be explained from profiles alone.
 
-Every step was watched by a profiler, so T(b) here is that of the watched steps, and what watching cost is not known.
+Every step is profiled, so T(b) is the time of profiled steps, and the profiling overhead is unknown.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ NAME = "sweep of profiles"
 def import_sweep(
     sources: Sequence[Path], target: AnyPath | None = None, batches: Sequence[int] = (), options: Options | None = None
 ) -> Imported:
-    """Turn profiles into one sweep; files of the same batch size are its rounds.
+    """Import profiles as one sweep; files of the same batch size become its rounds.
 
     Args:
-        sources: the files, of any formats.
-        target: folder to create; a dated one under `runs` if not given.
-        batches: samples per step, one for each file; read from marks or shapes if not given.
-        options: what the user says about all of them.
+        sources: files in any formats.
+        target: folder to create; default: a dated one under `runs`.
+        batches: samples per step, one per file; default: from ranges or shapes.
+        options: options for all files.
 
     Raises:
-        CurvescopeError: a file cannot be read, has no step, or does not tell its batch size.
+        CurvescopeError: a file is unreadable, has no step, or has an unknown batch size.
     """
     options = options or Options()
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
@@ -48,11 +48,13 @@ def import_sweep(
             pieces.append(open_recording(done.path))
             steps = pieces[-1].arrow("steps")
             if not steps.num_rows:
-                raise CurvescopeError(f"{source}: no step in it, so it has no place in a sweep; import it by itself.")
+                raise CurvescopeError(
+                    f"{source}: the profile has no step, so it cannot be part of a sweep; import it alone."
+                )
             if steps["batch"].null_count:
                 raise CurvescopeError(
-                    f"{source}: neither its marks nor its shapes tell how many samples a step has; "
-                    "give one batch size for each file with --batch 8,16,…"
+                    f"{source}: the batch size cannot be derived from ranges or shapes; "
+                    "write one batch size per file with --batch 8,16,…"
                 )
         path = target or new_recording_path("sweep")
         with RecordingWriter(path, _meta(pieces)) as writer:
@@ -61,7 +63,7 @@ def import_sweep(
 
 
 def _meta(pieces: Sequence[Recording]) -> dict[str, Any]:
-    """What the profiles agree in; null where they do not."""
+    """Metadata that the profiles share; None where they differ."""
     meta: dict[str, Any] = {"kind": "sweep", "imported_from": NAME, "network": None, "step": None}
     for name in ("device", "steps_from", "profiler"):
         values = [piece.meta.get(name) for piece in pieces]

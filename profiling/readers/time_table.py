@@ -1,9 +1,9 @@
-"""A table of measured times, as papers and benchmark suites publish them, as a recording without kernels.
+"""Imports a table of measured times, e.g. from a paper or benchmark suite, as a recording without kernels.
 
-CSV with a header. Columns: `problem`, `batch`, one of `time_ns`, `time_us`, `time_ms`, `time_s`; and where they are
-known `device`, `n` (steps that the time is the mean or median of) and `spread` (standard deviation of one step over its
-time). Rows of the same problem, device and batch are repeats. Other columns are refused by name: what is not read must
-not look read.
+The table is a CSV with a header. Columns: `problem`, `batch`, and one of `time_ns`, `time_us`, `time_ms`, `time_s`;
+optional: `device`, `n` (number of steps that the time is the mean or median of) and `spread` (standard deviation of one
+step divided by its time). Rows with the same problem, device and batch are repeats. Other columns are refused, so that
+no ignored column looks as if it were read.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ _COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
 
 
 def import_table(source: Path, target: AnyPath | None = None, noise: float = 0.05) -> Imported:
-    """Turn a CSV of times into a recording.
+    """Convert a CSV of times to a recording.
 
     Args:
-        source: the file, UTF-8.
-        target: folder to create; a dated one under `runs` if not given.
-        noise: standard error of a time as a share of it, where it has neither repeats nor a published spread; it is
-            written into the recording and printed with every verdict.
+        source: CSV file in UTF-8.
+        target: folder to create; default: a dated one under `runs`.
+        noise: standard error of a time as a fraction of it, for times with neither repeats nor a published spread; it
+            is
+            stored in the recording and printed with every verdict.
 
     Raises:
-        CurvescopeError: the file cannot be read, a column is missing or unknown, or a value is none; with its line.
+        CurvescopeError: the file is unreadable, a column is missing or unknown, or a value is invalid (with its line).
     """
     try:
         with source.open(newline="", encoding="utf-8-sig") as file:
@@ -45,9 +46,9 @@ def import_table(source: Path, target: AnyPath | None = None, noise: float = 0.0
     except OSError as error:
         raise CurvescopeError(f"{source} cannot be read ({error.strerror}); check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise CurvescopeError(f"{source} is no CSV in UTF-8 ({error}); export it again.") from error
+        raise CurvescopeError(f"{source} is not CSV in UTF-8 ({error}); export it again.") from error
     if not rows:
-        raise CurvescopeError(f"{source} holds no row; it needs one line per measured time.")
+        raise CurvescopeError(f"{source} has no rows; it needs one line per measured time.")
     repeats: Counter[tuple[Any, ...]] = Counter()
     for step, row in enumerate(rows):
         key = (row["problem"], row["device_name"], row["batch"])
@@ -80,15 +81,17 @@ def _time_column(source: Path, names: Any) -> str:
         )
     if unknown := [name for name in found if name not in _COLUMNS]:
         raise CurvescopeError(
-            f"{source} has columns that are not read: {', '.join(unknown)}. Fold what tells problems apart into "
-            "`problem` and drop the rest."
+            f"{source} has unknown columns: {', '.join(unknown)}. Combine columns that distinguish problems into "
+            "`problem` and remove the rest."
         )
     return times[0]
 
 
 def _step(source: Path, line: int, row: dict[str, Any], unit: str) -> dict[str, Any]:
     if None in row or None in row.values():
-        raise CurvescopeError(f"{source}, line {line}: as many values as the first line has columns are needed.")
+        raise CurvescopeError(
+            f"{source}, line {line}: the number of values differs from the number of columns in the first line."
+        )
     return {
         "problem": row["problem"],
         "device_name": row.get("device") or None,

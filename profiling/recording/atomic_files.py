@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders that one of several processes gets."""
+"""Atomic file writes and exclusive folder creation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .remote_store import AnyPath, RemotePath
 
 @contextmanager
 def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
-    """Open a temporary neighbour of `path` for writing; on success it is synced and takes the name.
+    """Open a temporary neighbour of `path` for writing; on success it is synced and renamed to `path`.
 
-    A remote store gets it in one put.
+    On a remote store the file is written with one put.
 
     Raises:
-        CurvescopeError: the disk is full, or the folder cannot be written.
+        CurvescopeError: the disk is full, or the folder is not writable.
     """
     if isinstance(path, RemotePath):
         buffer = io.BytesIO()
@@ -32,7 +32,7 @@ def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
         except OSError as error:
             raise storage_error(path, error) from error
         return
-    # A name that nobody else takes, made with the user's own permissions: others may read a shared store.
+    # A unique name, created with the user's normal permissions: others may read a shared store.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
     made = False
     try:
@@ -52,29 +52,29 @@ def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
 
 
 def storage_error(path: AnyPath, error: OSError) -> CurvescopeError:
-    """The user's words for a failed write to `path`."""
+    """Error message for a failed write to `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CurvescopeError(
             f"The disk is full: {path} could not be written. Everything recorded before is intact; "
             "free some space or record elsewhere with -o DIR."
         )
     why = error.strerror or error
-    return CurvescopeError(f"{path} could not be written ({why}); choose another place with -o DIR.")
+    return CurvescopeError(f"{path} could not be written ({why}); choose another folder with -o DIR.")
 
 
 @contextmanager
 def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
-    """Make a folder, or take an empty one, for one of several processes that may try at once; the block fills it.
+    """Create a folder, or take an empty one, exclusively for one of several processes; the block fills it.
 
     Args:
         path: the folder.
-        hint: what else the user may do where it is taken, as a sentence.
+        hint: sentence with a further remedy if the folder is taken.
 
     Raises:
-        CurvescopeError: something is there already, or it cannot be made.
+        CurvescopeError: the folder is not empty, or cannot be created.
     """
     taken = occupied(path, hint)
-    claim = path / ".claim"  # making a folder succeeds for one only
+    claim = path / ".claim"  # creating a folder succeeds in one process only
     try:
         path.mkdir(parents=True, exist_ok=True)
         claim.mkdir()
@@ -92,16 +92,16 @@ def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
 
 
 def claim_remote(path: RemotePath, name: str, content: bytes, hint: str = "") -> None:
-    """Put the first object of an empty place: of several writers that find it empty, the store lets one.
+    """Write the first object under an empty URL; of several writers, the store accepts one.
 
     Args:
-        path: the place.
-        name: of the object.
-        content: of it.
-        hint: what else the user may do where it is taken, as a sentence.
+        path: the URL.
+        name: name of the object.
+        content: content of the object.
+        hint: sentence with a further remedy if the URL is taken.
 
     Raises:
-        CurvescopeError: something is there already, or it cannot be written.
+        CurvescopeError: the URL is not empty, or not writable.
     """
     try:
         taken = any(path.iterdir())
@@ -116,7 +116,5 @@ def claim_remote(path: RemotePath, name: str, content: bytes, hint: str = "") ->
 
 
 def occupied(path: AnyPath, hint: str = "") -> CurvescopeError:
-    """The user's words for a folder that is to be new and is not."""
-    return CurvescopeError(
-        f"{path} already holds something; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}"
-    )
+    """Error for a folder that should be new but is not empty."""
+    return CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}")

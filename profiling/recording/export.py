@@ -1,7 +1,7 @@
-"""A recording in formats of others: a Chrome trace for Perfetto, CSV, Parquet files.
+"""Exports a recording to other formats: a Chrome trace for Perfetto, CSV, Parquet files.
 
-The trace keeps everything: places in time as events, every column in their arguments, rows without a place in time as
-metadata, which viewers pass over. `curvescope import` reads it back row by row.
+The trace keeps everything: rows with a start time become events with every column as an argument, rows without one
+become metadata events, which viewers ignore. `curvescope import` reads the trace back row by row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .schema import TABLES, conform
 from .store import FORMAT, Recording
 
 BASE_KEY = "baseTimeNanoseconds"
-ROW_EVENT = "curvescope row"  # name of the metadata event that holds a row without a place in time
+ROW_EVENT = "curvescope row"  # name of the metadata event for a row without a start time
 _BATCH_ROWS = 1 << 15
 _UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
 _KEPT_META = (
@@ -43,13 +43,14 @@ Report = Callable[[str, int, int], None]
 
 
 def export_trace(recording: Recording, target: Path, report: Report = lambda *_: None) -> int:
-    """Write a Chrome trace, packed where the name ends in `.gz`; returns how many rows have no place in time.
+    """Write a Chrome trace, compressed if the name ends in `.gz`; returns the number of rows without a start time.
 
-    Times are microseconds with three decimals since the recording's first event: what a float holds to the nanosecond
-    for 52 days.
+    Times are microseconds with three decimals since the recording's first event; a float represents these exactly to
+    the
+    nanosecond for 52 days.
 
     Raises:
-        CurvescopeError: there is something at the target, or it cannot be written.
+        CurvescopeError: the target exists, or is not writable.
     """
     _refuse_existing(target)
     base = _first_ns(recording)
@@ -82,19 +83,19 @@ def export_trace(recording: Recording, target: Path, report: Report = lambda *_:
 
 
 def export_csv(recording: Recording, target: Path) -> None:
-    """Write a folder with one CSV per table that has rows; null is empty, text is quoted.
+    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted.
 
     Raises:
-        CurvescopeError: there is something at the target, or it cannot be written.
+        CurvescopeError: the target exists, or is not writable.
     """
     _export_files(recording, target, "csv", lambda schema, file: pa.csv.CSVWriter(file, schema))
 
 
 def export_parquet(recording: Recording, target: Path) -> None:
-    """Write a folder with one Parquet file per table that has rows.
+    """Write a folder with one Parquet file per non-empty table.
 
     Raises:
-        CurvescopeError: there is something at the target, or it cannot be written.
+        CurvescopeError: the target exists, or is not writable.
     """
     _export_files(recording, target, "parquet", lambda s, file: pq.ParquetWriter(file, s, compression="zstd"))
 
@@ -119,11 +120,11 @@ def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:
                 for batch in file.iter_batches(_BATCH_ROWS):
                     yield conform(TABLES[table], pa.Table.from_batches([batch]))
         except (pa.ArrowException, ValueError, OSError) as error:
-            raise CurvescopeError(f"{part} is damaged or not Curvescope's ({error}).") from error
+            raise CurvescopeError(f"{part} is damaged or was not written by Curvescope ({error}).") from error
 
 
 def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> str:
-    """One row as the text of an event."""
+    """One row as the JSON text of an event."""
     args = {name: value for name, value in row.items() if value is not None}
     if "start_ns" not in args:
         return f'{_UNPLACED}, "cat": "{table}", "args": {_text(args)}}}'
@@ -140,7 +141,7 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
 
 
 def _microseconds(nanoseconds: int) -> str:
-    """Three decimals, exactly; a float would round them."""
+    """Microseconds with three exact decimals, which a float would round."""
     whole, rest = divmod(abs(nanoseconds), 1000)
     return f"{'-' if nanoseconds < 0 else ''}{whole}.{rest:03d}"
 
@@ -150,14 +151,14 @@ def _text(value: Any) -> str:
 
 
 class _Tracks:
-    """Numbers of the processes and threads that viewers draw, with their names."""
+    """Process and thread ids for viewers, with their names."""
 
     def __init__(self) -> None:
         self._processes: dict[tuple[str, int | None], int] = {}
         self._threads: dict[tuple[int, int], str] = {}
 
     def place(self, table: str, row: dict[str, Any]) -> tuple[int, int]:
-        """Process and thread of a row."""
+        """Process and thread id of a row."""
         of = row.get("process")
         if table in ("launches", "ranges"):
             thread = row.get("thread") or 0
@@ -169,7 +170,7 @@ class _Tracks:
         return self._put((name, of), stream, f"stream {stream}")
 
     def names(self) -> Iterator[dict[str, Any]]:
-        """Events that name the tracks; by their processes only where there are several."""
+        """Events with the names of tracks; process ids are named only if there are several."""
         several = len({of for _, of in self._processes if of is not None}) > 1
         for (name, of), process in self._processes.items():
             text = f"{name} of process {of}" if several and of is not None else name
@@ -184,7 +185,7 @@ class _Tracks:
 
 
 def _first_ns(recording: Recording) -> int:
-    """The earliest start of any row; 0 where nothing has one."""
+    """The earliest start of any row, ns; 0 without any."""
     found = []
     for table in TABLES:
         for rows in _batches(recording, table):
@@ -195,7 +196,7 @@ def _first_ns(recording: Recording) -> int:
 
 def _refuse_existing(target: Path) -> None:
     if target.exists():
-        raise CurvescopeError(f"{target} is there already; nothing is overwritten. Choose another -o.")
+        raise CurvescopeError(f"{target} exists already; nothing is overwritten. Choose another -o.")
 
 
 def _put(stream: BinaryIO | gzip.GzipFile, text: str) -> None:

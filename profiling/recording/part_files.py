@@ -1,4 +1,4 @@
-"""One part of a table: a Parquet file that holds some of its rows."""
+"""Part files: Parquet files that hold some of a table's rows each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .schema import Table, conform
 
 
 def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
-    """Write rows that conform to the schema; the part is there, whole, when this returns.
+    """Write rows that conform to the schema; on return the part is complete.
 
     Raises:
-        CurvescopeError: the disk is full, or the folder cannot be written.
+        CurvescopeError: the disk is full, or the folder is not writable.
     """
     if isinstance(part, Path):
         try:
@@ -30,24 +30,24 @@ def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
         except OSError as error:
             raise storage_error(part.parent, error) from error
     with atomic_file(part) as file:
-        # Without Arrow's own types: text that was dictionary-encoded in memory is text to who reads it.
+        # Omit Arrow's own types, so that dictionary-encoded text is plain text for every reader.
         pq.write_table(rows, file, compression="zstd", store_schema=False, **_encodings(schema.arrow))
 
 
 def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = None, encoded: bool = False) -> pa.Table:
-    """The rows of a part, as the schema has them; columns that the part does not have are null.
+    """Read the rows of a part in the form of the schema; columns that the part lacks are null.
 
     Args:
-        part: its file.
-        schema: of the table.
-        columns: those to read; all if not given.
-        encoded: leave text dictionary-encoded, so that a name that a million rows share is in memory once.
+        part: path of the file.
+        schema: schema of the table.
+        columns: columns to read; default: all.
+        encoded: whether to keep text dictionary-encoded, so that a name shared by a million rows is in memory once.
 
     Raises:
         CurvescopeError: the file is damaged, or does not fit the schema.
     """
     wanted = schema.only(columns)
-    with _damage_said(part), _opened(part) as source:
+    with _report_damage(part), _opened(part) as source:
         file = pq.ParquetFile(source, pre_buffer=True)
         there = file.metadata.schema.names
         text = [column.name for column in wanted.columns if column.dtype == pa.string() and column.name in there]
@@ -57,12 +57,12 @@ def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = No
 
 
 def count_rows(part: AnyPath) -> int:
-    """Rows of a part; only the end of its file is read.
+    """Number of rows of a part; reads only the footer of the file.
 
     Raises:
         CurvescopeError: the file is damaged.
     """
-    with _damage_said(part), _opened(part) as source:
+    with _report_damage(part), _opened(part) as source:
         return int(pq.read_metadata(source).num_rows)
 
 
@@ -72,28 +72,29 @@ def _opened(part: AnyPath) -> pa.NativeFile:
     return pa.OSFile(str(part))
 
 
-_NO_THREAD = "Failed to launch worker thread"  # what Arrow says where there is no memory for another stack
+_NO_THREAD = "Failed to launch worker thread"  # Arrow's message if there is no memory for another stack
 
 
 @contextmanager
-def _damage_said(part: AnyPath) -> Iterator[None]:
+def _report_damage(part: AnyPath) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, ValueError, OSError) as error:
-        # A whole file is not to be called damaged because the system had no memory to read it.
+        # Do not report a file as damaged if the system had no memory to read it.
         if isinstance(error, MemoryError) or getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN):
             raise
         if _NO_THREAD in str(error):
             raise MemoryError(str(error)) from error
         raise CurvescopeError(
-            f"{part} is damaged or not Curvescope's ({error}). Move it away to read the rest of the recording."
+            f"{part} is damaged or not from Curvescope ({error}). Move it away to read the rest of the recording."
         ) from error
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Text by dictionary, whole numbers by difference: times and ids rise. A quarter of the defaults' time to write.
+    """Parquet encodings: dictionary for text, delta for integers, because times and ids increase.
 
-    Least and greatest values are kept only of what queries cut by: of forty columns they take a third of the time.
+    This takes a quarter of the default's writing time. Statistics are kept only for columns that queries filter by: for
+    all forty columns they take a third of the time.
     """
     text = [field.name for field in schema if field.type == pa.string()]
     whole = [field.name for field in schema if pa.types.is_integer(field.type)]

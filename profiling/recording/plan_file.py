@@ -1,4 +1,4 @@
-"""The plan of a run of many visits, as a document in the run's folder: a run that was cut off goes on by it."""
+"""Plan files: the plan of a run of many visits, stored in the run's folder to resume interrupted runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PlanFile:
-    """The document that holds the plans of one command.
+    """Format of one command's plan file.
 
     Attributes:
-        name: of the file.
-        command: that makes such runs and goes on with them.
-        run: what to call one to the user.
-        version: of the document; a later one is not read.
+        name: name of the file.
+        command: name of the command that creates and resumes such runs.
+        run: noun for such a run in messages.
+        version: version of the format; later versions are refused.
     """
 
     name: str
@@ -39,14 +39,14 @@ class PlanFile:
         """Begin a run in a new folder.
 
         Args:
-            folder: to be made; it must not exist, or be empty.
-            plan: fields that JSON has.
+            folder: folder to create; it must not exist, or be empty.
+            plan: dataclass with JSON-serialisable fields.
 
         Raises:
-            CurvescopeError: something is already there, or it cannot be written.
+            CurvescopeError: the folder is not empty, or not writable.
         """
         head = {"format": self._format, "version": self.version, "argv": without_secrets(sys.argv[1:])}
-        resume = f"Or go on with the {self.run} that is there: `curvescope {self.command} --resume {folder}`."
+        resume = f"Or resume the {self.run} in it: `curvescope {self.command} --resume {folder}`."
         document = json.dumps({**head, **asdict(plan)}, indent=1).encode()
         if isinstance(folder, RemotePath):
             claim_remote(folder, self.name, document, resume)
@@ -55,24 +55,24 @@ class PlanFile:
             file.write(document)
 
     def read(self, folder: AnyPath, plan_of: Callable[[dict[str, Any]], T]) -> T:
-        """The plan of a run.
+        """Read the plan of a run.
 
         Args:
-            folder: of the run.
-            plan_of: makes it of its fields; a KeyError, TypeError or ValueError says that they are no plan.
+            folder: folder of the run.
+            plan_of: creates the plan from its fields; raises KeyError, TypeError or ValueError for invalid fields.
 
         Raises:
-            CurvescopeError: there is none in the folder, or it is not to be read.
+            CurvescopeError: the folder has no plan, or it is unreadable.
         """
         path = folder / self.name
         try:
             document = json.loads(path.read_bytes())
             if document.pop("format") != self._format or document.pop("version") > self.version:
-                raise CurvescopeError(f"{path} was written by another Curvescope; go on with that one.")
+                raise CurvescopeError(f"{path} was written by another version of Curvescope; resume with that version.")
             del document["argv"]
             return plan_of(document)
         except FileNotFoundError:
-            raise CurvescopeError(f"{folder} holds no {self.run} (no {self.name} in it).") from None
+            raise CurvescopeError(f"{folder} contains no {self.run} ({self.name} is missing).") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CurvescopeError(f"{path} cannot be read ({error}).") from error
 

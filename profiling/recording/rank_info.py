@@ -1,8 +1,9 @@
-"""One process of many: its rank, as torchrun or Slurm gives it, and what `recording.json` says of it.
+"""Rank of one process among many, from torchrun or Slurm, and its entry in `recording.json`.
 
-A recording of one rank carries `distributed`: `rank`, `world_size`, `local_rank` and `node`, and where the clocks of
-the ranks were held against each other, `clock` (see `clock_alignment`). Nodes are numbered in the order of their first
-rank; a host's name is nowhere.
+A recording of one rank has the entry `distributed` with `rank`, `world_size`, `local_rank` and `node`, and `clock` if
+the
+clocks of the ranks were compared (see `clock_alignment`). Nodes are numbered in the order of their first rank; host
+names are not stored.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ META_KEY = "distributed"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands among the processes that step together.
+    """Rank of a process, and its position on its node.
 
     Attributes:
-        rank: its number, from 0.
-        world_size: how many there are.
-        local_rank: its number on its node: the index of its GPU.
-        node: number of its node, in the order of the nodes' first ranks; null where it is not known yet.
+        rank: rank, from 0.
+        world_size: number of ranks.
+        local_rank: rank on its node, which is the index of its GPU.
+        node: number of its node, in the order of the nodes' first ranks; None if not known yet.
     """
 
     rank: int
@@ -35,15 +36,15 @@ class Place:
     node: int | None = None
 
     def entry(self, clock: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What `recording.json` holds under `distributed`."""
+        """The entry `distributed` of `recording.json`."""
         return {**asdict(self), **({} if clock is None else {"clock": dict(clock)})}
 
 
 def place_of(meta: Mapping[str, Any]) -> Place | None:
-    """The place of a recording's process; null where it was alone or does not say.
+    """Rank information of a recording; None without an entry.
 
     Raises:
-        CurvescopeError: the entry is there and is not of the form above.
+        CurvescopeError: the entry is malformed.
     """
     entry = meta.get(META_KEY)
     if entry is None:
@@ -56,13 +57,14 @@ def place_of(meta: Mapping[str, Any]) -> Place | None:
 
 
 def launched_place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """The place that a launcher gave this process; null where it was started by hand.
+    """Rank information from the launcher of this process; None without a launcher.
 
-    torchrun says it in RANK, WORLD_SIZE and LOCAL_RANK, srun in SLURM_PROCID, SLURM_STEP_NUM_TASKS and SLURM_LOCALID.
-    A Slurm batch script itself is no rank: only what srun starts has SLURM_STEP_NUM_TASKS.
+    torchrun sets RANK, WORLD_SIZE and LOCAL_RANK, srun SLURM_PROCID, SLURM_STEP_NUM_TASKS and SLURM_LOCALID. A Slurm
+    batch
+    script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
 
     Raises:
-        CurvescopeError: some of the variables are there and others are not, or they are no numbers.
+        CurvescopeError: some of the variables are missing, or are not numbers.
     """
     torchrun, slurm = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
     if "RANK" in environment or "WORLD_SIZE" in environment:
@@ -80,13 +82,13 @@ def launched_place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def describe_place(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The entry of `recording.json` for a process recorded as it is; none where it is no rank, or that is not sure.
+    """The entry of `recording.json` for any process; empty if it is not a rank or the variables are inconsistent.
 
-    The node is torchrun's GROUP_RANK or Slurm's SLURM_NODEID, which count nodes in the order of their first ranks.
+    The node is torchrun's GROUP_RANK or Slurm's SLURM_NODEID, which number nodes in the order of their first ranks.
     """
     try:
         place = launched_place(environment)
-    except CurvescopeError:  # a launcher of launchers sets some of the variables; recording goes on without
+    except CurvescopeError:  # nested launchers set only some of the variables; record without the entry
         return {}
     if place is None:
         return {}
@@ -95,7 +97,7 @@ def describe_place(environment: Mapping[str, str] = os.environ) -> dict[str, Any
 
 
 def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Address and port at which the ranks meet: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step.
+    """Address and port of the rendezvous: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step.
 
     Raises:
         CurvescopeError: neither is known.
@@ -104,15 +106,17 @@ def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
     if address is None and (nodes := environment.get("SLURM_STEP_NODELIST")):
         address = first_host(nodes)
     if port is None and (job := environment.get("SLURM_JOB_ID")):
-        # Jobs on one node get ports of their own; below 32768 Linux hands out none by itself.
+        # Jobs on one node get different ports; Linux assigns no ports below 32768 automatically.
         port = str(20_000 + int(job) % 12_000)
     if address is None or port is None:
-        raise CurvescopeError("The ranks do not know where to meet: set MASTER_ADDR and MASTER_PORT on all of them.")
+        raise CurvescopeError(
+            "The address of the rendezvous is unknown: set MASTER_ADDR and MASTER_PORT on all of them."
+        )
     return address, int(port)
 
 
 def first_host(node_list: str) -> str:
-    """The first host of a Slurm node list, as in `gpu[003-005,9],cpu1`: gpu003."""
+    """The first host of a Slurm node list, e.g. gpu003 for `gpu[003-005,9],cpu1`."""
     match = re.match(r"([^\[,]*)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", node_list)
     assert match is not None
     return "".join(part or "" for part in match.groups())

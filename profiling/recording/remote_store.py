@@ -1,7 +1,7 @@
-"""Places on object stores and other remote file systems, named by URL: what the store needs of a path, through fsspec.
+"""Paths on object stores and other remote file systems, named by URL and accessed through fsspec.
 
-An object appears whole or not at all: what is written goes there in one put, so no temporary name is needed.
-Credentials and endpoints come from where the store's own tools take them (AWS_PROFILE, AWS_ENDPOINT_URL, …).
+An object is written with one put, which is atomic, so no temporary name is needed. Credentials and endpoints come from
+the same settings that the store's own tools use (AWS_PROFILE, AWS_ENDPOINT_URL, …).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 from ..errors import BackendMissingError, CurvescopeError
 
-# What `pip install` needs beside the extra, which has s3fs, for a URL to be read.
+# Package to install for a URL's protocol, in addition to the extra, which contains s3fs.
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """A URL with the parts of `pathlib.Path` that the store uses. Each method raises OSError where Path's does.
+    """A URL with the methods of `pathlib.Path` that the store uses. Each method raises OSError where Path's does.
 
     Attributes:
-        url: with its protocol, as in `s3://bucket/job/rank3`, without a slash at the end.
+        url: URL with its protocol and without a slash at the end, e.g. `s3://bucket/job/rank3`.
     """
 
     url: str
@@ -36,14 +36,14 @@ class RemotePath:
         """The fsspec file system; one instance per process and protocol.
 
         Raises:
-            BackendMissingError: fsspec, or the package that speaks this protocol, is not installed.
-            CurvescopeError: nobody knows the protocol.
+            BackendMissingError: fsspec, or the package for this protocol, is not installed.
+            CurvescopeError: the protocol is unknown.
         """
         return self._target[0]
 
     @property
     def key(self) -> str:
-        """The place without its protocol, as the file system names it."""
+        """The path without its protocol, as used by the file system."""
         return str(self._target[1])
 
     @property
@@ -53,12 +53,12 @@ class RemotePath:
         try:
             import fsspec
 
-            # Another writer's objects must be seen: listings are never cached.
+            # Objects of other writers must be visible, so listings are never cached.
             return fsspec.core.url_to_fs(self.url, use_listings_cache=False)  # type: ignore[no-any-return]
         except ImportError as error:
-            raise BackendMissingError(f"{self.url} needs a package that is not here ({error}): {wanted}") from error
+            raise BackendMissingError(f"{self.url} needs a missing package ({error}): {wanted}") from error
         except ValueError as error:
-            raise CurvescopeError(f"{self.url}: {error}. It takes a folder, or a URL as in s3://bucket/job.") from error
+            raise CurvescopeError(f"{self.url}: {error}. Write a folder, or a URL, e.g. s3://bucket/job.") from error
 
     def __str__(self) -> str:
         return self.url
@@ -68,62 +68,62 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """The last component."""
         return self.url.rsplit("/", 1)[1]
 
     @property
     def stem(self) -> str:
-        """The last part without its ending."""
+        """The last component without its suffix."""
         return self.name.rsplit(".", 1)[0]
 
     @property
     def parent(self) -> RemotePath:
-        """Without the last part."""
+        """The URL without its last component."""
         return RemotePath(self.url.rsplit("/", 1)[0])
 
     def exists(self) -> bool:
-        """Whether an object, or anything under it, is there."""
-        with _said_as_os_error():
+        """Whether the object, or anything under it, exists."""
+        with _convert_to_os_error():
             return bool(self.filesystem.exists(self.key))
 
     def is_file(self) -> bool:
-        """Whether it is an object."""
-        with _said_as_os_error():
+        """Whether the URL is an object."""
+        with _convert_to_os_error():
             return bool(self.filesystem.isfile(self.key))
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What is directly under it, in order; nothing where it is not there: object stores tell no difference."""
+        """The entries directly under the URL, sorted; empty if it does not exist."""
         filesystem, key = self._target
         try:
-            with _said_as_os_error():
+            with _convert_to_os_error():
                 found = filesystem.ls(key, detail=False)
         except FileNotFoundError:
             found = []
         return (self / name.rstrip("/").rsplit("/", 1)[1] for name in sorted(found) if name.rstrip("/") != key)
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """What is there under it by a pattern of names, in order, one listing per folder that the pattern enters."""
+        """The existing entries that match a pattern of names, sorted; needs one listing per folder."""
         head, _, rest = pattern.partition("/")
         for entry in self.iterdir():
             if fnmatchcase(entry.name, head):
                 yield from entry.glob(rest) if rest else (entry,)
 
     def read_bytes(self) -> bytes:
-        """The whole object."""
-        with _said_as_os_error():
+        """Read the whole object."""
+        with _convert_to_os_error():
             return bytes(self.filesystem.cat_file(self.key))
 
     def write_bytes(self, content: bytes, *, exclusive: bool = False) -> None:
-        """Put the object.
+        """Write the object.
 
         Args:
-            content: all of it.
-            exclusive: raise FileExistsError where one is there already, by the store's own word.
+            content: its whole content.
+            exclusive: raise FileExistsError if the object exists, checked by the store itself.
         """
         filesystem, key = self._target
-        with _said_as_os_error():
+        with _convert_to_os_error():
             if not filesystem.async_impl:
-                # Object stores, all asynchronous in fsspec, have no folders; HDFS, SFTP and their like do.
+                # Object stores (all asynchronous in fsspec) have no folders; HDFS, SFTP and similar systems do.
                 filesystem.makedirs(key.rsplit("/", 1)[0], exist_ok=True)
             if exclusive:
                 filesystem.pipe_file(key, content, mode="create")
@@ -132,17 +132,17 @@ class RemotePath:
 
     def unlink(self) -> None:
         """Delete the object."""
-        with _said_as_os_error():
+        with _convert_to_os_error():
             self.filesystem.rm_file(self.key)
 
     def remove_tree(self) -> None:
-        """Delete all that is under it."""
-        with _said_as_os_error():
+        """Delete everything under the URL."""
+        with _convert_to_os_error():
             self.filesystem.rm(self.key, recursive=True)
 
     def fetch(self, folder: Path) -> Path:
-        """A copy of the object in a local folder."""
-        with _said_as_os_error():
+        """Copy the object to a local folder."""
+        with _convert_to_os_error():
             self.filesystem.get_file(self.key, str(folder / self.name))
         return folder / self.name
 
@@ -151,7 +151,7 @@ AnyPath = Path | RemotePath
 
 
 def as_path(text: str | os.PathLike[str]) -> AnyPath:
-    """A folder's path, or the place of a URL."""
+    """A local path, or a remote path for a URL."""
     named = os.fspath(text)
     if "://" not in named:
         return Path(named)
@@ -161,7 +161,7 @@ def as_path(text: str | os.PathLike[str]) -> AnyPath:
 
 
 def remove_tree(path: AnyPath) -> None:
-    """Delete a folder or all under a URL, as far as it is there and can be deleted."""
+    """Delete a folder or everything under a URL, ignoring missing entries and errors."""
     if isinstance(path, Path):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -172,11 +172,11 @@ def remove_tree(path: AnyPath) -> None:
 
 
 @contextmanager
-def _said_as_os_error() -> Iterator[None]:
+def _convert_to_os_error() -> Iterator[None]:
     try:
         yield
     except (OSError, CurvescopeError):
         raise
     except Exception as error:
-        # Each store's package has exceptions of its own (no credentials, no endpoint, …), and may not be installed.
+        # Stores raise exceptions of their own packages (no credentials, no endpoint, …), which may not be installed.
         raise OSError(f"{type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
 """The trace schema, written once as data: validators, the store and the reference page are generated from it.
 
-Conventions of every table: missing is null, never 0 or -1; time is int64 nanoseconds; a unit stands in every column
-that carries a number; one FMA is two FLOPs, and direct-convolution FLOPs count for every algorithm.
+Conventions of every table: missing is null, never 0 or -1; time is int64 nanoseconds; every column with a number has a
+unit; one FMA is two FLOPs, and every algorithm counts the FLOPs of direct convolution.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-# Version history. A reader takes its own version and older ones; a newer one is refused by name.
+# Version history. A reader accepts its own version and older ones, and refuses newer ones.
 #   1  first version
 SCHEMA_VERSION = 1
 
@@ -21,17 +21,17 @@ SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "
 
 
 class Aggregate(Enum):
-    """How the values of a column combine when rows are grouped."""
+    """How the values of a column are combined when rows are grouped."""
 
-    SUM = "sum"  # extensive: adds up
+    SUM = "sum"  # extensive: summed
     EXCLUSIVE = "exclusive"  # a time that may overlap: shared out first (analysis.exclusive), then summed
     MEAN = "mean"  # intensive: averaged, weighted by duration
-    KEY = "key"  # names or places the row: grouped by, never combined
+    KEY = "key"  # identifies the row: grouped by, never combined
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its Arrow type, whether null is allowed, its unit ("" for none), how it aggregates, a sentence."""
+    """One column: its Arrow type, whether null is allowed, its unit ("" for none), aggregation, a sentence."""
 
     name: str
     dtype: pa.DataType
@@ -55,7 +55,7 @@ class Table:
         return pa.schema([pa.field(c.name, c.dtype, c.nullable) for c in self.columns])
 
     def only(self, names: Collection[str] | None) -> Table:
-        """The table without the other columns; the whole of it where no names are given."""
+        """The table with only these columns; with all if `names` is None."""
         return self if names is None else replace(self, columns=tuple(c for c in self.columns if c.name in names))
 
 
@@ -72,24 +72,24 @@ _I64 = pa.int64()
 _I32 = pa.int32()
 _F64 = pa.float64()
 
-_START = _key("start_ns", _I64, "Start on the recording's host clock; null where the profile has no time.", unit="ns")
+_START = _key("start_ns", _I64, "Start on the recording's host clock; null if the profile has no times.", unit="ns")
 _DURATION = Column(
-    "duration_ns", _I64, True, "ns", Aggregate.EXCLUSIVE, "End minus start; null where the profile has no time."
+    "duration_ns", _I64, True, "ns", Aggregate.EXCLUSIVE, "End minus start; null if the profile has no times."
 )
-_PROCESS = _key("process", _I64, "Process id, or rank where several were merged; null where the profile does not tell.")
-_THREAD = _key("thread", _I64, "Thread id inside the process.")
-_DEVICE = _key("device", _I32, "Index of the device; -1 is never used, the CPU's rows have null.")
+_PROCESS = _key("process", _I64, "Process id, or rank if several were merged; null if unknown.")
+_THREAD = _key("thread", _I64, "Thread id in the process.")
+_DEVICE = _key("device", _I32, "Index of the GPU; null for the CPU.")
 _STREAM = _key("stream", _I64, "Stream of the device, or thread on the CPU: rows of one stream do not overlap.")
-_CORRELATION = _key("correlation_id", _I64, "Joins device work to the host call that launched it, within one process.")
+_CORRELATION = _key("correlation_id", _I64, "Joins device work to the host call that launched it, per process.")
 _STEP = _key("step", _I64, "The `steps` row this belongs to; null outside every step.")
-_PHASE = _key("phase", _TEXT, "forward, backward or optimizer; input while a batch is fetched; null if not known.")
-_LAYER = _key("layer", _TEXT, "Module path of the layer, as in `conv3_1` or `encoder.layer.3`; null where not known.")
+_PHASE = _key("phase", _TEXT, "forward, backward or optimizer; input while a batch is loaded; null if unknown.")
+_LAYER = _key("layer", _TEXT, "Module path of the layer, e.g. `conv3_1` or `encoder.layer.3`; null if unknown.")
 
 KERNELS = Table(
     "kernels",
-    "Every kernel. On a CPU: oneDNN primitives, MKL calls, and the host operator's own time where there is none.",
+    "Every kernel. On a CPU: oneDNN primitives, MKL calls, or the host operator's own time if there are none.",
     (
-        _key("name", _TEXT, "The kernel's name as its profiler gives it, demangled.", nullable=False),
+        _key("name", _TEXT, "Kernel name from the profiler, demangled.", nullable=False),
         _START,
         _DURATION,
         _PROCESS,
@@ -102,7 +102,7 @@ KERNELS = Table(
         _key("block_x", _I32, "Threads per block in x."),
         _key("block_y", _I32, "Threads per block in y."),
         _key("block_z", _I32, "Threads per block in z."),
-        _key("registers_per_thread", _I32, "Registers that each thread holds."),
+        _key("registers_per_thread", _I32, "Registers per thread."),
         _key("shared_memory_bytes", _I64, "Static plus dynamic shared memory of a block.", unit="B"),
         _STEP,
         _PHASE,
@@ -122,10 +122,10 @@ KERNELS = Table(
         ),
         _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
         _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
-        _sum("l1_bytes", "B", "Measured L1 traffic, read plus written, as requested of it."),
-        _sum("flops_executed", "FLOP", "Measured floating-point work, whatever the algorithm."),
+        _sum("l1_bytes", "B", "Measured requests to L1, read plus written."),
+        _sum("flops_executed", "FLOP", "Measured FLOPs of the algorithm that ran."),
         Column("achieved_occupancy", _F64, True, "1", Aggregate.MEAN, "Measured active warps over the SM's maximum."),
-        _key("source", _TEXT, f"Who recorded the row: {', '.join(SOURCES)}.", nullable=False),
+        _key("source", _TEXT, f"Recorder of the row: {', '.join(SOURCES)}.", nullable=False),
     ),
 )
 
@@ -144,52 +144,52 @@ RANGES = Table(
         _key("color_argb", _I64, "Colour as 0xAARRGGBB."),
         _key("payload", _TEXT, "NVTX payload as text."),
         _STEP,
-        _key("source", _TEXT, "Who recorded the row.", nullable=False),
+        _key("source", _TEXT, "Recorder of the row.", nullable=False),
     ),
 )
 
 MEMORY = Table(
     "memory",
-    "Allocations, copies and sets.",
+    "Allocations, memcpy and memset.",
     (
         _key("kind", _TEXT, "allocate, free, copy or set.", nullable=False),
         _key("copy_kind", _TEXT, "host_to_device, device_to_host, device_to_device, host_to_host, peer; else null."),
         _START,
         _DURATION,
-        _sum("bytes", "B", "Bytes allocated, freed, copied or set."),
+        _sum("bytes", "B", "Bytes of the operation."),
         _PROCESS,
         _DEVICE,
         _STREAM,
         _CORRELATION,
-        _key("address", _I64, "Address, its 64 bits read as signed."),
+        _key("address", _I64, "Address as a signed 64-bit number."),
         _STEP,
         _PHASE,
         _LAYER,
-        _key("source", _TEXT, "Who recorded the row.", nullable=False),
+        _key("source", _TEXT, "Recorder of the row.", nullable=False),
     ),
 )
 
 LAUNCHES = Table(
     "launches",
-    "Runtime and driver calls on the host: launches, copies, synchronisation.",
+    "CUDA runtime and driver API calls on the host: launches, memcpy, synchronisation.",
     (
-        _key("name", _TEXT, "API function, as in `cudaLaunchKernel`.", nullable=False),
+        _key("name", _TEXT, "API function, e.g. `cudaLaunchKernel`.", nullable=False),
         _START,
         _DURATION,
         _PROCESS,
         _THREAD,
         _CORRELATION,
         _key("return_value", _I32, "CUDA error code; 0 is success."),
-        _key("waits_for", _TEXT, "event, stream, context or stream_event; null for calls that wait for nothing."),
-        _key("stream", _I64, "Stream that the call waits for; null for others."),
+        _key("waits_for", _TEXT, "event, stream, context or stream_event; null for calls that do not wait."),
+        _key("stream", _I64, "Stream that the call waits for; else null."),
         _STEP,
-        _key("source", _TEXT, "Who recorded the row.", nullable=False),
+        _key("source", _TEXT, "Recorder of the row.", nullable=False),
     ),
 )
 
 CLOCKS = Table(
     "clocks",
-    "Samples of clocks, power, temperature and throttling beside the run.",
+    "Samples of clocks, power, temperature and throttling during the run.",
     (
         _START,
         _DEVICE,
@@ -197,7 +197,7 @@ CLOCKS = Table(
         Column("memory_clock_hz", _I64, True, "Hz", Aggregate.MEAN, "Memory clock."),
         Column("power_w", _F64, True, "W", Aggregate.MEAN, "Board power."),
         Column("temperature_c", _F64, True, "°C", Aggregate.MEAN, "Temperature of the device."),
-        _key("throttle_reasons", _TEXT, "Names joined by `|`; empty for none, null where it could not be read."),
+        _key("throttle_reasons", _TEXT, "Names joined by `|`; empty for none, null if unreadable."),
         Column("load", _F64, True, "1", Aggregate.MEAN, "Utilisation of a GPU (0 to 1), or load average of a CPU."),
     ),
 )
@@ -208,10 +208,15 @@ _PEAK = Column(
     True,
     "B",
     Aggregate.MEAN,
-    "Peak over the steps of one visit: of the CUDA allocator's tensors, or of a CPU process's resident memory.",
+    "Peak over one visit's steps: tensors of the CUDA allocator, or resident memory of a CPU process.",
 )
 _RESERVED = Column(
-    "reserved_memory_bytes", _I64, True, "B", Aggregate.MEAN, "The same, of what the CUDA allocator holds reserved."
+    "reserved_memory_bytes",
+    _I64,
+    True,
+    "B",
+    Aggregate.MEAN,
+    "Peak over one visit's steps of the memory reserved by the CUDA allocator.",
 )
 _HOST_USE = tuple(
     Column(name, _I64, True, unit, Aggregate.MEAN, doc)
@@ -220,10 +225,10 @@ _HOST_USE = tuple(
         (
             "system_time_ns",
             "ns",
-            "Of it in the operating system, as for page faults; sampled, so single steps tell little.",
+            "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for single steps.",
         ),
-        ("page_faults", "", "Pages that the operating system had to give the process in the step."),
-        ("core_wait_ns", "ns", "Time that threads of the process were ready to run and had no core, summed over them."),
+        ("page_faults", "", "Pages that the operating system mapped for the process in the step."),
+        ("core_wait_ns", "ns", "Time that threads waited in a run queue for a core, summed over threads."),
     )
 )
 _RETRIES = Column(
@@ -232,7 +237,7 @@ _RETRIES = Column(
     True,
     "",
     Aggregate.MEAN,
-    "Times in the visit that the CUDA allocator gave back its caches and asked again.",
+    "Number of times in the visit that the CUDA allocator freed its cache and retried.",
 )
 
 STEPS = Table(
@@ -240,22 +245,27 @@ STEPS = Table(
     "Every timed step; nothing is averaged away.",
     (
         _key("step", _I64, "Number of the step, unique in the recording.", nullable=False),
-        _key("batch", _I64, "Samples in the step; null where the profile does not tell.", unit="samples"),
-        _key("repeat", _I32, "Round over all batches the step belongs to.", nullable=False),
-        _key("index", _I32, "Position of the step inside its round and batch.", nullable=False),
-        _key("phase", _TEXT, "What one step runs: training, forward, forward+backward or operator; null if not known."),
+        _key("batch", _I64, "Samples in the step; null if unknown.", unit="samples"),
+        _key("repeat", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
+        _key("index", _I32, "Position of the step in its round and batch size.", nullable=False),
+        _key("phase", _TEXT, "What one step runs: training, forward, forward+backward or operator; null if unknown."),
         _START,
-        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, its device work included."),
-        _key("profiled", pa.bool_(), "Whether a profiler watched; such steps give terms, never T(b).", nullable=False),
+        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, including its device work."),
+        _key(
+            "profiled",
+            pa.bool_(),
+            "Whether the step was profiled; profiled steps give terms, never T(b).",
+            nullable=False,
+        ),
         _PEAK,
         _RESERVED,
         _RETRIES,
         *_HOST_USE,
         _PROCESS,
-        _key("problem", _TEXT, "What was stepped, where one recording holds several; null for the only one."),
-        _key("device_name", _TEXT, "Device of the step, where one recording holds several."),
-        _key("averaged_steps", _I64, "Steps behind the row, where a source publishes only their mean or median."),
-        _key("relative_spread", _F64, "Published standard deviation of one step over its time.", unit="1"),
+        _key("problem", _TEXT, "Name of the problem, if the recording has several; else null."),
+        _key("device_name", _TEXT, "Device of the step, if the recording has several."),
+        _key("averaged_steps", _I64, "Number of steps in the row, if the source publishes only a mean or median."),
+        _key("relative_spread", _F64, "Published standard deviation of one step divided by its time.", unit="1"),
     ),
 )
 
@@ -263,20 +273,20 @@ TABLES: dict[str, Table] = {t.name: t for t in (KERNELS, RANGES, MEMORY, LAUNCHE
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:
-    """The data with exactly the table's columns, in order; absent nullable columns become null.
+    """Bring data into the form of the table: its columns in order, absent nullable columns filled with null.
 
-    Text that comes dictionary-encoded stays so: a name that a million rows share is written once.
+    Dictionary-encoded text stays encoded, so that a name shared by a million rows is written once.
 
     Args:
-        table: the schema to hold the data against.
+        table: schema of the table.
         data: columns by name; types must cast without loss.
 
     Raises:
-        ValueError: an unknown column, an absent or null value where one is required, or a lossy cast.
+        ValueError: a column is unknown, a required one is absent or has nulls, or a cast loses data.
     """
     unknown = set(data.column_names) - {c.name for c in table.columns}
     if unknown:
-        raise ValueError(f"{table.name} has no column {', '.join(sorted(unknown))}")
+        raise ValueError(f"{table.name} does not have the columns {', '.join(sorted(unknown))}")
     arrays = []
     for column in table.columns:
         if column.name in data.column_names:

@@ -15,14 +15,14 @@ def schema_page() -> str:
         "# The trace schema",
         "",
         f"Version {SCHEMA_VERSION}. This page is generated from `profiling/recording/schema.py`; "
-        "a test holds the two together.",
+        "a test keeps the two equal.",
         "",
         "A recording is a folder: `recording.json`, and a folder of Parquet parts for each table that has rows. "
         "Any Parquet reader opens it: `duckdb.sql(\"from 'RUN/kernels/*.parquet'\")`.",
         "",
         "Missing is null. Times are int64 nanoseconds of one monotonic host clock. One FMA is two FLOPs. "
-        "*Aggregates* says how a column combines when rows are grouped: sum; exclusive (overlap is shared out, then "
-        "summed); mean (weighted by duration); key (names or places the row).",
+        "*Aggregates* says how a column is combined when rows are grouped: sum; exclusive (overlap is divided, then "
+        "summed); mean (weighted by duration); key (identifies the row).",
     ]
     for table in TABLES.values():
         lines += ["", f"## {table.name}", "", table.doc, ""]

@@ -40,26 +40,26 @@ _REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take t
 
 
 class Status:
-    """How a recording ended, as `recording.json` says it."""
+    """Status of a recording in `recording.json`."""
 
-    RECORDING = "recording"  # in progress, or its writer was killed
+    RECORDING = "recording"  # in progress, or the writer was killed
     COMPLETE = "complete"
-    INCOMPLETE = "incomplete"  # ended by itself, but recorded data is gone; `lost` says what and how much
-    INTERRUPTED = "interrupted"  # ended early; every part that is there is whole
+    INCOMPLETE = "incomplete"  # finished, but data was lost; `lost` says what and how much
+    INTERRUPTED = "interrupted"  # ended early; all existing parts are complete
 
 
 class RecordingWriter:
-    """Writes one recording, part by part. Use as a context manager: leaving it by an exception marks it interrupted."""
+    """Writes one recording, part by part. Use as a context manager: an exception marks the recording interrupted."""
 
     def __init__(self, path: AnyPath, meta: Mapping[str, Any]) -> None:
         """Create the folder.
 
         Args:
-            path: the folder to create; it must not exist, or be empty.
-            meta: what ran and where, JSON-serialisable; see `Recording.meta`.
+            path: folder to create; it must not exist, or be empty.
+            meta: JSON-serialisable metadata of the run; see `Recording.meta`.
 
         Raises:
-            CurvescopeError: something is already there, or the folder cannot be made.
+            CurvescopeError: the folder is not empty, or cannot be created.
         """
         self.path = path
         self._numbered = dict.fromkeys(TABLES, 0)
@@ -79,15 +79,16 @@ class RecordingWriter:
 
     @classmethod
     def resume(cls, path: AnyPath, last_table: str) -> RecordingWriter:
-        """Go on writing a recording that was cut off.
+        """Continue to write an interrupted recording.
 
         Args:
-            path: its folder.
-            last_table: the table whose part is written last: parts of other tables that have no namesake there were
-                cut off before they were whole, and are removed.
+            path: folder of the recording.
+            last_table: the table that is written last in each visit. Parts of other tables without a part of the same
+                name
+                there are incomplete visits, and are removed.
 
         Raises:
-            CurvescopeError: there is no recording, or it is not to be read.
+            CurvescopeError: the folder has no recording, or it is unreadable.
         """
         writer = cls.__new__(cls)
         writer.path, writer._meta = path, open_recording(path).meta
@@ -102,10 +103,10 @@ class RecordingWriter:
 
     @classmethod
     def mark_interrupted(cls, path: AnyPath) -> None:
-        """Say of a recording whose writer was killed that it was: nobody writes into it any more.
+        """Mark a recording as interrupted after its writer was killed.
 
         Raises:
-            CurvescopeError: there is no recording, or it is not to be read or written.
+            CurvescopeError: the folder has no recording, or it is unreadable or not writable.
         """
         writer = cls.__new__(cls)
         writer.path, writer._meta = path, open_recording(path).meta
@@ -114,20 +115,20 @@ class RecordingWriter:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What `recording.json` says now."""
+        """Current contents of `recording.json`."""
         return self._meta
 
     def write(self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any], part: str | None = None) -> None:
-        """Append one part to a table; it is on disk, whole, when this returns.
+        """Append one part to a table; on return it is complete on disk.
 
         Args:
-            table: its name in the schema.
-            data: columns by name; without a row nothing is written.
-            part: the part's name, unique in the table; null for the next number.
+            table: name in the schema.
+            data: columns by name; without rows nothing is written.
+            part: name of the part, unique in the table; None for the next number.
 
         Raises:
             ValueError: the data does not fit the table's schema.
-            CurvescopeError: the disk is full or the folder cannot be written.
+            CurvescopeError: the disk is full or the folder is not writable.
         """
         if isinstance(data, pd.DataFrame):
             data = pa.Table.from_pandas(data, preserve_index=False)
@@ -140,13 +141,13 @@ class RecordingWriter:
         write_part(self.path / table / f"{part}.parquet", TABLES[table], conformed)
 
     def next_part(self, table: str) -> str:
-        """The next free number of a table's parts, taken: for whoever writes several at once."""
+        """Reserve the next free part number of a table, for writers that write several parts at once."""
         number = self._numbered[table]
         self._numbered[table] += 1
         return f"{number:05d}"
 
     def update(self, **meta: Any) -> None:
-        """Replace entries of `recording.json`, and write it."""
+        """Replace entries of `recording.json` and write it."""
         self._meta.update(meta)
         self._write_meta()
 
@@ -168,7 +169,7 @@ class RecordingWriter:
             self._meta["lost"].setdefault(name, entry)["count"] += count
 
     def finish(self, status: str | None = None) -> None:
-        """Write the final status: complete, or incomplete where recorded data is gone, if not given."""
+        """Write the final status; default: complete, or incomplete if data was lost."""
         gone = any(entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values())
         self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
 
@@ -186,23 +187,23 @@ class RecordingWriter:
         if kind is None:
             self.finish()
         else:
-            # The disk may be the reason: what is written stays readable whatever the status says.
+            # A full disk may be the reason for the exception: existing parts stay readable with any status.
             with suppress(CurvescopeError):
                 self.finish(Status.INTERRUPTED)
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns; a key that some rows lack is null there."""
+    """Rows as columns; missing keys become None."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording, read. Tables load on first use.
+    """A recording for reading. Tables are loaded on first use.
 
     Attributes:
-        path: its folder, or its place on a remote store.
+        path: folder, or URL on a remote store.
         meta: `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `versions`, `lost`, `status`, …
     """
 
@@ -212,24 +213,24 @@ class Recording:
 
     @property
     def complete(self) -> bool:
-        """Whether its writer reached the end."""
+        """Whether the writer finished and no data was lost."""
         return bool(self.meta["status"] == Status.COMPLETE)
 
     @property
     def statistic(self) -> str:
-        """What stands for T(b) by the protocol: median or mean."""
+        """Statistic that T(b) is, by the protocol: median or mean."""
         return str((self.meta.get("protocol") or {}).get("statistic", "median"))
 
     def parts(self, table: str) -> Sequence[AnyPath]:
-        """The Parquet files of a table, in the order they were written; empty where nothing was recorded."""
+        """The Parquet files of a table in the order of writing; empty if nothing was recorded."""
         return sorted((self.path / table).glob("*.parquet"))
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """One table as Arrow, with the schema's columns even where nothing was recorded.
+        """Read a table as Arrow, with all columns of the schema even if nothing was recorded.
 
         Args:
-            table: its name.
-            columns: those to read; all if not given.
+            table: name of the table.
+            columns: columns to read; default: all.
 
         Raises:
             CurvescopeError: a part is damaged, or does not fit the schema.
@@ -239,7 +240,7 @@ class Recording:
         return pa.concat_tables(pieces) if pieces else schema.only(columns).arrow.empty_table()
 
     def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """One table as Arrow, part by part, text dictionary-encoded: for tables too large to be held whole.
+        """Read a table as Arrow part by part, with dictionary-encoded text: for tables too large for memory.
 
         The next part is read while one is used.
 
@@ -248,28 +249,28 @@ class Recording:
         """
         parts = self.parts(table)
         pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
-        if len(parts) < 2:  # starting a thread takes longer
+        if len(parts) < 2:  # faster without a thread
             yield from pieces
         else:
             yield from read_ahead(next(pieces), lambda: next(pieces, None))
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """One table as pandas; nullable integers stay integers (`Int64`).
+        """Read a table as pandas; nullable integers stay integers (`Int64`).
 
         Args:
-            table: its name.
-            columns: those to read; all if not given. A million kernels are half a gigabyte with all of them.
+            table: name of the table.
+            columns: columns to read; default: all. A million kernels with all columns take half a gigabyte.
         """
         key = table if columns is None else f"{table}:{','.join(columns)}"
         if key not in self._frames:
-            # The Arrow columns are freed as they are turned into pandas', so that both are never whole in memory.
+            # Arrow columns are freed as they are converted, so that both forms never exist in full.
             self._frames[key] = self.arrow(table, columns).to_pandas(
                 types_mapper=_PANDAS_TYPES.get, split_blocks=True, self_destruct=True
             )
         return self._frames[key]
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is of, and how much of it there is; names are escaped."""
+        """Summary for notebooks; names are escaped."""
         device = self.meta.get("device") or {}
         facts = {
             "network": self.meta.get("network"),
@@ -289,7 +290,7 @@ class Recording:
         return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
 
     def count_rows(self, table: str) -> int:
-        """Rows of a table; only the ends of its files are read.
+        """Number of rows of a table; reads only the footers of its files.
 
         Raises:
             CurvescopeError: a part is damaged.
@@ -322,35 +323,35 @@ _PANDAS_TYPES: dict[pa.DataType, Any] = {
 
 
 def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
-    """Read a recording: a folder, or a URL as in `s3://bucket/job/rank3`.
+    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`.
 
     Raises:
-        CurvescopeError: there is none at `path`, it cannot be read, or a newer Curvescope wrote it.
+        CurvescopeError: `path` has no recording, it is unreadable, or a newer Curvescope wrote it.
     """
     folder = path if isinstance(path, RemotePath) else as_path(path)
     try:
         meta = json.loads((folder / META_FILE).read_bytes())
     except FileNotFoundError:
         raise CurvescopeError(
-            f"{folder} is not a recording (no {META_FILE} in it). `curvescope runs` lists the recordings here."
+            f"{folder} is not a recording ({META_FILE} is missing). `curvescope runs` lists recordings."
         ) from None
     except (OSError, ValueError) as error:
         raise CurvescopeError(
-            f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be whole."
+            f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be readable."
         ) from error
     version, status = (meta.get("schema_version"), meta.get("status")) if isinstance(meta, dict) else (None, None)
     if not isinstance(version, int) or not isinstance(status, str) or meta.get("format") != FORMAT:
         raise CurvescopeError(f"{folder / META_FILE} was not written by Curvescope.")
     if version > SCHEMA_VERSION:
         raise CurvescopeError(
-            f"{folder} has schema version {version}, this Curvescope reads up to {SCHEMA_VERSION}: "
+            f"{folder} has schema version {version}, but this Curvescope reads versions up to {SCHEMA_VERSION}: "
             "upgrade with `pip install --upgrade curvescope`."
         )
     return Recording(folder, meta)
 
 
 def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeError]:
-    """Each recording, or why it cannot be read, in order; those of remote stores are asked for at the same time."""
+    """Open recordings, in order: each recording, or its error. Remote recordings are read concurrently."""
 
     def attempt(folder: AnyPath) -> Recording | CurvescopeError:
         try:
@@ -366,13 +367,13 @@ def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeEr
 
 
 def list_recordings(root: AnyPath) -> list[Recording]:
-    """Every readable recording directly under `root`, oldest first; unreadable folders are passed over.
+    """All readable recordings directly under `root`, oldest first; unreadable folders are skipped.
 
     Raises:
-        CurvescopeError: a remote store does not answer.
+        CurvescopeError: a remote store cannot be listed.
     """
     try:
-        # A remote store is asked for each recording at once, not listed folder by folder.
+        # A remote store is asked for all recordings at once, not folder by folder.
         folders: list[AnyPath] = (
             list(root.iterdir())
             if isinstance(root, RemotePath)
@@ -385,12 +386,12 @@ def list_recordings(root: AnyPath) -> list[Recording]:
 
 
 def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
-    """A dated folder under `root`, as in `runs/2026-03-01_143055_alexnet`; made, so that nobody else takes its name.
+    """Create a dated folder under `root`, e.g. `runs/2026-03-01_143055_alexnet`, which reserves its name.
 
-    Where nothing is written into it, it is gone when the process exits.
+    If it is still empty when the process exits, it is removed.
 
     Raises:
-        CurvescopeError: the folder cannot be made.
+        CurvescopeError: the folder cannot be created.
     """
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)[:_LONGEST_LABEL]
     stem = f"{datetime.now().astimezone():%Y-%m-%d_%H%M%S}_{safe}"
@@ -404,9 +405,9 @@ def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
             raise storage_error(path, error) from error
         atexit.register(_remove_empty, path)
         return path
-    raise CurvescopeError(f"{root} already holds a thousand recordings named {stem}; choose a place with -o DIR.")
+    raise CurvescopeError(f"{root} already contains a thousand recordings named {stem}; choose a folder with -o DIR.")
 
 
 def _remove_empty(path: Path) -> None:
-    with suppress(OSError):  # also raised, and meant, where something is in it
+    with suppress(OSError):  # also raised, as intended, for a folder with contents
         path.rmdir()

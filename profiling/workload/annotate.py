@@ -1,7 +1,7 @@
 """NVTX ranges for the layers of any model, forward and backward, for every tool that reads NVTX.
 
-One domain, `curvescope`. A range is named by the module's path, and by `PATH backward` around each autograd node that
-the module's forward pass made; the innermost module owns a node. Ranges nest as the modules do.
+All ranges are in one NVTX domain, `curvescope`. A range is named after the module's path, and `PATH backward` around
+each autograd node that the module's forward pass created; the innermost module owns a node. Ranges nest like modules.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ DOMAIN = "curvescope"
 
 @contextmanager
 def annotate(model: Any) -> Iterator[None]:
-    """Mark the layers of a model with NVTX ranges while the block runs; afterwards the model is as it was.
+    """Mark the layers of a model with NVTX ranges while the block runs; afterwards the model is unchanged.
 
-    Without a tool that listens, a layer's forward and backward ranges cost about 8 us together
-    (`benchmarks/annotate_cost.py`, two cores of an AMD EPYC). A part that was compiled with torch.compile is marked as
-    a whole: hooks inside it would compile it anew. Graphs built inside the block stop marking when it ends.
+    Without an attached tool, a layer's forward and backward ranges cost about 8 us together
+    (`benchmarks/annotate_cost.py`,
+    two cores of an AMD EPYC). A submodule compiled with torch.compile gets one range: hooks inside it would cause a
+    recompilation. Graphs built inside the block stop marking when it ends.
 
     Args:
         model: a `torch.nn.Module`.
@@ -38,7 +39,7 @@ def annotate(model: Any) -> Iterator[None]:
 
 
 def _layers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every named module once, the root left out; nothing below a compiled one."""
+    """Every named module once, except the root and submodules of a compiled module."""
     compiled: list[str] = []
     for path, module in model.named_modules():
         if any(path.startswith(f"{prefix}.") for prefix in compiled):
@@ -50,15 +51,15 @@ def _layers(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _Marks:
-    """Pushes and pops ranges, and remembers what autograd nodes belong to whom."""
+    """Pushes and pops ranges, and remembers which module owns which autograd node."""
 
     def __init__(self) -> None:
         import nvtx
 
         self._domain = nvtx.get_domain(DOMAIN)
-        self._key = f"{DOMAIN}.{id(self)}"  # in the metadata of nodes: these marks have it
+        self._key = f"{DOMAIN}.{id(self)}"  # marks owned nodes in their metadata
         self._active = True
-        self._inputs: list[set[Any]] = []  # autograd nodes that lead into each module being run
+        self._inputs: list[set[Any]] = []  # autograd nodes of the inputs of each running module
 
     def close(self) -> None:
         self._active = False
@@ -82,10 +83,10 @@ class _Marks:
             while pending:
                 node = pending.pop()
                 if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
-                    continue  # nothing to go back to, another module's, or a weight's, shared by whoever uses it
+                    continue  # no backward pass, owned by another module, or a shared weight
                 seen.add(node)
                 pending += [following for following, _ in node.next_functions]
-                # A module inside this one has left before it, and marked its own.
+                # Inner modules have returned before, and have marked their own nodes.
                 if self._key not in node.metadata:
                     node.metadata[self._key] = None
                     self._mark(node, attributes)

@@ -1,4 +1,4 @@
-"""Where the batches of a step come from, when they do not stay on the device: from host memory, or a user's loader."""
+"""Input pipelines: batches that stay on the device, come from host memory, or from a user's loader."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from ..errors import CurvescopeError
 from .network_step import Feed, import_torch
 from .networks import Network
 
-RESIDENT = "resident"  # one random batch that stays on the device: a step has no input
+RESIDENT = "resident"  # one random batch that stays on the device: steps load no input
 HOST = "host"  # one random batch in (pinned) host memory, copied to the device in every step
 _SEED = 0
 
 
 def make_feed(source: str, network: Network, device: str, rank: int, world_size: int) -> Feed | None:
-    """The feed that `--input` names.
+    """Create the input pipeline that `--input` names.
 
     Args:
         source: resident, host, or `package.module:function`, a function of batch size, rank and world size that
-            returns an iterable of (inputs, targets); an exhausted one is asked for again.
-        network: what the batches are for.
-        device: where they go.
-        rank: of this process.
-        world_size: how many processes step together.
+            returns an iterable of (inputs, targets); an exhausted one is created again.
+        network: network that consumes the batches.
+        device: device of the batches.
+        rank: rank of this process.
+        world_size: number of ranks.
 
     Returns:
-        Null for resident.
+        None for resident.
 
     Raises:
         CurvescopeError: the source is none of these.
@@ -48,7 +48,7 @@ def make_feed(source: str, network: Network, device: str, rank: int, world_size:
                 inputs = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
                 return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
             del batches[batch]
-        raise CurvescopeError(f"--input {source}: it gave no batch of {batch}.")
+        raise CurvescopeError(f"--input {source}: the loader returned no batch of {batch} samples.")
 
     return feed
 
@@ -73,14 +73,14 @@ def _pinned(device: str, tensor: Any) -> Any:
 
 
 def _to(device: str, tensor: Any) -> Any:
-    """On the device: a copy even where it is there already, as every step of a real job gets fresh memory."""
+    """Copy to the device even if the tensor is there already, because every step of a real job gets fresh memory."""
     return tensor if tensor is None else tensor.to(device, non_blocking=True, copy=True)
 
 
 def _find_loader(source: str) -> Any:
     module_name, _, function_name = source.partition(":")
     if not (module_name and function_name):
-        raise CurvescopeError(f"--input {source}: resident, host, or package.module:function.")
+        raise CurvescopeError(f"--input {source}: write resident, host, or package.module:function.")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -1,7 +1,7 @@
-"""A callback for Lightning and Hugging Face's Trainer: steps and layers in NVTX ranges, in a loop that is theirs.
+"""A callback for Lightning and Hugging Face's Trainer that puts steps and layers into NVTX ranges.
 
-Both call methods by name, so one object serves both, and neither has to be installed. What it marks is what `curvescope
-record -- python train.py`, Nsight Systems and Nsight Compute see.
+Both libraries call methods by name, so one object serves both, and neither has to be installed. The ranges are visible
+to `curvescope record -- python train.py`, Nsight Systems and Nsight Compute.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class TrainerCallback:
     """Pass one to `Trainer(callbacks=[...])` of either library, for one training.
 
     Attributes:
-        state_key: Lightning's name for the callback's state, of which there is none.
+        state_key: Lightning's key for the callback's state, which is empty.
     """
 
     state_key = _legacy_state_key = "curvescope"
@@ -30,47 +30,47 @@ class TrainerCallback:
         self._in_step = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Lightning begins: mark the layers of its module."""
+        """Start of training in Lightning: mark the layers of its module."""
         del trainer
         self._begin(pl_module)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        """Hugging Face's Trainer begins: mark the layers of its `model`."""
+        """Start of training in Hugging Face's Trainer: mark the layers of its `model`."""
         del args, state, control
         if named.get("model") is not None:
             self._begin(named["model"])
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
-        """Lightning's step begins."""
+        """Start of a Lightning step."""
         self._push()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Hugging Face's step, all of its accumulated passes, begins."""
+        """Start of a Hugging Face step with all its accumulated passes."""
         self._push()
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-        """Lightning's step ends."""
+        """End of a Lightning step."""
         self._pop()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Hugging Face's step ends."""
+        """End of a Hugging Face step."""
         self._pop()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Training ends: the model is as it was."""
+        """End of training: remove the hooks."""
         self._pop()
         self._layers.close()
 
     def on_exception(self, *_: Any, **__: Any) -> None:
-        """Lightning's training failed: the same."""
+        """Failure in Lightning's training: remove the hooks."""
         self.on_train_end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing to save in a checkpoint."""
+        """State for a checkpoint: none."""
         return {}
 
     def __getattr__(self, name: str) -> Any:
-        # Both libraries call every hook they know, more with each version; those not named above do nothing.
+        # Both libraries call every hook they define, more with each version; those not named above do nothing.
         if name.startswith("on_") or name in ("setup", "teardown", "load_state_dict"):
             return _nothing
         raise AttributeError(name)
@@ -80,7 +80,7 @@ class TrainerCallback:
         self._layers.enter_context(annotate(model))
 
     def _push(self) -> None:
-        self._pop()  # a step that was left by an exception has no end
+        self._pop()  # an exception may have skipped the end of the previous step
         self._domain.push_range(self._step)
         self._in_step = True
 

@@ -86,7 +86,7 @@ def test_kernels_without_steps_are_taken_together():
 
 def test_a_batch_that_was_not_profiled_is_refused():
     steps, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))])
-    with pytest.raises(CurvescopeError, match="Batch 4 was not profiled; this recording has 8"):
+    with pytest.raises(CurvescopeError, match="Batch 4 was not profiled; the recording has 8"):
         roofline(times_of(steps, kernels), GTX_1080, batch=4)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from curvescope.cli import main
 from curvescope.kernels import ceilings
-from curvescope.kernels.levels import Level
+from curvescope.kernels.levels import MemoryLevel
 
 SHORT = ("--time-limit", "0.3")
 
@@ -74,8 +74,8 @@ def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("gemm", "--axis", "q=1"), "has the axes m, n, k"),
-        (("gemm", "--axis", "n=8..2"), "upwards"),
+        (("gemm", "--axis", "q=1"), "the axes of gemm are m, n, k"),
+        (("gemm", "--axis", "n=8..2"), "a range must start at 1 or more and increase"),
         (("gemm", "--precision", "fp8"), "choose from fp64"),
         (("gemm", "--backend", "abacus"), "choose from torch"),
         (("gemm", "--until", "0"), "a share of the median"),
@@ -106,7 +106,7 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     pytest.importorskip("numba")
     monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
     monkeypatch.setitem(ceilings.GEMM_EXTENTS, "cpu", 64)
-    levels = [Level("L1", 65_536, 32_768), Level("DRAM", None, 1_000_000)]
+    levels = [MemoryLevel("L1", 65_536, 32_768), MemoryLevel("DRAM", None, 1_000_000)]
     monkeypatch.setattr(ceilings, "memory_levels", lambda device: levels)
     options = ["--device", "cpu", "--time-limit", "0.01", "--json", "-o"]
     assert main(["bench", "ceilings", *options, str(tmp_path / "c")]) == 0

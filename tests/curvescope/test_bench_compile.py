@@ -69,8 +69,8 @@ def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeyp
     monkeypatch.setattr(nvrtc, "_open", lambda _: NewerNvrtc())
     assert bench_compile._known_architectures() == (75, 80, 90)
     told = capsys.readouterr().err
-    assert "sm_35, sm_37, sm_50, sm_52, sm_60, sm_61, sm_70, sm_86, sm_89 left out" in told
-    assert "NVRTC 13.0 knows sm_75 to sm_90" in told
+    assert "sm_35, sm_37, sm_50, sm_52, sm_60, sm_61, sm_70, sm_86, sm_89 skipped" in told
+    assert "NVRTC 13.0 supports sm_75 to sm_90" in told
     monkeypatch.setattr(nvrtc, "_library_paths", list)
     with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvrtc-cu11"):
         bench_compile._known_architectures()
@@ -82,16 +82,16 @@ def test_an_instruction_mix_that_cannot_be_had_is_said(here):
     done = curvescope("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=folder, env=nowhere)
     (row,) = json.loads(done.stdout)["kernels"]
     assert row["instruction_mix"] is None
-    assert "No disassembler here reads sm_35" in row["instructions_missing"]
+    assert "No installed disassembler supports sm_35" in row["instructions_missing"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("gemmm",), "name a .cu file, or one of ours: convolution, gemm"),
+        (("gemmm",), "write a .cu file, or one of convolution, gemm"),
         (("nowhere.cu",), "cannot be read"),
-        (("launch", "--arch", "kepler"), "written as in sm_35,sm_80"),
-        (("launch", "--arch", "sm_20"), "NVRTC 11.8 knows sm_35 to sm_90"),
+        (("launch", "--arch", "kepler"), "write architectures like sm_35,sm_80"),
+        (("launch", "--arch", "sm_20"), "NVRTC 11.8 supports sm_35 to sm_90"),
         (("launch", "--block", "1025"), "1 to 1024 threads"),
         (("wrong.cu", "--arch", "sm_60"), "does not compile"),
     ],

@@ -162,7 +162,7 @@ def test_table_puts_published_figures_under_their_own_device(tmp_path, command):
     assert "GeForce GTX 1080" in out
     assert "Tesla K80" in out
     assert "(published)" in out
-    assert "others' measurements on the device named" in out
+    assert "Published times were measured by others on the named device" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -182,7 +182,7 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
     assert found["PyTorch"]
     assert found["native library"]
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "not here" in command("doctor", cwd=tmp_path).stdout
+    assert "missing" in command("doctor", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("diagnose", "alexnet", "--protocol", "secret"), "choose one of default, quick, addfor, dell, dlperf"),
         (("diagnose", "alexnet", "--until", "200%"), "a share of the step time"),
         (("diagnose", "alexnet", "--images", "5"), "for --protocol dell"),
-        (("diagnose", "alexnet", "--sequence-length", "5"), "alexnet reads no text"),
+        (("diagnose", "alexnet", "--sequence-length", "5"), "alexnet does not take text"),
         (("diagnose", "bert_base", "--sequence-length", "513"), "1 to 512 tokens"),
         (("diagnose", "alexnet", "--device", "cpu", "--precision", "tf32"), "a mode of CUDA devices"),
         (("sweep",), "Name the networks to sweep"),
@@ -202,13 +202,13 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("sweep", "alexnet", "--phase", "training,sideways"), "--phase sideways"),
         (("sweep", "alexnet", "--batch", "..max"), "--batch"),
         (("sweep", "alexnet", "--memory-limit", "much"), "a size, as in 8GB"),
-        (("sweep", "alexnet", "--sequence-length", "64"), "none of these networks reads text"),
+        (("sweep", "alexnet", "--sequence-length", "64"), "none of these networks takes text"),
         (("sweep", "alexnet", "-o", "mine"), "nothing is overwritten"),
-        (("sweep", "--resume", "mine"), "holds no sweep"),
-        (("sweep", "alexnet", "--resume", "mine"), "give it no network"),
+        (("sweep", "--resume", "mine"), "contains no sweep"),
+        (("sweep", "alexnet", "--resume", "mine"), "omit the network"),
         (("table", "nowhere"), "not a recording"),
         (("step",), "Name a network"),
-        (("step", "alexnet", "--batch", "0"), "start at 1"),
+        (("step", "alexnet", "--batch", "0"), "must be at least 1"),
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
         (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
         (("diagnose", "alexnet", "--device", "abacus"), "Unknown device"),
@@ -216,7 +216,7 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("diagnose", "--model", "my_model:large", "--input-shape", "3"), "no function large"),
         (("diagnose", *MODEL, "-o", "mine"), "nothing is overwritten"),
         (("explain", "nowhere"), "not a recording"),
-        (("explain", "mine", "--pair", "1,3"), "this recording has batch 1, 2, 4"),
+        (("explain", "mine", "--pair", "1,3"), "the recording has batch 1, 2, 4"),
         (("explain", "mine", "--at", "4"), "a neighbour on each side"),
         (("breakdown", "mine", "--batch", "3"), "was not measured"),
         (("frobnicate",), "invalid choice"),
@@ -297,7 +297,7 @@ def test_a_table_of_times_is_imported_and_explained(tmp_path, command):
     assert [f["verdict"] for f in only["findings"] if f["shown"]["kind"] == "excess"][-1] == "anomaly"
     nothing = command("explain", "table", "--problem", "vgg", cwd=tmp_path)
     assert nothing.returncode == 2
-    assert "no problem and device" in nothing.stderr
+    assert "no problem or device" in nothing.stderr
     assert command("explain", "table", "--noise", "no", cwd=tmp_path).returncode == 2
 
 
@@ -310,7 +310,7 @@ def test_a_system_that_gives_no_thread_has_no_memory(monkeypatch, capsys):
 
     monkeypatch.setattr("curvescope.commands.runs.run", run)
     assert main(["runs"]) == 2
-    assert "not enough memory" in capsys.readouterr().err
+    assert "Out of memory" in capsys.readouterr().err
     raised = RuntimeError("another")
     with pytest.raises(RuntimeError, match="another"):
         main(["runs"])
@@ -322,7 +322,7 @@ def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
     program += "import sys; from curvescope.cli import main; sys.exit(main(['runs']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "not enough memory" in done.stderr
+    assert "Out of memory" in done.stderr
 
 
 def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(monkeypatch, capsys):

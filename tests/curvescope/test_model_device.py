@@ -91,8 +91,8 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(capsys,
     [
         (["vgg_a", "--device", "model:gtx1800"], "did you mean gtx1080"),
         (["vgg_a", "--device", "model:"], "Unknown GPU"),
-        (["vgg_a", "--device", "model:k40", "--library", "cudnn4"], "known are cudnn5"),
-        (["vgg_a", "--device", "model:k40", "--framework", "theano"], "known are torch"),
+        (["vgg_a", "--device", "model:k40", "--library", "cudnn4"], "choose from cudnn5"),
+        (["vgg_a", "--device", "model:k40", "--framework", "theano"], "choose from torch"),
         (["vgg_a", "--device", "cpu", "--library", "cudnn5"], "are for a modelled GPU"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_broken_reader_is_named_and_the_others_go_on(install, tmp_path, capsys
     file.write_text("nothing known")
     assert main(["import", str(file), "-o", str(tmp_path / "r")]) == 2
     error = capsys.readouterr().err
-    assert f"plugin bad of broken-package is left out: {says}" in error
+    assert f"plugin bad of broken-package is skipped: {says}" in error
     assert "pip uninstall broken-package" in error
     assert "no profile that Curvescope reads" in error
 
@@ -170,7 +170,7 @@ def test_a_broken_cause_claims_nothing(install, tmp_path, capsys, body):
     assert main(["explain", str(path), "--json"]) == 0
     out, err = capsys.readouterr()
     assert out == without
-    assert err.count("plugin bad of broken-package is left out: weigh()") == 1
+    assert err.count("plugin bad of broken-package is skipped: weigh()") == 1
 
 
 def test_broken_devices_are_named(install, tmp_path, capsys):

@@ -98,10 +98,10 @@ def test_groups_of_ranks_are_explained(job, capsys, options, ranks, expected):
     ("options", "message"),
     [
         (["--explain", "99"], "no such rank; there are 0 to 11"),
-        (["--explain", "a-b"], "ranks as in 3 or 0-7,12"),
-        (["--explain", "0-4", "--against", "4-5"], "some rank is in both"),
-        (["--explain", "0-11"], "nothing is left"),
-        (["--against", "3"], "goes with --explain"),
+        (["--explain", "a-b"], "write ranks, e.g. 3 or 0-7,12"),
+        (["--explain", "0-4", "--against", "4-5"], "the two lists share a rank"),
+        (["--explain", "0-11"], "there are none to compare with"),
+        (["--against", "3"], "--against needs --explain"),
         (["--workers", "0"], "at least one"),
     ],
 )

@@ -140,11 +140,11 @@ def test_a_complete_run_is_printed_again_without_measuring(measured, capsys):
     [
         ((), "Name the network"),
         (("alexnet", "--devices", "1,two"), "numbers from 1"),
-        (("alexnet", "--devices", "1,3", "--total-batch", "16"), "cannot be shared equally by 3 devices"),
-        (("alexnet", "--batch", "0"), "--batch 0: at least 1"),
+        (("alexnet", "--devices", "1,3", "--total-batch", "16"), "cannot be divided equally among 3 devices"),
+        (("alexnet", "--batch", "0"), "--batch 0: must be at least 1"),
         (("alexnet", "--nodes", "1,2"), "torchrun and srun"),
-        (("alexnet", "--sequence-length", "8"), "reads no text"),
-        (("--resume", "nowhere"), "holds no scaling run"),
+        (("alexnet", "--sequence-length", "8"), "does not take text"),
+        (("--resume", "nowhere"), "contains no scaling run"),
     ],
 )
 def test_bad_input_says_what_to_do(arguments, says, capsys):
@@ -158,7 +158,7 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(command, "_device", lambda _: "cuda")
     monkeypatch.setattr(command, "_device_count", lambda _: 2)
     assert main(["scale", "alexnet", "--devices", "1,2,4", "-o", str(tmp_path / "run")]) == 2
-    assert "4 devices are asked for, and this machine has 2 GPUs" in capsys.readouterr().err
+    assert "4 devices are requested, but this machine has 2 GPUs" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -14,7 +14,7 @@ from curvescope.kernels.catalog import KERNELS
 from curvescope.kernels.cubin import read_cubin
 from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 
-SMALL = nvrtc.Source(
+SMALL = nvrtc.CudaSource(
     "small",
     '#include "step.h"\nextern "C" __global__ void small(int* a) { *a += STEP; }',
     (("step.h", "#define STEP 1"),),
@@ -95,7 +95,7 @@ def test_many_are_compiled_in_processes_and_then_kept(monkeypatch):
 
 
 def test_an_error_in_a_source_is_told_in_the_compilers_words():
-    wrong = nvrtc.Source("wrong", "__global__ void wrong() { undeclared = 1; }")
+    wrong = nvrtc.CudaSource("wrong", "__global__ void wrong() { undeclared = 1; }")
     with pytest.raises(
         CurvescopeError, match=r'(?s)wrong\.cu does not compile with .*sm_75.*"undeclared" is undefined'
     ):
@@ -121,14 +121,14 @@ def test_an_nvrtc_that_cannot_be_loaded_is_named_and_passed_over(tmp_path, monke
 
 
 def test_an_architecture_that_no_nvrtc_here_knows_is_refused_with_what_they_know():
-    with pytest.raises(BackendMissingError, match=r"sm_20: NVRTC 11\.8 knows sm_35 to sm_90"):
+    with pytest.raises(BackendMissingError, match=r"sm_20: NVRTC 11\.8 supports sm_35 to sm_90"):
         nvrtc.compile_source(SMALL, 20)
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(CurvescopeError, match="Set CURVESCOPE_CACHE to a folder"):
+    with pytest.raises(CurvescopeError, match="Set CURVESCOPE_CACHE to a writable folder"):
         nvrtc.compile_source(SMALL, 60)
 
 
@@ -142,7 +142,7 @@ def test_architectures_are_read_as_people_write_them():
 def test_a_source_is_read_with_the_headers_beside_it(tmp_path):
     (tmp_path / "mine.cu").write_text("extern int x;")
     (tmp_path / "mine.cuh").write_text("// header")
-    assert nvrtc.read_source(tmp_path / "mine.cu") == nvrtc.Source(
+    assert nvrtc.read_source(tmp_path / "mine.cu") == nvrtc.CudaSource(
         "mine", "extern int x;", (("mine.cuh", "// header"),)
     )
     with pytest.raises(CurvescopeError, match="cannot be read"):

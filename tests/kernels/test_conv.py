@@ -85,11 +85,11 @@ def test_a_rounded_result_is_accepted_and_a_wrong_tile_is_not(direction, groups,
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"groups": 2}, "fill the groups"),
+        ({"groups": 2}, "groups must divide channels"),
         ({"h": 2}, "larger than the padded image"),
         ({"direction": "up"}, "one of fwd"),
         ({"layout": "chwn"}, "one of nchw"),
-        ({"stride": (0, 1)}, "at least 1"),
+        ({"stride": (0, 1)}, "must be 1 or more"),
     ],
 )
 def test_what_is_no_convolution_is_refused(changes, message):

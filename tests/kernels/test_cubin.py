@@ -75,7 +75,7 @@ def assert_as_ptxas_says(result):
 
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES + BEYOND)
 def test_every_figure_is_what_ptxas_says(architecture):
-    kernels, said, cubin = assert_as_ptxas_says(compiled(nvrtc.Source("resources", RESOURCES), architecture))
+    kernels, said, cubin = assert_as_ptxas_says(compiled(nvrtc.CudaSource("resources", RESOURCES), architecture))
     assert cubin.constant_bytes == 64
     much = kernels["much"]
     assert (much.shared_bytes, much.local_bytes, much.max_threads, much.parameter_bytes) == (1008, 320, 96, 28)
@@ -114,7 +114,7 @@ def test_what_is_not_a_cubin_is_refused():
 
 def test_half_a_cubin_is_refused():
     """Cut anywhere, it is an error of ours, never another one and never half the kernels."""
-    whole = compiled(nvrtc.Source("resources", RESOURCES), 60).cubin
+    whole = compiled(nvrtc.CudaSource("resources", RESOURCES), 60).cubin
     for end in range(0, len(whole) - 1, 97):
         with pytest.raises(CurvescopeError, match="cubin"):
             read_cubin(whole[:end])

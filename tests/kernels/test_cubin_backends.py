@@ -49,7 +49,7 @@ def backend(monkeypatch):
 def test_what_the_sources_say_of_their_arguments_is_what_they_get(backend, problem):
     measurement = Measurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verdict.outcome == Outcome.OK, measurement.verdict
+    assert measurement.verification.outcome == Outcome.OK, measurement.verification
     assert measurement.durations_ns() == [1e6]  # one launch, and nothing else, between the events
 
 
@@ -57,7 +57,7 @@ def test_what_the_sources_say_of_their_arguments_is_what_they_get(backend, probl
 def test_kernels_that_keep_nothing_are_timed_and_said_not_to_be_verified(backend, problem):
     measurement = Measurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verdict.outcome == Outcome.NOT_VERIFIED
+    assert measurement.verification.outcome == Outcome.NOT_VERIFIED
 
 
 def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
@@ -65,7 +65,7 @@ def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
     assert problem == PeakRounds("peak_fp32", 4 * 8 * 256, 256)
     measurement = Measurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verdict.outcome == Outcome.OK
+    assert measurement.verification.outcome == Outcome.OK
     assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16"}
     assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
 
@@ -102,10 +102,10 @@ def test_a_flush_goes_through_twice_the_cache(backend):
     ("problem", "message"),
     [
         (Gemm(2, 2, 2, "NN", "bf16"), "are fp32"),
-        (Conv(1, 2, 4, 4, 2, 3, 3, layout="nhwc"), "is NCHW"),
-        (Memory("copy", 4800, 2), "only read has a stride"),
+        (Conv(1, 2, 4, 4, 2, 3, 3, layout="nhwc"), "needs the NCHW layout"),
+        (Memory("copy", 4800, 2), "only the read kernel of Curvescope's CUDA kernels supports a stride"),
         (Memory("copy", 40), "four elements"),
-        (Latency(6400, loads=17), "16 loads at a time"),
+        (Latency(6400, loads=17), "needs a multiple of 16 loads"),
         (Launch("graph"), "torch backend does"),
     ],
 )
@@ -190,7 +190,7 @@ def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(monkeypat
     backend = CubinBackend("cupy", CupyDriver(cupy, 0))
     measurement = Measurement(Gemm(5, 6, 7))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verdict.outcome == Outcome.OK
+    assert measurement.verification.outcome == Outcome.OK
     assert measurement.durations_ns() == [250_000 / measurement.calls]
     assert ("sgemm_nn", 0, 0, 0) in log  # the null stream
     assert ("event", "null stream") in log
@@ -233,7 +233,7 @@ def test_pycuda_calls_the_function_and_times_around_it(monkeypatch, problem):
     backend = CubinBackend("pycuda", PycudaDriver(driver, device))
     measurement = Measurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verdict.outcome == Outcome.OK
+    assert measurement.verification.outcome == Outcome.OK
     assert measurement.durations_ns() == [500_000 / measurement.calls]
     assert log[-1] == "synchronize"
 

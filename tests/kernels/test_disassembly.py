@@ -64,7 +64,7 @@ def test_a_disassembler_that_refuses_is_quoted(tmp_path, monkeypatch):
     tool.write_text('#!/bin/sh\necho "nvdisasm fatal   : CUDA architecture \\"SM35\\" is deprecated." >&2\nexit 1\n')
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(disassembly, "find_disassemblers", lambda: (str(tool),))
-    with pytest.raises(BackendMissingError, match=r'reads sm_35; .*"SM35" is deprecated.*CUDA 11\.8'):
+    with pytest.raises(BackendMissingError, match=r'supports sm_35; .*"SM35" is deprecated.*CUDA 11\.8'):
         count_instructions(b"", 35)
     monkeypatch.setattr(disassembly, "find_disassemblers", tuple)
     with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvdisasm"):

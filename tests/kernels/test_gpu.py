@@ -40,7 +40,7 @@ def backend(request):
 def test_every_backend_is_right_or_says_that_it_cannot(backend, problem, cache):
     measurement = Measurement(problem)
     measurement.visit(backend, Method(cache=cache, visit_s=0.01))
-    assert measurement.verdict.outcome not in (Outcome.INCORRECT, Outcome.FAILED), measurement.verdict
+    assert measurement.verification.outcome not in (Outcome.INCORRECT, Outcome.FAILED), measurement.verification
     if measurement.timed:
         assert measurement.durations_ns()
 
@@ -51,7 +51,7 @@ def test_the_peaks_do_the_arithmetic_they_say(backend):
     for precision in backend.peak_precisions:
         measurement = Measurement(peak_problem(backend, precision))
         measurement.visit(backend, Method(cache="hot", visit_s=0.01))
-        assert measurement.verdict.outcome == Outcome.OK, (precision, measurement.verdict)
+        assert measurement.verification.outcome == Outcome.OK, (precision, measurement.verification)
 
 
 def test_the_same_cubin_takes_the_same_time_through_every_library():

@@ -9,7 +9,7 @@ import pytest
 
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
-from curvescope.kernels.levels import Level, cache_capacities, memory_levels
+from curvescope.kernels.levels import MemoryLevel, cache_capacities, memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import Peak
 from curvescope.profiling.attribution.operator_work import Work
@@ -90,8 +90,8 @@ def test_a_launch_adds_one():
     ("make", "message"),
     [
         (lambda: Memory("swap", 100), "choose from copy"),
-        (lambda: Memory("copy", 7), "not one element"),
-        (lambda: replace(Memory("copy", 100), stride=0), "stride is 0"),
+        (lambda: Memory("copy", 7), "at least one element"),
+        (lambda: replace(Memory("copy", 100), stride=0), "stride of 1"),
         (lambda: Memory("copy", 100, 1, "fp16"), "fp32 or fp64"),
         (lambda: Latency(64), "128 bytes"),
         (lambda: Peak(0), "one chain"),
@@ -122,13 +122,13 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
     assert cache_capacities(1, tmp_path) == {"L1": 32 << 10, "L2": 1 << 20, "L3": 8 << 20}
     device = {"kind": "cpu", "threads": 4}
     assert memory_levels(device, cpus=tmp_path) == [
-        Level("L1", 128 << 10, 64 << 10),
-        Level("L2", 4 << 20, 2 << 20),
+        MemoryLevel("L1", 128 << 10, 64 << 10),
+        MemoryLevel("L2", 4 << 20, 2 << 20),
         # Half of the shared cache is not more than the L2s hold together: it cannot be told from them.
-        Level("DRAM", None, 16 << 20),
+        MemoryLevel("DRAM", None, 16 << 20),
     ]
     assert [level.name for level in memory_levels(device, 1, tmp_path)] == ["L1", "L2", "L3", "DRAM"]
 
 
 def test_without_known_caches_there_is_dram(tmp_path):
-    assert memory_levels({"kind": "cpu", "threads": 2}, cpus=tmp_path) == [Level("DRAM", None, 512_000_000)]
+    assert memory_levels({"kind": "cpu", "threads": 2}, cpus=tmp_path) == [MemoryLevel("DRAM", None, 512_000_000)]

@@ -42,7 +42,7 @@ def test_the_interval_covers_the_median_as_often_as_it_says():
 def test_a_right_kernel_is_ok_and_stops_after_the_least_visits():
     backend = FakeBackend(exact)
     measurement = measure(backend)
-    assert measurement.verdict.outcome == Outcome.OK
+    assert measurement.verification.outcome == Outcome.OK
     assert len(measurement.visits) == 6
     assert measurement.interval_ns() == (1_000_000, 1_000_000)
     assert measurement.discarded == {"verified": 1, "warm-up": 6}
@@ -57,15 +57,15 @@ def test_a_planted_wrong_kernel_is_incorrect_and_not_timed():
 
     backend = FakeBackend(wrong)
     measurement = measure(backend)
-    assert measurement.verdict.outcome == Outcome.INCORRECT
-    assert "off by 0.001" in measurement.verdict.detail
+    assert measurement.verification.outcome == Outcome.INCORRECT
+    assert "off by 0.001" in measurement.verification.detail
     assert backend.timer.taken == []
     assert measurement.visits == []
 
 
 def test_without_a_check_it_is_said():
     measurement = measure(FakeBackend(exact), Method(verify=False))
-    assert measurement.verdict.outcome == Outcome.NOT_VERIFIED
+    assert measurement.verification.outcome == Outcome.NOT_VERIFIED
     assert measurement.durations_ns()
 
 
@@ -79,8 +79,8 @@ def test_what_a_library_raises_is_an_outcome(raised, outcome):
             raise raised
 
     measurement = measure(Broken(exact))
-    assert measurement.verdict.outcome == outcome
-    assert str(raised) in measurement.verdict.detail
+    assert measurement.verification.outcome == outcome
+    assert str(raised) in measurement.verification.detail
 
 
 def test_an_uncertain_median_takes_visits_until_the_time_is_up():

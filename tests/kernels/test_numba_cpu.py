@@ -54,7 +54,7 @@ def test_the_peak_problem_fills_the_registers_and_is_right(precision):
     assert problem.chains % backend.describe()["threads"] == 0
     measurement = Measurement(Peak(problem.chains, precision, steps=1000))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verdict.outcome == Outcome.OK
+    assert measurement.verification.outcome == Outcome.OK
     # An FMA takes a few cycles: a chain that the compiler removed would take none.
     assert measurement.durations_ns()[0] > 1000 * 4 / 10
 
@@ -82,7 +82,7 @@ def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):
 
 def test_what_it_has_not_is_said(monkeypatch):
     backend = open_backend("numba", "cpu")
-    with pytest.raises(UnsupportedError, match="the torch backend has"):
+    with pytest.raises(UnsupportedError, match="use the torch backend"):
         backend.prepare(Gemm(2, 2, 2), ())
     with pytest.raises(UnsupportedError, match="no queue"):
         backend.prepare(Launch("graph"), (np.zeros(1, np.float32),))

@@ -120,7 +120,7 @@ def test_on_cuda_events_time_and_tf32_is_chosen_by_the_problem():
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_before_ampere_there_is_no_tf32_or_bf16(precision):
     backend = TorchBackend(CudaEdge((7, 5)), "cuda:0")
-    with pytest.raises(UnsupportedError, match=r"compute capability 7\.5 has no"):
+    with pytest.raises(UnsupportedError, match=r"compute capability 7\.5 does not support"):
         backend.prepare(Gemm(2, 2, 2, "NN", precision), ())
 
 

@@ -294,7 +294,7 @@ def test_ctrl_c_keeps_what_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [(["--", "no-such-program"], "check its spelling"), ([], "Say what to run")]
+    ("command", "words"), [(["--", "no-such-program"], "check its spelling"), ([], "Write the command to run")]
 )
 def test_a_command_that_cannot_run_is_refused_in_words_and_leaves_nothing(tmp_path, capsys, command, words):
     assert main(["record", "-o", str(tmp_path / "r"), *command]) == 2

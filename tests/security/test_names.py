@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.escaping import visible
+from curvescope.profiling.escaping import escape_controls
 from curvescope.profiling.recording.store import RecordingWriter
 
 from ..analysis.ranks.planted_ranks import rank_tables
@@ -154,5 +154,5 @@ def test_messages_about_hostile_files(tmp_path, capsys):
 
 def test_what_is_harmless_stays():
     text = "conv3_1 → μs é 卷积 🙂 עברית\n\tx"
-    assert visible(text) == text
-    assert visible("a\x1b[31m\u202eb\ud800\r") == "a\u241b[31m\ufffdb\ufffd\u240d"
+    assert escape_controls(text) == text
+    assert escape_controls("a\x1b[31m\u202eb\ud800\r") == "a\u241b[31m\ufffdb\ufffd\u240d"

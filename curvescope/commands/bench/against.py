@@ -1,4 +1,4 @@
-"""A layer's cost in a recorded step against its cost alone."""
+"""Compares a layer's cost in a recorded step with its cost alone."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Held(NamedTuple):
-    """One layer and phase at one batch size.
+    """Cost of one layer and phase at one batch size.
 
     Attributes:
         layer: module path.
         phase: forward or backward.
-        batch: samples in the step.
+        batch: number of samples in the step.
         in_step_ms: exclusive time of its kernels in the profiled steps.
-        alone_ms: sum of the medians of its operators alone: backward is towards data and weights.
+        alone_ms: sum of the medians of its operators alone; backward is the sum to the data and to the weights.
     """
 
     layer: str
@@ -39,7 +39,7 @@ def hold_against(recording_path: Path, done: Sequence[tuple[Sweep, Sequence[Resu
         done: its layers' sweeps with their results; those with a problem that was not timed are left out.
 
     Raises:
-        CurvescopeError: no recording, or none of the layers and batch sizes is in it.
+        CurvescopeError: the recording does not exist, or contains none of the layers and batch sizes.
     """
     from ...analysis.decompose.breakdown import break_down
     from ...analysis.decompose.kernel_times import device_work
@@ -62,8 +62,8 @@ def hold_against(recording_path: Path, done: Sequence[tuple[Sweep, Sequence[Resu
     if not held:
         measured = ", ".join(map(str, sorted(recorded))) or "none"
         raise CurvescopeError(
-            f"{recording_path} has none of these layers at these batch sizes: its profiled batch sizes are {measured}; "
-            "give one of them with --batch, and the network it was recorded of with --from."
+            f"{recording_path} has none of these layers and batch sizes; its profiled batch sizes are {measured}; "
+            "choose one of them with --batch, and the recorded network with --from."
         )
     return held
 
@@ -84,7 +84,7 @@ def _alone_ms(done: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[str,
 
 
 def render(held: Sequence[Held]) -> Table:
-    """A row for each."""
+    """One row per entry."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")

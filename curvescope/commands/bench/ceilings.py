@@ -1,7 +1,7 @@
-"""Measure what this device can do, and keep it: every later recording says its utilisations against it.
+"""Measure the ceilings of this device and store them: later recordings give utilisations against them.
 
 Compute by precision (fused multiply-adds and library matrix products, whichever is faster) and bandwidth by memory
-level (copy, triad, read, write, whichever is fastest). Kept in $CURVESCOPE_DATA or ~/.local/share/curvescope.
+level (copy, triad, read, write, whichever is fastest). Stored in $CURVESCOPE_DATA or ~/.local/share/curvescope.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, keep and print."""
+    """Measure, store and print."""
     from ...kernels.backends import open_backend
     from ...kernels.ceilings import ceiling_problems, find_ceilings
     from ...profiling.hardware.ceilings import save
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(found)
         measuring.print_notes(done)
-        print(f"Kept in {path}: recordings on this device take them along from now on.")
+        print(f"Stored in {path}: new recordings on this device include a copy.")
     return 0
 
 

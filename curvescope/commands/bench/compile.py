@@ -1,8 +1,8 @@
-"""Compile our CUDA kernels for every GPU generation, and say what each takes there. No GPU is needed, none is used.
+"""Compile Curvescope's CUDA kernels for every GPU generation and print their resources. Needs no GPU.
 
 Per kernel and architecture: registers per thread, static shared memory per block, bytes of spill stores, theoretical
-occupancy at the kernel's block size, every resource that limits it, and what would lift it: other block sizes up to
-the kernel's launch bounds, or fewer registers. All of it is computed from the cubin; nothing is timed.
+occupancy at the kernel's block size, every resource that limits it, and changes that would raise it: other block sizes
+up to the kernel's launch bounds, or fewer registers. All of it is computed from the cubin; nothing is timed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,25 @@ from ...profiling.errors import BackendMissingError, CurvescopeError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...kernels.compile import Compiled, Source
+    from ...kernels.compile import Compiled, CudaSource
     from ...kernels.generations import KernelBuild
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "sources", nargs="*", metavar="SOURCE", help="one of ours (gemm, peak, ...) or a .cu file; default: all of ours"
+        "sources",
+        nargs="*",
+        metavar="SOURCE",
+        help="a Curvescope source (gemm, peak, ...) or a .cu file; default: all of Curvescope's",
     )
-    parser.add_argument("--arch", metavar="LIST", help="as in sm_35,sm_80 (default: sm_35 to sm_90, all twelve)")
-    parser.add_argument("--block", type=int, metavar="THREADS", help="per block (default: the kernel's launch bounds)")
-    parser.add_argument("--mix", action="store_true", help="count instructions, where nvdisasm reads the architecture")
+    parser.add_argument(
+        "--arch", metavar="LIST", help="architectures, e.g. sm_35,sm_80 (default: sm_35 to sm_90, all twelve)"
+    )
+    parser.add_argument(
+        "--block", type=int, metavar="THREADS", help="threads per block (default: the kernel's launch bounds)"
+    )
+    parser.add_argument("--mix", action="store_true", help="count instructions, if nvdisasm supports the architecture")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -41,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from ...kernels.generations import describe_builds
 
     if args.block is not None and not 1 <= args.block <= 1024:
-        raise CurvescopeError(f"--block {args.block}: a block has 1 to 1024 threads.")
+        raise CurvescopeError(f"--block {args.block}: a block must have 1 to 1024 threads.")
     architectures = parse_architectures(args.arch) if args.arch else _known_architectures()
     compiled = _compile(_sources(args.sources), architectures)
     builds = [build for each in compiled for build in describe_builds(each, args.block, args.mix)]
@@ -55,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _known_architectures() -> tuple[int, ...]:
-    """All of ours that some NVRTC here compiles for. What is left out is said; if that is all, it is raised."""
+    """The default architectures that an installed NVRTC supports. Prints those left out; raises if none remains."""
     from ...kernels.compile import ARCHITECTURES, compiler_for, compilers
 
     here = {architecture for compiler in compilers() for architecture in compiler.architectures}
@@ -67,11 +74,11 @@ def _known_architectures() -> tuple[int, ...]:
         except BackendMissingError as error:
             if not known:
                 raise
-            print(f"curvescope: {', '.join(f'sm_{each}' for each in missing)} left out. {error}", file=sys.stderr)
+            print(f"curvescope: {', '.join(f'sm_{each}' for each in missing)} skipped. {error}", file=sys.stderr)
     return known
 
 
-def _sources(asked: Sequence[str]) -> list[Source]:
+def _sources(asked: Sequence[str]) -> list[CudaSource]:
     from ...kernels.compile import own_sources, read_source
 
     ours = {source.name: source for source in own_sources()}
@@ -79,12 +86,12 @@ def _sources(asked: Sequence[str]) -> list[Source]:
         return list(ours.values())
     for name in asked:
         if name not in ours and not name.endswith(".cu"):
-            raise CurvescopeError(f"{name}: name a .cu file, or one of ours: {', '.join(ours)}.")
+            raise CurvescopeError(f"{name}: write a .cu file, or one of {', '.join(ours)}.")
     return [ours[name] if name in ours else read_source(Path(name)) for name in asked]
 
 
-def _compile(sources: Sequence[Source], architectures: Sequence[int]) -> list[Compiled]:
-    """All of them, in order of source and architecture, with progress on standard error."""
+def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> list[Compiled]:
+    """Compile all, in the order of source and architecture, with progress on standard error."""
     from ...analysis.render.terminal import progress_bars
     from ...kernels.compile import compile_many
 
@@ -151,9 +158,9 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
     kept = sum(each.from_cache for each in compiled)
     versions = sorted({each.nvrtc for each in compiled})
     console.print(
-        f"{len(compiled)} cubins by NVRTC {', '.join(versions)}, {kept} of them kept from before; nothing was run. "
+        f"{len(compiled)} cubins by NVRTC {', '.join(versions)}, {kept} of them cached; nothing was run. "
         "Registers per thread; shared memory and spill stores in bytes, per block and per thread; occupancy is "
-        "theoretical. What would give more is arithmetic: code may be tied to its block size.",
+        "theoretical. `more with` is computed: the code may depend on its block size.",
         style="dim",
     )
     for reason in dict.fromkeys(build.instructions_missing for build in builds if build.instructions_missing):
@@ -161,7 +168,7 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
 
 
 def _resource_table(builds: Sequence[KernelBuild]) -> Table:
-    """A line per group of architectures on which everything is the same."""
+    """One row per group of architectures with equal values."""
     from ...analysis.render.text import table
 
     rows = table("sm_", "regs", "shared", "spilled", "occup.", "limited by", "more with")
@@ -186,7 +193,7 @@ def _cells(build: KernelBuild) -> tuple[str, ...]:
 
 
 def _remedy(build: KernelBuild) -> str:
-    """Block sizes with the most occupancy, else the registers that would give more."""
+    """Block sizes with the highest occupancy, else the number of registers that would raise it."""
     more = build.block_sizes_with_more
     if more:
         best = max(more.values())
@@ -199,7 +206,7 @@ def _remedy(build: KernelBuild) -> str:
 
 
 def _mix_table(builds: Sequence[KernelBuild]) -> Table:
-    """Instructions in the code per class, not executed ones."""
+    """Instructions in the code per class (not executed instructions)."""
     from ...analysis.render.text import table
     from ...kernels.disassembly import instruction_mix
 
@@ -220,7 +227,7 @@ def _mix_text(mix: Mapping[str, int]) -> str:
 
 
 def _alike(cells: Mapping[int, tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
-    """Runs of equal rows once, with the architectures they hold for: `50..61` is all of those asked for in between."""
+    """Merge runs of equal rows; `50..61` stands for all requested architectures in that range."""
     runs = groupby(sorted(cells.items()), lambda entry: entry[1])
     ends = [(row, [architecture for architecture, _ in run]) for row, run in runs]
     return [(row, str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}") for row, run in ends]

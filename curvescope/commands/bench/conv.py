@@ -1,8 +1,8 @@
 """Convolutions alone: forward, backward to the data, backward to the weights.
 
-Axes: n (the batch), c, h, w, k (filters), r, s (their height and width), stride, padding, dilation (one number, or
-height and width as 2x1), groups, direction (fwd, bwd_data, bwd_weights), layout (nchw, nhwc). Without an axis it is
-VGG's conv3_1 at batch 8. `--from vgg_a --batch 1..64` takes the layers of a network, `--set deepbench` DeepBench's
+Axes: n (the batch), c, h, w, k (filters), r, s (filter height and width), stride, padding, dilation (one number, or
+height and width as 2x1), groups, direction (fwd, bwd_data, bwd_weights), layout (nchw, nhwc). The default is VGG's
+conv3_1 at batch 8. `--from vgg_a --batch 1..64` measures the layers of a network, `--set deepbench` DeepBench's
 training convolutions.
 """
 

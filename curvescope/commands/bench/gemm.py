@@ -1,8 +1,8 @@
 """Matrix products alone: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in BLAS.
 
 Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which `curvescope explain`
-reads: n is the batch of a fully connected layer. `--from vgg_a --batch 1..64` takes the fully connected layers of a
-network, `--set deepbench` DeepBench's training products.
+reads: n is the batch size of a fully connected layer. `--from vgg_a --batch 1..64` measures the fully connected layers
+of a network, `--set deepbench` DeepBench's training products.
 """
 
 from __future__ import annotations

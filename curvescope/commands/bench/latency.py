@@ -1,4 +1,4 @@
-"""Latency of the memory levels: a chain of dependent loads through buffers of each size, in ns for one load.
+"""Latency of the memory levels: a chain of dependent loads through buffers of each size, in ns per load.
 
 Axes: size (bytes of the buffer), loads (of one chain). Without an axis each memory level is measured once.
 """

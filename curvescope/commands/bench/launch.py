@@ -1,4 +1,4 @@
-"""What it costs to ask for work: one call, a call that is waited for, many queued, and a CUDA graph of many.
+"""Kernel launch latency and throughput: one call, a call and its wait, many queued calls, and a CUDA graph of many.
 
 On a CPU only the call itself can be measured.
 """

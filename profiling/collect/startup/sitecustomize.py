@@ -52,7 +52,7 @@ class _WhenTorchIsImported:
         loader.exec_module = exec_module
 
 
-def _run_the_programs_own() -> None:
+def _run_shadowed_sitecustomize() -> None:
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
@@ -63,4 +63,4 @@ def _run_the_programs_own() -> None:
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get(_FOLDER_VARIABLE):
     sys.meta_path.insert(0, _WhenTorchIsImported())
-_run_the_programs_own()
+_run_shadowed_sitecustomize()

@@ -1,4 +1,4 @@
-"""The networks that can be measured by name, and any `torch.nn.Module` factory of the user's.
+"""Networks by name, and user-defined factories of a `torch.nn.Module`.
 
 Weights and data are random; nothing is downloaded. torch loads when a network is built, not before.
 """
@@ -38,11 +38,11 @@ class Network:
     """A network by name.
 
     Attributes:
-        name: what the command line calls it.
-        paper: the publication that defines it, and what was chosen where that leaves a choice.
+        name: name on the command line.
+        paper: publication that defines it, and choices that the publication leaves open.
         input_shape: shape of one sample.
-        build: makes the module, with random weights.
-        classes: classes of the targets; null where the loss needs no target.
+        build: creates the module with random weights.
+        classes: number of target classes; None where the loss needs no target.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Network:
     classes: int | None = 1000
 
     def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
-        """Random inputs, shape (batch, *input_shape), and targets, shape (batch,) or null."""
+        """Random inputs, shape (batch, *input_shape), and targets, shape (batch,) or None."""
         import torch
 
         inputs = torch.randn((batch, *self.input_shape), device=device, generator=generator)
@@ -66,15 +66,15 @@ class Network:
         return False
 
     def with_sequence_length(self, length: int) -> Network:
-        """The same network on samples of that many tokens.
+        """The same network with this number of tokens per sample.
 
         Raises:
-            CurvescopeError: it reads no text, or not so much of it.
+            CurvescopeError: the network does not take text, or not so long a text.
         """
-        raise CurvescopeError(f"--sequence-length {length}: {self.name} reads no text.")
+        raise CurvescopeError(f"--sequence-length {length}: {self.name} does not take text.")
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
-        """Cross-entropy against the targets; without targets the mean of squares of every floating-point output."""
+        """Cross-entropy against the targets; without targets the mean square of all floating-point outputs."""
         import torch
 
         if targets is not None:
@@ -82,7 +82,7 @@ class Network:
         squares = [tensor.square().mean() for tensor in _floating_tensors(output)]
         if not squares:
             raise CurvescopeError(
-                f"{self.name} gave no floating-point tensor ({type(output).__name__}): nothing to train on. "
+                f"{self.name} returned no floating-point tensor ({type(output).__name__}), which training needs. "
                 "Measure it with --phase forward."
             )
         return torch.stack(squares).sum()
@@ -101,26 +101,26 @@ def _floating_tensors(output: Any) -> list[torch.Tensor]:
 
 
 def names() -> list[str]:
-    """The names that `get_network` knows."""
+    """The names that `get_network` accepts."""
     return list(_MODULES)
 
 
 def get_network(name: str, sequence_length: int | None = None) -> Network:
-    """The network of that name.
+    """Find a network by name.
 
     Args:
         name: one of `names()`.
-        sequence_length: tokens of one sample, for networks that read text; null for the published number.
+        sequence_length: tokens per sample, for networks that take text; None for the published number.
 
     Raises:
-        CurvescopeError: there is none, and the message names those that come close; or it takes no such length.
+        CurvescopeError: the name is unknown (the message lists similar names), or the length is not supported.
     """
     if name not in _MODULES:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), _MODULES)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise CurvescopeError(
             f"Unknown network {name!r}: {hint}Known are {', '.join(names())}; "
-            "`--model package.module:function --input-shape 3,224,224` takes your own."
+            "`--model package.module:function --input-shape 3,224,224` uses your own."
         )
     network = importlib.import_module(_MODULES[name], __package__).NETWORKS[name]
     assert isinstance(network, Network)
@@ -128,29 +128,31 @@ def get_network(name: str, sequence_length: int | None = None) -> Network:
 
 
 def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
-    """A network of the user's: `package.module:function`, a function without arguments that returns a Module.
+    """Create a network from `package.module:function`, a function without arguments that returns a Module.
 
-    The module is looked for in the working directory first. The loss is the mean of squares of the outputs.
+    The module is searched in the working directory first. The loss is the mean square of the outputs.
 
     Args:
-        spec: as above.
+        spec: module and function as above.
         input_shape: shape of one sample.
 
     Raises:
-        CurvescopeError: the spec, the module, the function or what it returns is not as above.
+        CurvescopeError: the module or the function cannot be loaded, or the result is not a Module.
     """
     module_name, colon, function_name = spec.partition(":")
     if not (module_name and colon and function_name):
-        raise CurvescopeError(f"--model {spec}: write package.module:function, as in my_model:build.")
+        raise CurvescopeError(f"--model {spec}: write package.module:function, e.g. my_model:build.")
     if not input_shape or min(input_shape) < 1:
-        raise CurvescopeError("--input-shape is the shape of one sample, as in 3,224,224; every extent is at least 1.")
+        raise CurvescopeError(
+            "--input-shape is the shape of one sample, e.g. 3,224,224; every extent must be at least 1."
+        )
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises when imported is theirs to read
+    except Exception as error:  # any error in the user's module is reported to the user
         raise CurvescopeError(
-            f"--model {spec}: importing {module_name} failed with {type(error).__name__}: {error}. It is looked for in "
+            f"--model {spec}: importing {module_name} failed with {type(error).__name__}: {error}. It is searched in "
             "the working directory and among the installed packages."
         ) from error
     factory = getattr(module, function_name, None)

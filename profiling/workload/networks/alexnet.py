@@ -9,7 +9,7 @@ from . import Network
 if TYPE_CHECKING:
     import torch
 
-# Rows as blocks.convolutions takes them; the pools are 3×3 with stride 2.
+# Rows for blocks.convolutions; the pools are 3×3 with stride 2.
 _CONVOLUTIONS = (
     ("1", 64, 11, 4, 2, True),
     ("2", 192, 5, 1, 2, True),
@@ -20,7 +20,7 @@ _CONVOLUTIONS = (
 
 
 def build() -> torch.nn.Module:
-    """61,100,840 parameters, as the single-tower variant is published."""
+    """61,100,840 parameters, like the published single-tower variant."""
     from torch import nn
 
     from .blocks import chain, convolutions

@@ -1,4 +1,4 @@
-"""BERT-Base, with its pre-training heads or without."""
+"""BERT-Base, with or without its pre-training heads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _WIDTH, _LAYERS, _HEADS, _INNER = 768, 12, 12, 3072
 _VOCABULARY, _POSITIONS, _SEGMENTS = 30522, 512, 2
 _DROPOUT = 0.1
-_MASKED_SHARE = 0.15  # of the tokens are to be predicted, section 3.1 of the paper
-_IGNORED = -100  # cross_entropy's own mark of a position without target
+_MASKED_SHARE = 0.15  # share of tokens to predict, section 3.1 of the paper
+_IGNORED = -100  # cross_entropy's label for positions without target
 
 
 def build(heads: bool) -> torch.nn.Module:
@@ -116,19 +116,19 @@ def build(heads: bool) -> torch.nn.Module:
 
 @dataclass(frozen=True)
 class Bert(Network):
-    """BERT's own data: token ids, and with the heads masked words and next sentences to predict."""
+    """BERT with its own data: token ids, and with the heads masked words and next sentences to predict."""
 
     heads: bool = True
 
     @property
     def reads_text(self) -> bool:
-        """It does."""
+        """True."""
         return True
 
     def with_sequence_length(self, length: int) -> Network:
-        """The same on samples of `length` tokens, 1 to 512."""
+        """The same network with `length` tokens per sample, 1 to 512."""
         if not 1 <= length <= _POSITIONS:
-            raise CurvescopeError(f"--sequence-length {length}: BERT has positions for 1 to {_POSITIONS} tokens.")
+            raise CurvescopeError(f"--sequence-length {length}: BERT takes 1 to {_POSITIONS} tokens.")
         return replace(self, input_shape=(length,))
 
     def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
@@ -140,12 +140,12 @@ class Bert(Network):
         if not self.heads:
             return (tokens,), None
         masked = torch.rand(shape, device=device, generator=generator) < _MASKED_SHARE
-        masked[:, 0] = True  # a mean over no masked word would not be a number
+        masked[:, 0] = True  # the mean over zero masked words would be NaN
         words = torch.where(masked, tokens, _IGNORED)
         return (tokens,), (words, torch.randint(2, (batch,), device=device, generator=generator))
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
-        """Cross-entropy of masked words plus that of the next sentence; without heads the mean of squares."""
+        """Cross-entropy of masked words plus that of the next sentence; without heads the mean square."""
         from torch.nn import functional as F
 
         if not self.heads:
@@ -158,7 +158,7 @@ class Bert(Network):
 _PAPER = "Devlin et al., BERT, arXiv:1810.04805 (2018), BERT-Base uncased"
 
 NETWORKS = {
-    name: Bert(name, f"{_PAPER}, {note}, 128 tokens unless said", (128,), partial(build, heads), None, heads)
+    name: Bert(name, f"{_PAPER}, {note}, 128 tokens by default", (128,), partial(build, heads), None, heads)
     for name, heads, note in (
         ("bert_base", True, "with the pre-training heads"),
         ("bert_base_encoder", False, "embeddings, encoder and pooler alone"),

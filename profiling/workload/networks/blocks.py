@@ -10,7 +10,7 @@ from torch import nn
 
 
 class ConvolutionUnit(nn.Sequential):
-    """Convolution, batch normalisation if asked for, ReLU; `size` and `padding` are one number or (height, width)."""
+    """Convolution, batch normalisation (optional), ReLU; `size` and `padding` are one number or (height, width)."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ConvolutionUnit(nn.Sequential):
 
 
 class Branches(nn.Module):
-    """Named branches over one input, joined along the channels."""
+    """Named branches over one input, concatenated along the channels."""
 
     def __init__(self, branches: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Branches(nn.Module):
 
 
 def chain(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
-    """Named modules one after the other."""
+    """Named modules in sequence."""
     sequence = nn.Sequential()
     for name, part in parts:
         sequence.add_module(name, part)
@@ -55,10 +55,10 @@ ConvolutionRow = tuple[str, int, int, int, int, bool]
 
 
 def convolutions(rows: Sequence[ConvolutionRow], pool: tuple[int, int]) -> tuple[list[tuple[str, nn.Module]], int]:
-    """Convolutions with ReLU over an RGB image, some followed by a max pool of that size and stride.
+    """Convolutions with ReLU over an RGB image, some followed by a max pool of `pool` size and stride.
 
     Returns:
-        The named modules, and the channels they end with.
+        The named modules, and the number of output channels.
     """
     parts: list[tuple[str, nn.Module]] = []
     channels = 3

@@ -1,4 +1,4 @@
-"""What a network costs, from its structure alone: parameters, FLOPs, activations. Nothing runs."""
+"""Costs of a network from its structure alone: parameters, FLOPs, activations. Nothing runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Facts:
     """Costs of one network.
 
     Attributes:
-        parameters: trainable ones; a shared one counts once.
-        forward_flops: of one sample, convolutions and matrix products only; one FMA is two.
-        training_flops: forward and backward pass of one sample.
-        activation_bytes: what the forward pass of one sample keeps for the backward pass, fp32, weights left out.
+        parameters: number of trainable parameters; a shared one counts once.
+        forward_flops: FLOPs per sample of convolutions and matrix products; one FMA is two.
+        training_flops: FLOPs per sample of the forward and backward pass.
+        activation_bytes: bytes per sample that the forward pass keeps for the backward pass, in fp32, without weights.
     """
 
     parameters: int
@@ -29,7 +29,7 @@ class Facts:
 
 
 def facts(network: Network) -> Facts:
-    """Costs at batch 2, where batch normalisation is defined, halved to one sample."""
+    """Costs at batch 2 (batch normalisation needs two samples), halved to one sample."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -40,7 +40,7 @@ def facts(network: Network) -> Facts:
     kept: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        # Views of one activation (a transposed or flattened one) are one buffer.
+        # Views of one activation (e.g. transposed or flattened) share one buffer.
         base = tensor._base if tensor._base is not None else tensor
         if id(base) not in own:
             kept[id(base)] = base
@@ -60,7 +60,7 @@ def facts(network: Network) -> Facts:
 
 
 def on_meta(value: Any) -> Any:
-    """Tensors, alone or in tuples, without their data; everything else as it is."""
+    """Replace tensors, alone or in tuples, by tensors without data; other values are unchanged."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -22,7 +22,7 @@ _GOOGLENET = {
     "5b": (384, 192, 384, 48, 128, 128),
 }
 
-# 1×1, 3×3 reduce, 3×3, double 3×3 reduce, double 3×3, pool and its projection; 0: none, and then stride 2
+# 1×1, 3×3 reduce, 3×3, double 3×3 reduce, double 3×3, pool, pool projection; 0 means none, and stride 2
 _INCEPTION_BN = {
     "3a": (64, 64, 64, 64, 96, "avg", 32),
     "3b": (64, 64, 96, 64, 96, "avg", 64),
@@ -86,7 +86,7 @@ def build_googlenet() -> nn.Module:
 
 
 def build_inception_bn() -> nn.Module:
-    """Inception-BN as its reference implementations have it; the scale and shift of batch normalisation count."""
+    """Inception-BN like its reference implementations; parameters include scale and shift of batch normalisation."""
     from torch import nn
 
     from .blocks import Branches, ConvolutionUnit, chain
@@ -155,7 +155,7 @@ NETWORKS = {
     "inception_bn": Network(
         "inception_bn",
         "Ioffe and Szegedy, Batch Normalization, arXiv:1502.03167 (2015), appendix; pool projections of 4c and 4d are "
-        "128 wide, as the implementations that were benchmarked have them",
+        "128 wide, as in the benchmarked implementations",
         (3, 224, 224),
         build_inception_bn,
     ),

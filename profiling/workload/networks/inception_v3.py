@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _EPSILON = 1e-3
 
 # A unit is (width, size) or (width, size, stride) or (width, size, stride, padding); sizes are (height, width).
-# "same" padding is written out; a list of two units at a branch's end splits it in two that are joined.
+# "same" padding is written out; a list of two units at the end of a branch splits it in two, which are concatenated.
 _Unit = tuple[Any, ...]
 
 
@@ -112,8 +112,8 @@ def build() -> nn.Module:
 NETWORKS = {
     "inception_v3": Network(
         "inception_v3",
-        "Szegedy et al., Rethinking the Inception Architecture for Computer Vision, arXiv:1512.00567 (2015), in the "
-        "form its authors released, without the auxiliary classifier",
+        "Szegedy et al., Rethinking the Inception Architecture for Computer Vision, arXiv:1512.00567 (2015), as "
+        "released by its authors, without the auxiliary classifier",
         (3, 299, 299),
         build,
     )

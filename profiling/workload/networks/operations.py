@@ -1,7 +1,7 @@
-"""The operators of a network's forward pass with their shapes, found by running it on tensors without data.
+"""The operators of a network's forward pass with their shapes, determined by running it on tensors without data.
 
-A shape is given as a pair per extent: (factor, constant), the extent being factor × batch + constant; so one table
-serves every batch size. The analysis room reads the table of the named networks and needs no torch.
+Each extent of a shape is a pair (factor, constant) with extent = factor × batch + constant, so one table serves every
+batch size. The analysis reads the stored table of the named networks and does not need torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...errors import CurvescopeError
 from . import Network
 from .facts import facts, on_meta
 
-# Operators that only look at a tensor another way: they launch nothing.
+# Operators that only create a view of a tensor and launch no kernel.
 _VIEWS = frozenset(
     (
         *(
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 def operations(network: Network) -> Row:
-    """What a training step of the network is made of.
+    """The operators of a training step of the network.
 
     Returns:
         `parameters` and `parameter_tensors` (trainable), `activation_bytes` (kept for the backward pass, per sample),
@@ -47,7 +47,9 @@ def operations(network: Network) -> Row:
     """
     small, large = _trace(network, 2), _trace(network, 4)
     if [row["op"] for row in small] != [row["op"] for row in large]:
-        raise CurvescopeError(f"{network.name} runs other operators at another batch size; it cannot be modelled.")
+        raise CurvescopeError(
+            f"{network.name} runs different operators at different batch sizes and cannot be modelled."
+        )
     rows = []
     for one, two in zip(small, large, strict=True):
         row = {"layer": one["layer"], "op": one["op"]}
@@ -72,7 +74,9 @@ def _linear(network: Network, at_two: int, at_four: int) -> list[int]:
     factor, left = divmod(at_four - at_two, 2)
     constant = at_two - 2 * factor
     if left or constant < 0:
-        raise CurvescopeError(f"{network.name} has an extent that is not linear in the batch; it cannot be modelled.")
+        raise CurvescopeError(
+            f"{network.name} has an extent that is not linear in the batch size and cannot be modelled."
+        )
     return [factor, constant]
 
 
@@ -114,15 +118,15 @@ def _trace(network: Network, batch: int) -> list[Row]:
                 )
             return result
 
-    # The dispatcher composes attention out of products on tensors without data; a GPU runs one kernel, but the
-    # products are the same.
+    # On tensors without data the dispatcher decomposes attention into products; a GPU runs one kernel, but the products
+    # are the same.
     with ModuleTracker() as tracker, Recorder(tracker):
         network.loss(model(*inputs), targets)
     return rows
 
 
 def _deepest(parents: set[str]) -> str | None:
-    """The innermost module running, without the model's own name; null outside every one."""
+    """The innermost running module, without the model's own name; None outside all modules."""
     deepest = max(parents - {"Global"}, key=lambda name: name.count("."), default="")
     return deepest.partition(".")[2] or None
 

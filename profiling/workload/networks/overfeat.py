@@ -9,7 +9,7 @@ from . import Network
 if TYPE_CHECKING:
     import torch
 
-# Rows as blocks.convolutions takes them; the pools are 2×2 with stride 2.
+# Rows for blocks.convolutions; the pools are 2×2 with stride 2.
 _CONVOLUTIONS = (
     ("1", 96, 11, 4, 0, True),
     ("2", 256, 5, 1, 0, True),
@@ -37,8 +37,8 @@ def build() -> torch.nn.Module:
 NETWORKS = {
     "overfeat": Network(
         "overfeat",
-        "Sermanet et al., OverFeat, arXiv:1312.6229 (2013), table 1 (fast model), without dropout as the published "
-        "convolution benchmarks have it",
+        "Sermanet et al., OverFeat, arXiv:1312.6229 (2013), table 1 (fast model), without dropout, as in the published "
+        "convolution benchmarks",
         (3, 231, 231),
         build,
     )

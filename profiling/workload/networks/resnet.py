@@ -1,7 +1,7 @@
 """ResNet-50, 101 and 152 with bottleneck blocks, v1 and v1.5.
 
-They differ in where a down-sampling block has its stride: on the first 1×1 convolution (v1, the paper) or on the 3×3
-(v1.5, what most benchmarks run). Layers are named as the authors' models name them.
+They differ in the position of the stride in a down-sampling block: on the first 1×1 convolution (v1, the paper) or on
+the 3×3 (v1.5, common in benchmarks). Layer names follow the authors' models.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from . import Network
 if TYPE_CHECKING:
     import torch
 
-# Blocks in the stages 2 to 5.
+# Number of blocks in the stages 2 to 5.
 _STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 _WIDTHS = (64, 128, 256, 512)
 _EXPANSION = 4
 
 
 def _block_name(depth: int, stage: int, place: int) -> str:
-    """a, b, c, … for ResNet-50; the long stages of the deeper ones are a, b1, b2, …."""
+    """a, b, c, … for ResNet-50; in the long stages of deeper networks a, b1, b2, …."""
     if depth > 50 and stage in (3, 4) and place:
         return f"res{stage}b{place}"
     return f"res{stage}{chr(ord('a') + place)}"
 
 
 def build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
-    """A ResNet of that depth."""
+    """Build a ResNet of this depth."""
     from torch import Tensor, nn
 
     from .blocks import chain

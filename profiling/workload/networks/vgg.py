@@ -16,7 +16,7 @@ _BLOCKS = {"vgg_a": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4
 
 
 def build(blocks: tuple[int, ...]) -> torch.nn.Module:
-    """A VGG with that many convolutions in each block."""
+    """Build a VGG with these numbers of convolutions per block."""
     from torch import nn
 
     from .blocks import chain

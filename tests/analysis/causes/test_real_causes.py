@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.causes import CAUSES, memory_pressure
-from curvescope.analysis.causes.case import BatchFacts, HostUse
+from curvescope.analysis.causes.case import BatchFacts, MeanHostUse
 from curvescope.analysis.decompose.anomalies import explain
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.render.causes import verdict_sentence
@@ -78,7 +78,7 @@ def test_what_was_kept_of_the_cache_crosses_it_and_slows_down():
 
 
 def test_what_was_kept_of_the_neighbour_shows_threads_without_a_core():
-    before, after = evidence("BusyNeighbour", "product forward")["ready threads that had a core"]
+    before, after = evidence("BusyNeighbour", "product forward")["share of runnable time with a core"]
     assert after < 0.7 * before
 
 
@@ -102,7 +102,7 @@ def test_pages_given_back_are_faulted_in_anew(tmp_path):
 @pytest.mark.alone
 def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
     live = record(CASES["BusyNeighbour"], tmp_path / "run")
-    before, after = evidence("BusyNeighbour", "product forward", live)["ready threads that had a core"]
+    before, after = evidence("BusyNeighbour", "product forward", live)["share of runnable time with a core"]
     assert after < 0.75 * before
 
 
@@ -139,10 +139,10 @@ def facts(wall_ms, use):
 
 def test_time_in_the_system_as_wall_time_by_hand():
     """10 of 40 ms of CPU time are the system's."""
-    alone = facts(40.0, HostUse(40.0, 10.0, 0, 0.0))
-    four_threads = facts(10.0, HostUse(40.0, 10.0, 0, 0.0))
-    half_a_core = facts(80.0, HostUse(40.0, 10.0, 0, 40.0))
-    sleeps_too = facts(140.0, HostUse(40.0, 10.0, 0, 40.0))
-    wait_unknown = facts(80.0, HostUse(40.0, 10.0, 0, None))
+    alone = facts(40.0, MeanHostUse(40.0, 10.0, 0, 0.0))
+    four_threads = facts(10.0, MeanHostUse(40.0, 10.0, 0, 0.0))
+    half_a_core = facts(80.0, MeanHostUse(40.0, 10.0, 0, 40.0))
+    sleeps_too = facts(140.0, MeanHostUse(40.0, 10.0, 0, 40.0))
+    wait_unknown = facts(80.0, MeanHostUse(40.0, 10.0, 0, None))
     steps = (alone, four_threads, half_a_core, sleeps_too, wait_unknown)
     assert [memory_pressure.system_wall_ms(step) for step in steps] == pytest.approx([10, 2.5, 20, 20, 10])

@@ -3,13 +3,13 @@ import pytest
 
 from curvescope.analysis.cost_model.choice import LIBRARIES, choose_algorithm, estimate_phase, get_library
 from curvescope.analysis.cost_model.constants import starting_constants
-from curvescope.analysis.cost_model.launches import TILES, Machine
+from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
-MACHINE = Machine(get_device("titanx_maxwell"), starting_constants())
+MACHINE = ModelledGpu(get_device("titanx_maxwell"), starting_constants())
 VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 1, 1)
 
 
@@ -27,7 +27,7 @@ def chosen(problems, phase, library, machine=MACHINE, **kwargs):
 def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     n, c, h, w, k = shape
     problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
-    machine = Machine(get_device(device), starting_constants())
+    machine = ModelledGpu(get_device(device), starting_constants())
     launch = estimate_phase(problem, "forward", machine)["WINOGRAD"].launches[-1]
     assert launch.blocks[0] == grid
 

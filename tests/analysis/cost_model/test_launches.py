@@ -8,7 +8,7 @@ from curvescope.analysis.cost_model.constants import (
     constants_for,
     starting_constants,
 )
-from curvescope.analysis.cost_model.launches import TILES, Machine
+from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.problems import Convolutions, Products
 from curvescope.analysis.cost_model.product import estimate_products
 from curvescope.profiling.hardware.devices import get_device
@@ -16,11 +16,11 @@ from curvescope.profiling.hardware.devices import get_device
 
 @pytest.fixture
 def machine():
-    return Machine(get_device("p100"), starting_constants())
+    return ModelledGpu(get_device("p100"), starting_constants())
 
 
 def with_constants(machine, **values):
-    return Machine(machine.device, Constants({**machine.constants.values, **values}))
+    return ModelledGpu(machine.device, Constants({**machine.constants.values, **values}))
 
 
 def test_a_large_product_runs_at_its_share_of_the_peak(machine):
@@ -54,7 +54,7 @@ def test_a_stream_runs_at_its_share_of_the_bandwidth_and_costs_a_launch(machine)
 
 
 def test_the_slowest_limit_decides():
-    machine = Machine(get_device("v100"), starting_constants())
+    machine = ModelledGpu(get_device("v100"), starting_constants())
     start = machine.start_s
     alone = machine.combine(np.array([1e-3]), np.array([0.0]), np.array([0.0]))[0] - start
     tied = machine.combine(np.array([1e-3]), np.array([0.0]), np.array([1e-3 * 898e9 * 0.75]))[0] - start
@@ -73,8 +73,8 @@ def test_a_deep_product_with_a_small_output_is_split(machine):
 
 def test_a_geforce_board_runs_above_its_boost_clock():
     constants = Constants({**starting_constants().values, "gpu_boost": 1.1})
-    assert Machine(get_device("gtx1080"), constants).clock_hz == pytest.approx(1.1 * 1733e6)
-    assert Machine(get_device("p100"), constants).clock_hz == 1480e6
+    assert ModelledGpu(get_device("gtx1080"), constants).clock_hz == pytest.approx(1.1 * 1733e6)
+    assert ModelledGpu(get_device("p100"), constants).clock_hz == 1480e6
 
 
 def constants(share):

@@ -128,7 +128,7 @@ def test_a_convolution_that_the_model_does_not_know_is_refused(make):
     from curvescope.profiling.workload.networks.operations import operations
 
     network = Network("own", "user's own", (4, 16, 16), lambda: torch.nn.Sequential(make(torch.nn)), classes=None)
-    with pytest.raises(CurvescopeError, match="plain 2-d convolutions only, and 0 is"):
+    with pytest.raises(CurvescopeError, match="only plain 2-d convolutions; 0 is"):
         estimate_step(operations(network), [4], machine_for(GTX1080), LIBRARY)
 
 

@@ -141,7 +141,7 @@ def test_a_taken_folder_is_refused_before_anything_runs(fake, export, tmp_path, 
     (tmp_path / "r" / "mine").touch()
     assert main(["record", "--with", "nsys", "-o", str(tmp_path / "r"), "--", *COMMAND]) == 2
     captured = capfd.readouterr()
-    assert "already holds" in captured.err
+    assert "is not empty" in captured.err
     assert captured.out == ""
 
 

@@ -38,5 +38,5 @@ def test_a_k40_runs_at_its_base_clock():
 
 
 def test_an_unknown_gpu_names_those_that_come_close():
-    with pytest.raises(CurvescopeError, match=r"did you mean gtx1080.*Known are k40"):
+    with pytest.raises(CurvescopeError, match=r"did you mean gtx1080.*Choose from k40"):
         get_device("gtx1800")

@@ -125,10 +125,13 @@ def test_a_stopped_sweep_asks_for_no_successor():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--workers", "2"], "--workers goes with --scheduler local"),
-        (["--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "the workers of a scheduler are there already"),
-        (["--scheduler", "local", "--device", "cpu"], "say among how many workers"),
-        (["--scheduler", "local", "--device", "cpu", "--workers", "4096"], "say among how many workers"),
+        (["--workers", "2"], "--workers needs --scheduler local"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "a running scheduler has its own workers"),
+        (["--scheduler", "local", "--device", "cpu"], "give the number of workers that share its cores"),
+        (
+            ["--scheduler", "local", "--device", "cpu", "--workers", "4096"],
+            "give the number of workers that share its cores",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def test_a_plan_that_cannot_be_read_is_refused(tmp_path, damage):
 
 def test_folders_of_another_kind_are_refused(tmp_path):
     (tmp_path / PLAN_FILE.name).write_text(json.dumps({"format": "x", "version": 1, "argv": []}))
-    with pytest.raises(CurvescopeError, match="another Curvescope"):
+    with pytest.raises(CurvescopeError, match="another version of Curvescope"):
         read_scaling_plan(tmp_path)
 
 

@@ -256,7 +256,7 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "holds no sweep"), ("{", "cannot be read"), ("[]", "cannot be read"), ('{"format": 1}', "another")],
+    [(None, "contains no sweep"), ("{", "cannot be read"), ("[]", "cannot be read"), ('{"format": 1}', "another")],
 )
 def test_a_folder_without_a_plan_is_not_resumed(tmp_path, text, message):
     if text is not None:
@@ -269,7 +269,7 @@ def test_a_newer_plan_is_refused(tmp_path):
     write_plan(tmp_path / "r", Plan((setting("linear"),), (1,), False, ONE_ROUND))
     file = tmp_path / "r" / "sweep.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "version": 99}))
-    with pytest.raises(CurvescopeError, match="another Curvescope"):
+    with pytest.raises(CurvescopeError, match="another version of Curvescope"):
         read_plan(tmp_path / "r")
 
 

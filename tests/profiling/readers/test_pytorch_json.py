@@ -225,7 +225,7 @@ def test_absent_file_and_taken_folder_are_refused(tmp_path):
         import_profile(tmp_path / "none", tmp_path / "r")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    with pytest.raises(CurvescopeError, match="already holds"):
+    with pytest.raises(CurvescopeError, match="is not empty"):
         import_profile(ALEXNET, tmp_path / "full")
 
 

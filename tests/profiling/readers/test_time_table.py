@@ -39,13 +39,13 @@ def test_rows_become_steps_with_their_problem_device_and_repeats(tmp_path):
         ("problem,batch,time\na,1,2\n", "lacks one of time_ns"),
         ("problem,batch,time_ms,time_s\na,1,2,3\n", "lacks one of time_ns"),
         ("problem,batch,time_ms,gpu\na,1,2,x\n", "not read: gpu"),
-        ("problem,batch,time_ms\n", "holds no row"),
-        ("problem,batch,time_ms\na,1,2\na,2\n", "line 3: as many values"),
+        ("problem,batch,time_ms\n", "has no rows"),
+        ("problem,batch,time_ms\na,1,2\na,2\n", "line 3: the number of values"),
         ("problem,batch,time_ms\na,1.5,2\n", "line 2: batch is '1.5'; it must be a whole number"),
         ("problem,batch,time_ms\na,1,-2\n", "line 2: time_ms is '-2'"),
         ("problem,batch,time_ms\na,1,nan\n", "line 2: time_ms is 'nan'"),
         ("problem,batch,time_ms\na,1,inf\n", "line 2: time_ms is 'inf'"),
-        ('problem,batch,time_ms\n"a,1,2\n', "no CSV"),
+        ('problem,batch,time_ms\n"a,1,2\n', "not CSV"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path, text, message):

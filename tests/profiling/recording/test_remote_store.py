@@ -195,7 +195,7 @@ def test_a_sweep_on_a_store_goes_on_there_and_is_begun_once(store):
     settings = (Setting("alexnet"), Setting("vgg16"))
     plan = Plan(settings, (1, 2), False, Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None))
     write_plan(store / "sweep", plan)
-    with pytest.raises(CurvescopeError, match=r"already holds something.*--resume s3://"):
+    with pytest.raises(CurvescopeError, match=r"is not empty.*--resume s3://"):
         write_plan(store / "sweep", plan)
     with pytest.raises(CurvescopeError, match="the worker ended"):
         run_plan(store / "sweep", plan, measurers=[FakeMeasurer(lost_at=3)])

@@ -59,5 +59,5 @@ def test_sources_that_are_none(source, says):
 
 
 def test_a_loader_without_batches_is_refused():
-    with pytest.raises(CurvescopeError, match="gave no batch of 2"):
+    with pytest.raises(CurvescopeError, match="returned no batch of 2"):
         feed(f"{__name__}:load_none")(2)

@@ -178,7 +178,7 @@ def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     device, versions = meta.get("device") or {}, meta.get("versions") or {}
     told = {
         **{key: meta.get(key) for key in ("network", "step", "precision", "compiled", "imported_from")},
-        "times": "modelled" if meta.get("kind") == MODELLED else "measured",
+        "times": "modelled" if meta.get("recording_type") == MODELLED else "measured",
         "protocol": (meta.get("protocol") or {}).get("name"),
         **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
         **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},

@@ -256,7 +256,7 @@ def _exactly(value: float) -> Estimate:
 def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
     """Steps of all ranks as one each: its time is the mean of theirs."""
     duration_ns = shared.filter(regex=r"^duration_ns_").mean(axis=1)
-    numbered = shared[["repeat", "index"]].assign(step=range(len(shared)), duration_ns=duration_ns)
+    numbered = shared[["round", "index"]].assign(step=range(len(shared)), duration_ns=duration_ns)
     return numbered.assign(profiled=False, point=[point] * len(shared))
 
 
@@ -279,7 +279,7 @@ def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
     position = int(np.argmax(excess.mean(axis=1)))
     latest = ranks[position]
     steps = parts.groupby(["rank", "step"], as_index=False).agg(duration_ns=("exclusive_ms", lambda ms: ms.sum() * 1e6))
-    steps = steps.assign(repeat=steps["step"], profiled=True)
+    steps = steps.assign(round=steps["step"], profiled=True)
     terms = estimate_terms(parts, steps, "rank")
     less = {rank.rank: -1.0 / (len(ranks) - 1) for rank in ranks} | {latest.rank: 1.0}
     functional = Functional("difference", latest.rank, None, tuple(less.items()))

@@ -23,7 +23,7 @@ class Cell:
     Attributes:
         origin: `measured` by Curvescope, `modelled` by its cost model, or `published` by others.
         network: name of the network.
-        phase: what the step runs.
+        mode: what the step runs.
         precision: fp32, tf32, fp16 or bf16; None if a publication omits it.
         compiled: whether torch.compile generated the kernels; None if not applicable.
         framework: framework with its version.
@@ -43,7 +43,7 @@ class Cell:
 
     origin: str
     network: str
-    phase: str
+    mode: str
     precision: str | None
     compiled: bool | None
     framework: str
@@ -64,7 +64,7 @@ class Cell:
     def setting(self) -> str:
         """Phase and precision, in words."""
         return " ".join(
-            [self.phase, *([self.precision] if self.precision else []), *(["compiled"] if self.compiled else [])]
+            [self.mode, *([self.precision] if self.precision else []), *(["compiled"] if self.compiled else [])]
         )
 
     @property
@@ -81,7 +81,7 @@ def cells_of(recording: Recording) -> list[Cell]:
     modelled = [str(meta[key]) for key in ("framework", "library") if meta.get(key)]
     framework = ", ".join(modelled) or f"torch {torch_version or '?'}"
     device = str((meta.get("device") or {}).get("name"))
-    network, phase = str(meta.get("network")), str(meta.get("step"))
+    network, mode = str(meta.get("network")), str(meta.get("mode"))
     origin = "modelled" if meta.get("recorder") == "model" else "measured"
 
     def cell(batch: int, empty: str | None = None, **found: float | int | None) -> Cell:
@@ -89,7 +89,7 @@ def cells_of(recording: Recording) -> list[Cell]:
         return Cell(
             origin,
             network,
-            phase,
+            mode,
             precision,
             compiled,
             framework,
@@ -120,7 +120,7 @@ def cells_of(recording: Recording) -> list[Cell]:
             )
         )
     done = {c.batch for c in cells}
-    cells += [cell(e["batch"], e["why"]) for e in meta.get("empty", ()) if e["batch"] not in done]
+    cells += [cell(e["batch"], e["why"]) for e in meta.get("unmeasured", ()) if e["batch"] not in done]
     missing = set(meta.get("batches", ())) - {c.batch for c in cells}
     cells += [cell(batch, "not measured yet") for batch in missing]
     return sorted(cells, key=lambda c: c.batch)
@@ -134,7 +134,7 @@ def published_cells(networks: Sequence[str]) -> list[Cell]:
         Cell(
             "published",
             row["network"],
-            row["phase"],
+            row["mode"],
             row["precision"] or None,
             None,
             row["framework"],

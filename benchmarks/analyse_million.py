@@ -56,10 +56,15 @@ def write(path: Path) -> None:
     """A recording of ten batch sizes whose kernels, a million, jump in one layer at the largest."""
     random = np.random.default_rng(0)
     per_step = KERNELS // (len(BATCHES) * ROUNDS)
-    meta = {"kind": "sweep", "network": "synthetic", "batches": list(BATCHES), "device": {"name": "GeForce GTX 1080"}}
+    meta = {
+        "recording_type": "sweep",
+        "network": "synthetic",
+        "batches": list(BATCHES),
+        "device": {"name": "GeForce GTX 1080"},
+    }
     with RecordingWriter(path, meta) as writer:
         step, start_ns, steps = 0, 0, []
-        for repeat in range(ROUNDS):
+        for round_ in range(ROUNDS):
             for batch in BATCHES:
                 layer = np.arange(per_step) % LAYERS
                 each_ns = 2000 + 40.0 * batch * (1 + 99 * (layer == 7) * (batch == BATCHES[-1]))
@@ -89,7 +94,7 @@ def write(path: Path) -> None:
                 writer.write("kernels", pd.DataFrame(kernels))
                 for index in range(4):
                     steps.append(
-                        {"step": step, "batch": batch, "repeat": repeat, "index": index, "phase": "training"}
+                        {"step": step, "batch": batch, "round": round_, "index": index, "mode": "training"}
                         | {"start_ns": start_ns, "profiled": index == 0}
                         | {"duration_ns": round(window * float(np.exp(0.01 * random.standard_normal())))}
                     )

@@ -49,7 +49,7 @@ COLD = 0.05  # share of kills and interrupts in which Python starts and imports 
 COMMANDS = {
     # What the program itself says when it is interrupted is not ours.
     "record": ["record", "-o", "store/new", "--", "sh", "-c", 'exec "$0" ranges.py 2> /dev/null', sys.executable],
-    "sweep": ["sweep", "net:build", "--input-shape", "3,4,4", "--phase", "forward", "--batch", "1", "--quick",
+    "sweep": ["sweep", "net:build", "--input-shape", "3,4,4", "--mode", "forward", "--batch", "1", "--quick",
               "--time-limit", "0.1", "-o", "store/new"],
     "import": ["import", str(PROFILE), "-o", "store/new"],
     "report": ["report", "store/model", "-o", "store/new.html"],

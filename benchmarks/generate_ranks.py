@@ -120,7 +120,7 @@ def write_rank(plan: Plan, rank: int, step: pd.DataFrame, root: Path) -> None:
         )
         zero = np.zeros(count, np.int32)
         timed = {"start_ns": begin, "duration_ns": np.full(count, wall), "profiled": np.ones(count, bool)}
-        writer.write("steps", pa.table({"step": numbers, "repeat": zero, "index": numbers, **timed}))
+        writer.write("steps", pa.table({"step": numbers, "round": zero, "index": numbers, **timed}))
 
 
 def write_trace(plan: Plan, rank: int, step: pd.DataFrame, root: Path) -> None:

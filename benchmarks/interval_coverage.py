@@ -184,15 +184,15 @@ def _sweep(
 ) -> pd.DataFrame:
     factors = iter(noise(random, rounds * len(BATCHES), steps))
     rows = []
-    for repeat in range(rounds):
+    for round_ in range(rounds):
         # The first round goes upwards, the others are shuffled, as in a sweep.
-        order = random.permutation(BATCHES) if repeat else BATCHES
+        order = random.permutation(BATCHES) if round_ else BATCHES
         rows += [
-            (int(batch), repeat, place, round(cost_ms[int(batch)] * factor * 1e6))
-            for place, batch in enumerate(order, repeat * len(BATCHES))
+            (int(batch), round_, place, round(cost_ms[int(batch)] * factor * 1e6))
+            for place, batch in enumerate(order, round_ * len(BATCHES))
             for factor in next(factors)
         ]
-    return pd.DataFrame(rows, columns=["batch", "repeat", "start_ns", "duration_ns"]).assign(profiled=False)
+    return pd.DataFrame(rows, columns=["batch", "round", "start_ns", "duration_ns"]).assign(profiled=False)
 
 
 def _run(case: tuple[str, str, float], sweeps: int) -> Tally:
@@ -282,7 +282,7 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bo
             unprofiled, beside = times(3, rounds)
             durations = unprofiled.sum(axis=1)
             samples[batch] = Samples(profiled * (1 + OVERHEAD_SHARE), of_round, durations, beside)
-            rows.append(pd.DataFrame({"batch": batch, "repeat": beside, "duration_ns": durations * 1e6}))
+            rows.append(pd.DataFrame({"batch": batch, "round": beside, "duration_ns": durations * 1e6}))
         curve = cost_curve(pd.concat(rows).assign(profiled=False))
         shares = terms_of(_KEYS, samples, range(rounds)).decompose(TERM_PAIR, curve)
         found = [share.value for share in shares if share.key.kind != LEFT_OVER]

@@ -28,7 +28,7 @@ from curvescope.profiling.hardware.host import describe_host
 from curvescope.profiling.recording.store import open_recording
 
 RESULTS = Path(__file__).parent / "results" / "repeated_sweeps.json"
-COMMAND = ("diagnose", "alexnet", "--phase", "forward", "--batch", "1,2,4,8,16", "--quick", "--json")
+COMMAND = ("diagnose", "alexnet", "--mode", "forward", "--batch", "1,2,4,8,16", "--quick", "--json")
 
 
 def evaluate(folders: list[Path]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ COMMANDS = {
     "import": "turn a profile of another profiler into a recording",
     "compare": "compare recordings with the first by layer or kernel, and check for regressions",
     "roofline": "arithmetic intensity and achieved rates under the roofs of the device",
-    "sweep": "measure several networks, phases and precisions, each visit in its own process",
+    "sweep": "measure several networks, modes and precisions, each visit in its own process",
     "scale": "multi-GPU scaling efficiency, and where the lost time goes",
     "table": "recordings side by side: step times by batch size, network, framework and device",
     "step": "run steps of a network in NVTX ranges, for an external profiler",

@@ -40,7 +40,7 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
         )
     evidence = replace(evidence, steps=evidence.steps[told])
     parts = exclusive_times(recording, evidence.steps)
-    if recording.meta.get("kind") == MODELLED:
+    if recording.meta.get("recording_type") == MODELLED:
         return diagnose_modelled(parts, evidence, recording.meta, axis)
     return anomalies.diagnose(evidence.steps, parts, axis, recording.statistic, evidence)
 
@@ -50,7 +50,7 @@ def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
 
     The error of a modelled kernel depends on its own work, so those are not added up.
     """
-    keys = (*KEYS, "start_ns") if recording.meta.get("kind") == MODELLED else KEYS
+    keys = (*KEYS, "start_ns") if recording.meta.get("recording_type") == MODELLED else KEYS
     return kernel_times(device_work(recording), steps, keys)
 
 
@@ -58,14 +58,14 @@ def recorded(recording: Recording) -> Recorded:
     """The data of a recording that causes examine."""
     return Recorded(
         recording.frame("steps"),
-        recording.frame("launches"),
+        recording.frame("api_calls"),
         recording.frame("clocks"),
         hardware_of(recording.meta),
     )
 
 
 def _refuse_table(recording: Recording) -> None:
-    if recording.meta.get("kind") == "table":
+    if recording.meta.get("recording_type") == "table":
         raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")
 
 

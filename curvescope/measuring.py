@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .arguments import parse_share
 from .profiling.hardware.precisions import STEP_PRECISIONS
-from .profiling.workload.network_step import STEP_KINDS
+from .profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from .profiling.measure.protocol import Protocol
@@ -21,7 +21,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", nargs="?", help="name of a network, e.g. alexnet or vgg_a")
     parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
     add_sample_arguments(parser)
-    parser.add_argument("--phase", choices=STEP_KINDS, default="training", help="what a step runs")
+    add_mode_argument(parser, choices=MODES, help="what a step runs")
     parser.add_argument(
         "--precision",
         choices=STEP_PRECISIONS,
@@ -30,6 +30,12 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+
+
+def add_mode_argument(parser: argparse.ArgumentParser, **options: Any) -> None:
+    """Declare --mode, and --phase, its name until version 0.1."""
+    parser.add_argument("--mode", default="training", **options)
+    parser.add_argument("--phase", dest="mode", default=argparse.SUPPRESS, **{**options, "help": argparse.SUPPRESS})
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:

@@ -38,7 +38,7 @@ def show_diagnosis(
         as_json: print one JSON document on standard output.
     """
     evidence = recorded(recording)
-    modelled = recording.meta.get("kind") == MODELLED
+    modelled = recording.meta.get("recording_type") == MODELLED
     diagnosis = explain(recording, axis)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
@@ -70,7 +70,7 @@ def show_diagnosis(
             console.print(causes.render_causes(explanation.attribution, everything))
     for line in describe_lost(recording.meta.get("lost", {})):
         console.print(Text(line, "yellow"))
-    for cell in recording.meta.get("empty", ()):
+    for cell in recording.meta.get("unmeasured", ()):
         console.print(Text(f"Batch {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow"))
     if not recording.complete:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
@@ -156,7 +156,7 @@ def _headline(recording: Recording) -> str:
     precision = meta.get("precision") or "fp32"
     told = (
         meta.get("network") or recording.path.name,
-        f"{meta['step']} step" if meta.get("step") else None,
+        f"{meta['mode']} step" if meta.get("mode") else None,
         precision if precision != "fp32" else None,
         "compiled" if meta.get("compiled") else None,
         device.get("name"),
@@ -171,13 +171,13 @@ def _document(
 ) -> dict[str, Any]:
     return {
         "recording": str(recording.path),
-        "modelled": recording.meta.get("kind") == MODELLED,
+        "modelled": recording.meta.get("recording_type") == MODELLED,
         "complete": recording.meta["status"] == Status.COMPLETE,
         "network": recording.meta.get("network"),
         "device": recording.meta.get("device"),
         "protocol": recording.meta.get("protocol"),
         "lost": recording.meta.get("lost"),
-        "empty": recording.meta.get("empty", []),
+        "empty": recording.meta.get("unmeasured", []),
         "curve": [to_plain(point) for point in diagnosis.curve.points],
         "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
         "anomalies": [

@@ -79,12 +79,12 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
 
 
 def _empty(recordings: dict[int, list[Recording]]) -> list[tuple[int, dict[str, Any]]]:
-    return [(devices, cell) for devices, ranks in recordings.items() if ranks for cell in ranks[0].meta["empty"]]
+    return [(devices, cell) for devices, ranks in recordings.items() if ranks for cell in ranks[0].meta["unmeasured"]]
 
 
 def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     setting, device = plan.setting, meta.get("device") or {}
-    parts = [setting.network, f"{setting.kind} step", setting.precision, str(device.get("name"))]
+    parts = [setting.network, f"{setting.mode} step", setting.precision, str(device.get("name"))]
     parts += [f"{plan.threads} threads per process"] if plan.threads else []
     return ", ".join([*parts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
 
@@ -101,7 +101,7 @@ def _document(
         "run": str(folder),
         "complete": complete,
         "network": plan.setting.network,
-        "step": plan.setting.kind,
+        "mode": plan.setting.mode,
         "precision": plan.setting.precision,
         "device": meta.get("device"),
         "threads": plan.threads,

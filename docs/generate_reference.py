@@ -55,7 +55,7 @@ def _command(name: str, module: ModuleType) -> Iterator[str]:
     yield from ("", f"## curvescope {name}", "", (module.__doc__ or "").strip(), "")
     yield from ("| argument | meaning |", "|---|---|")
     for action in parser._actions:
-        if not isinstance(action, argparse._HelpAction):
+        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
             meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
             yield f"| {_spelling(action)} | {_cell(meaning)} |"
 

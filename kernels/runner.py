@@ -120,7 +120,7 @@ def run_sweep(
         KeyboardInterrupt: passed on, after the recording is marked interrupted.
     """
     meta = {
-        "kind": "bench",
+        "recording_type": "bench",
         "argv": without_secrets(sys.argv[1:]),
         "network": sweep.label,
         "step": STEP_KIND,

@@ -64,20 +64,20 @@ class MeanHostUse:
         cpu_ms: CPU time of all threads.
         system_ms: part of it in the kernel.
         page_faults: number of page faults.
-        core_wait_ms: time that threads waited in a run queue for a core, summed over threads; None if unknown.
+        run_queue_wait_ms: time that threads waited in a run queue for a core, summed over threads; None if unknown.
     """
 
     cpu_ms: float
     system_ms: float
     page_faults: float
-    core_wait_ms: float | None
+    run_queue_wait_ms: float | None
 
     @property
     def pace(self) -> float | None:
         """Share of the runnable time in which threads had a core; None if unknown."""
-        if self.core_wait_ms is None or self.cpu_ms <= 0:
+        if self.run_queue_wait_ms is None or self.cpu_ms <= 0:
             return None
-        return self.cpu_ms / (self.cpu_ms + self.core_wait_ms)
+        return self.cpu_ms / (self.cpu_ms + self.run_queue_wait_ms)
 
 
 @dataclass(frozen=True)

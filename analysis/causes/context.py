@@ -26,7 +26,7 @@ _GEOMETRY = {"blocks": ("grid_x", "grid_y", "grid_z"), "threads": ("block_x", "b
 _SIZES = ("registers_per_thread", "shared_memory_bytes")
 _WORK = ("flops", "bytes_compulsory", "dram_bytes")
 _TERM = ["layer", "phase", "kind"]
-_HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "core_wait_ns")
+_HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "run_queue_wait_ns")
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | No
         return None, frozenset()
     taken = clocks["start_ns"].to_numpy(np.int64)
     inside = np.zeros(len(taken), dtype=bool)
-    for _, visit in steps.groupby("repeat"):
+    for _, visit in steps.groupby("round"):
         starts = visit["start_ns"].to_numpy(np.int64)
         ends = starts + visit["duration_ns"].to_numpy(np.int64)
         inside |= (taken >= starts.min()) & (taken <= ends.max())

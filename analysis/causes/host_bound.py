@@ -8,7 +8,7 @@ from __future__ import annotations
 from .case import BatchFacts, Case, Claim, Evidence, seen
 
 CAUSE = "launch- or host-bound"
-_COPY = "copy host_to_device"
+_COPY = "Memcpy HtoD"
 # A smaller idle share of the step is no cause.
 _LEAST_IDLE = 0.02
 
@@ -43,10 +43,10 @@ def _idle(case: Case) -> Claim | None:
         low, high = before.host.get(kind), after.host.get(kind)
         if high is not None:
             spent = (low.time_ms if low else 0.0, high.time_ms)
-            evidence.append(seen(f"{kind} calls per step", spent, "ms", "launches.duration_ns"))
-    waits = [facts.host_use.core_wait_ms if facts.host_use else None for facts in (before, after)]
+            evidence.append(seen(f"{kind} calls per step", spent, "ms", "api_calls.duration_ns"))
+    waits = [facts.host_use.run_queue_wait_ms if facts.host_use else None for facts in (before, after)]
     if waits[1]:
-        evidence.append(seen("threads waiting for a core per step", waits, "ms", "steps.core_wait_ns"))
+        evidence.append(seen("threads waiting for a core per step", waits, "ms", "steps.run_queue_wait_ns"))
     refutation = "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
     amount = sum(use.share for use in case.uses)
     return Claim(CAUSE, amount, 0.6, tuple(evidence), refutation)

@@ -42,8 +42,8 @@ def _allocations(case: Case) -> Claim | None:
     if after.calls <= before.calls:
         return None
     evidence = (
-        Evidence("allocations and frees per step", before.calls, after.calls, "calls", "launches.name"),
-        Evidence("their time per step", before.time_ms, after.time_ms, "ms", "launches.duration_ns"),
+        Evidence("allocations and frees per step", before.calls, after.calls, "calls", "api_calls.name"),
+        Evidence("their time per step", before.time_ms, after.time_ms, "ms", "api_calls.duration_ns"),
         *_memory(case),
     )
     refutation = "With free memory (smaller model, larger device, or a warm allocator cache), idle does not shrink."

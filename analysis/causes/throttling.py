@@ -32,9 +32,9 @@ def _cores(case: Case) -> Claim | None:
     if after > _FALLEN_CORES * before:
         return None
     evidence = (
-        seen("share of runnable time with a core", paces, "1", "steps.cpu_time_ns, core_wait_ns"),
+        seen("share of runnable time with a core", paces, "1", "steps.cpu_time_ns, run_queue_wait_ns"),
         seen("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
-        seen("wait for a core per step", (use.core_wait_ms for use in uses), "ms", "steps.core_wait_ns"),
+        seen("wait for a core per step", (use.run_queue_wait_ms for use in uses), "ms", "steps.run_queue_wait_ns"),
     )
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - after / before)
     refutation = "With as many idle cores as threads at both sizes, the excess is as large."

@@ -24,7 +24,7 @@ KIND = "model"
 DEVICE_PREFIX = "model:"
 # Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {"kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "hopper": "cudnn8"}
-_STEP_KINDS = ("training", "forward", "forward+backward")
+_MODES = ("training", "forward", "forward+backward")
 
 
 def machine_for(device: Device) -> ModelledGpu:
@@ -104,8 +104,8 @@ def record_model(
         CurvescopeError: the GPU, a fact or the library is unknown, a batch size does not fit, or the folder is not
             writable.
     """
-    if kind not in _STEP_KINDS:
-        raise CurvescopeError(f"--phase {kind}: choose one of {', '.join(_STEP_KINDS)}.")
+    if kind not in _MODES:
+        raise CurvescopeError(f"--mode {kind}: choose one of {', '.join(_MODES)}.")
     device = get_device(device_name).with_facts(what_if or {})
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
@@ -114,15 +114,15 @@ def record_model(
     said = ["modelled", library.name, f"{framework_name} rules"]
     said += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
     meta = {
-        "kind": KIND,
+        "recording_type": KIND,
         "recorder": KIND,
         "argv": without_secrets(sys.argv[1:]),
         "network": network,
-        "step": kind,
+        "mode": kind,
         "batches": [int(batch) for batch in batches],
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
         "device": {
-            "kind": KIND,
+            "recording_type": KIND,
             "name": f"{device.name} ({', '.join(said)})",
             "key": device.key,
             **({"what_if": dict(what_if)} if what_if else {}),
@@ -149,7 +149,7 @@ def _tables(step: Step, kind: str) -> tuple[Mapping[str, Any], Mapping[str, Any]
     }  # fmt: skip
     steps: dict[str, list[Any]] = {
         name: []
-        for name in ("step", "batch", "repeat", "index", "phase", "start_ns", "duration_ns", "profiled",
+        for name in ("step", "batch", "round", "index", "mode", "start_ns", "duration_ns", "profiled",
                      "peak_memory_bytes")
     }  # fmt: skip
     peaks = step.memory_bytes + np.max([term.workspace_bytes for term in step.terms], axis=0)

@@ -108,9 +108,9 @@ def break_down(
     timed = steps[~steps["profiled"].astype(bool) & (steps["batch"] == batch)]
     samples = Samples(
         window[:, None] / 1e6,
-        profiled["repeat"].to_numpy(np.int64),
+        profiled["round"].to_numpy(np.int64),
         timed["duration_ns"].to_numpy(np.float64) / 1e6,
-        timed["repeat"].to_numpy(np.int64),
+        timed["round"].to_numpy(np.int64),
     )
     point, overhead = curve.at(batch), overhead_ms(samples, used)
     rest = math.fsum([point.time_ms.value, -overhead, *(-row.time_ms for row in rows)])

@@ -116,7 +116,7 @@ def native(condition: Condition) -> Condition:
 
 def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
     """Rounds in which every condition was measured, increasing: those that replicates draw from."""
-    rounds = [set(of_condition.astype(int)) for _, of_condition in steps.groupby(by)["repeat"]]
+    rounds = [set(of_condition.astype(int)) for _, of_condition in steps.groupby(by)["round"]]
     return sorted(set.intersection(*rounds)) if rounds else []
 
 
@@ -145,7 +145,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")
     grouped = {
         native(condition): {
-            int(r): g["duration_ns"].to_numpy(np.float64) / 1e6 for r, g in of_condition.groupby("repeat")
+            int(r): g["duration_ns"].to_numpy(np.float64) / 1e6 for r, g in of_condition.groupby("round")
         }
         for condition, of_condition in timed.groupby(by)
     }
@@ -173,7 +173,7 @@ def _round_correlation(timed: pd.DataFrame, by: str) -> dict[Condition, float]:
     """Correlation of the errors of two rounds, by condition, from how visits resemble the ones just before them."""
     if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
         return {}
-    visits = timed.groupby([by, "repeat"]).agg(start_ns=("start_ns", "min"), duration_ns=("duration_ns", "median"))
+    visits = timed.groupby([by, "round"]).agg(start_ns=("start_ns", "min"), duration_ns=("duration_ns", "median"))
     if not visits["start_ns"].is_unique:
         return {}
     visits = visits.sort_values("start_ns")

@@ -51,9 +51,9 @@ def _pieces(recording: Recording, columns: Sequence[str]) -> Iterator[pa.Table]:
     yield from recording.pieces("kernels", columns)
     for memory in recording.pieces("memory"):
         moved = memory.filter(
-            pc.and_(pc.is_in(memory["kind"], pa.array(["copy", "set"])), memory["duration_ns"].is_valid())
+            pc.and_(pc.is_in(memory["kind"], pa.array(["memcpy", "memset"])), memory["duration_ns"].is_valid())
         )
-        kind, how = moved["kind"].cast(pa.string()), moved["copy_kind"].cast(pa.string())
+        kind, how = pc.utf8_capitalize(moved["kind"].cast(pa.string())), moved["memcpy_kind"].cast(pa.string())
         own = {c: moved[c] for c in moved.column_names}
         own["name"] = pc.coalesce(pc.binary_join_element_wise(kind, how, " "), kind)
         yield pa.table({c: own.get(c, pa.nulls(moved.num_rows, _SCHEMA[c])) for c in columns})

@@ -275,12 +275,12 @@ def estimate_terms(parts: pd.DataFrame, steps: pd.DataFrame, by: str = "batch") 
     for condition in sorted(table.index.unique(by)):
         of_condition = table.xs(condition, level=by)
         beside = timed[timed[by] == condition]
-        round_of = under[under[by] == condition].set_index("step")["repeat"]
+        round_of = under[under[by] == condition].set_index("step")["round"]
         samples[native(condition)] = Samples(
             of_condition.to_numpy(np.float64),
             round_of.loc[of_condition.index].to_numpy(np.int64),
             beside["duration_ns"].to_numpy(np.float64) / 1e6,
-            beside["repeat"].to_numpy(np.int64),
+            beside["round"].to_numpy(np.int64),
         )
     return terms_of(keys, samples, shared_rounds(steps if timed.empty else timed, by))
 

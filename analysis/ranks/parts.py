@@ -38,7 +38,7 @@ KINDS = (KERNELS, COMMUNICATION, WAITING, INPUT, IDLE)
 _KERNEL, _AROUND, _WAITING, _MOVING, _INPUT, _IDLE = range(6)
 _KIND_OF_CODE = np.array([KERNELS, COMMUNICATION, WAITING, COMMUNICATION, INPUT, IDLE], dtype=object)
 _LEVEL_OF_CODE = np.array([0, 1, 2, 2, 3, 4])
-_STEP_KEY = ["batch", "repeat", "index"]
+_STEP_KEY = ["batch", "round", "index"]
 KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "step", "phase", "layer", "op")
 _NAMES = ["layer", "phase", "name", "op"]
 _PART_COLUMNS = [*_NAMES, "batch", "step", "rank", "kind", "exclusive_ms"]

@@ -118,7 +118,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
     parts = one.parts.assign(batch=one.parts["batch"].fillna(0))
-    if one.meta.get("kind") == MODELLED:
+    if one.meta.get("recording_type") == MODELLED:
         return diagnose_modelled(parts, recorded, one.meta)
     steps = recorded.steps
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
@@ -146,7 +146,7 @@ def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[
 def headline(meta: Mapping[str, Any], found: Diagnosis, watched: bool) -> str:
     """The verdict in a sentence."""
     sentence = _verdict(found, watched)
-    modelled = " (modelled)" if meta.get("kind") == MODELLED else ""
+    modelled = " (modelled)" if meta.get("recording_type") == MODELLED else ""
     name = f"{meta['network']}{modelled}" if meta.get("network") else None
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 
@@ -180,7 +180,7 @@ def _verdict(found: Diagnosis, watched: bool) -> str:
 def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
     caveats = []
-    if meta.get("kind") == MODELLED:
+    if meta.get("recording_type") == MODELLED:
         caveats.append("Modelled: every time is the cost model's, nothing was measured; intervals are of its error.")
     if watched:
         caveats.append("Every step was profiled: times hold the profiling overhead, which is unknown.")
@@ -192,7 +192,7 @@ def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
     return {
         "name": one.name,
         "network": meta.get("network"),
-        "step": meta.get("step"),
+        "step": meta.get("mode"),
         "device": hardware.name,
         "facts": _flat({key: meta.get(key) for key in _FACTS}),
         "lost": [{"name": name, **entry} for name, entry in (meta.get("lost") or {}).items()],
@@ -379,5 +379,5 @@ def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]], hardware: H
         "rows": ordered[:MOST_KERNEL_ROWS],
         "more": len(rest),
         "more_ms": left_ms,
-        "launches": int(rows["calls"].sum()),
+        "calls": int(rows["calls"].sum()),
     }

@@ -181,7 +181,7 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
                         # In one process each: a process per visit, as `sweep` has it, costs more than the steps here.
                         *(
                             Command(
-                                f"curvescope diagnose {network} --phase {kind} --batch {scale.batches} {short} --all "
+                                f"curvescope diagnose {network} --mode {kind} --batch {scale.batches} {short} --all "
                                 f"-o {network}-{kind}",
                                 f"{network}-{kind}.txt",
                             )

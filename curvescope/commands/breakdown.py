@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     with open_any(args.recording) as recording:
         work = device_work(recording)
         breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
-        modelled = recording.meta.get("kind") == MODELLED
+        modelled = recording.meta.get("recording_type") == MODELLED
         hardware = hardware_of(recording.meta)
     if args.json:
         document = {"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}

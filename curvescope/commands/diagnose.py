@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
     messages = terminal.console(stderr=True)
     messages.print(
-        f"Measuring {network.name} ({args.phase} step), batch {', '.join(map(str, batches))}, on "
+        f"Measuring {network.name} ({args.mode} step), batch {', '.join(map(str, batches))}, on "
         f"{describe_device(device)['name']} ({device}): {_duration(protocol)}, into {path}."
     )
     with terminal.progress_bars(22) as bars:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         def report(standing: Progress) -> None:
             bars.update(task, completed=standing.elapsed_s, total=standing.expected_s, description=standing.doing)
 
-        workload = Workload(network, device, args.phase, args.precision, args.compile)
+        workload = Workload(network, device, args.mode, args.precision, args.compile)
         try:
             run_sweep(workload, batches, protocol, path, report, measuring.precise_enough(protocol))
         except KeyboardInterrupt:
@@ -109,7 +109,7 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
         table = load_operations(network.name)
     device = args.device.removeprefix(DEVICE_PREFIX)
     framework, what_if = args.framework or "torch", _facts(args.what_if)
-    record_model(path, network.name, table, batches, device, args.library, args.phase, framework, what_if)
+    record_model(path, network.name, table, batches, device, args.library, args.mode, framework, what_if)
     show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
     return 0
 

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         show_scaling(args.recording, args.all, args.json)
         return 0
     recording = open_recording(args.recording)
-    if recording.meta.get("kind") == "table":
+    if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
         show_table(recording, axis=args.axis, problem=args.problem, noise=noise, everything=args.all, as_json=args.json)
         return 0

@@ -24,7 +24,7 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 if TYPE_CHECKING:
     from ..profiling.readers import Options
 
-_NOUNS = {"kernels": "kernels", "memory": "memory operations", "launches": "CUDA calls", "ranges": "ranges"}
+_NOUNS = {"kernels": "kernels", "memory": "memory operations", "api_calls": "CUDA calls", "ranges": "ranges"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         return _record_with(args, command, path, options)
     code = record_command(command, path, options)
     recording = open_recording(path)
-    counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "launches", "ranges")}
+    counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
     counted = ", ".join(f"{count} {_NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
     print(f"curvescope: {counted} in {path}", file=sys.stderr)
     if steps := recording.count_rows("steps"):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from .. import measuring
 from ..profiling.hardware.host import usable_cores
 from ..profiling.hardware.precisions import STEP_PRECISIONS
-from ..profiling.workload.network_step import STEP_KINDS
+from ..profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from ..profiling.measure.experiment import Progress
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=int, metavar="B", help=f"weak scaling: samples per device (default: {_BATCH})")
     parser.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices in total")
-    parser.add_argument("--phase", choices=[k for k in STEP_KINDS if k != "forward"], default="training")
+    measuring.add_mode_argument(parser, choices=[mode for mode in MODES if mode != "forward"], help="what a step runs")
     parser.add_argument("--precision", choices=STEP_PRECISIONS, default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
     parser.add_argument(
@@ -202,7 +202,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     if args.sequence_length is not None and length is None:
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} does not take text.")
     shape = measuring.input_shape(args.input_shape) if own else None
-    setting = Setting(args.network, shape, length, device, args.phase, args.precision)
+    setting = Setting(args.network, shape, length, device, args.mode, args.precision)
     setting.find_network()
     counts = {1, *(_counts("--devices", args.devices) if args.devices else ())}
     counts |= {per_node * n for n in (_counts("--nodes", args.nodes) if args.nodes else ())}

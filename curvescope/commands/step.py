@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
         raise CurvescopeError("--batch and --steps must be at least 1, --warm-up at least 0.")
     network = measuring.network_of(args)
-    workload = Workload(network, pick_device(args.device), args.phase, args.precision, args.compile)
+    workload = Workload(network, pick_device(args.device), args.mode, args.precision, args.compile)
     workload.try_step(args.batch)
     for _ in range(args.warm_up):
         workload.time_step()

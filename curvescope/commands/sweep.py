@@ -1,7 +1,7 @@
-"""Measure several networks over batch sizes, phases and precisions, each visit in its own process.
+"""Measure several networks over batch sizes, modes and precisions, each visit in its own process.
 
 A batch size that does not fit the memory, or crashes, loses only its own data and is reported. `--resume` continues an
-interrupted sweep. Each network, phase and precision becomes one recording in the sweep's folder: `curvescope table DIR`
+interrupted sweep. Each network, mode and precision becomes one recording in the sweep's folder: `curvescope table DIR`
 prints them side by side, `curvescope explain DIR/RECORDING` explains one.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import measuring
 from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.recording.remote_store import as_path
-from ..profiling.workload.network_step import STEP_KINDS
+from ..profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1..32",
         help="1,2,4 or 1..32 (doubling) or 32..160:8; max for the largest that fits, 8..max for doubling up to it",
     )
-    parser.add_argument("--phase", default="training", help=f"one or more of {','.join(STEP_KINDS)}")
+    measuring.add_mode_argument(parser, help=f"one or more of {','.join(MODES)}")
     parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(STEP_PRECISIONS)}")
     parser.add_argument(
         "--compile", choices=("no", "yes", "both"), default="no", help="run the networks through torch.compile"
@@ -193,7 +193,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
             parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None,
         )
         for network in dict.fromkeys(args.network)
-        for kind in _chosen(args.phase, STEP_KINDS, "--phase")
+        for kind in _chosen(args.mode, MODES, "--mode")
         for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")
         for compile_it in compiled
     ]

@@ -99,9 +99,9 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
         console.print(Text(f"Step ms by batch size, {device}, {framework}", "bold"))
         console.print(_table_of_networks(by_batch(cells)))
     else:
-        for network, phase in dict.fromkeys((c.network, c.phase) for c in cells):
-            section = [c for c in cells if (c.network, c.phase) == (network, phase)]
-            console.print(Text(f"{network}, {phase} step, ms by batch size", "bold"))
+        for network, mode in dict.fromkeys((c.network, c.mode) for c in cells):
+            section = [c for c in cells if (c.network, c.mode) == (network, mode)]
+            console.print(Text(f"{network}, {mode} step, ms by batch size", "bold"))
             console.print(_table_of_batches(by_batch(section)))
             console.print()
         if compared is not None:
@@ -150,7 +150,7 @@ def _table_of_devices(cells: Sequence[Cell]) -> Table:
     made = table("network", "step", "device", "framework", "ms", "samples/s")
     for column in made.columns[:4]:
         column.justify = "left"
-    for c in sorted(cells, key=lambda c: (c.network, c.phase, c.time_ms or float("inf"))):
+    for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):
         rate = "" if c.samples_per_s is None else number(c.samples_per_s)
         made.add_row(c.network, c.setting, c.device_and_origin, c.framework, _text(c), rate)
     return made

@@ -27,5 +27,5 @@ def read(source, writer, options):
         kernels.append({**row, "source": "torch"})
         now_ns += duration_ns
     writer.write("kernels", {name: [row[name] for row in kernels] for name in kernels[0]})
-    step = {"step": 0, "batch": options.batch, "repeat": 0, "index": 0, "start_ns": 0, "duration_ns": now_ns}
+    step = {"step": 0, "batch": options.batch, "round": 0, "index": 0, "start_ns": 0, "duration_ns": now_ns}
     writer.write("steps", {name: [value] for name, value in {**step, "profiled": True}.items()})

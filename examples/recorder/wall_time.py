@@ -25,7 +25,7 @@ def record(command, writer):
         "steps",
         {
             "step": list(range(len(steps))),
-            "repeat": [0] * len(steps),
+            "round": [0] * len(steps),
             **{name: [row[name] for row in steps] for name in ("index", "start_ns", "duration_ns")},
             "profiled": [False] * len(steps),
         },

@@ -73,7 +73,7 @@ class _Assembly:
         for name, count in (self._lost + built.lost).items():
             self._writer.count_lost(name, count)
         for row in built.step_rows:
-            row["phase"] = _kind(self._phases.get(row["step"], set()))
+            row["mode"] = _mode(self._phases.get(row["step"], set()))
         describe_steps(self._writer, built.step_rows, built.steps_from)
         return built
 
@@ -111,7 +111,7 @@ class _Assembly:
         """Write the host calls; returns what the joins need of them."""
         none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
         calls = Growing(Launches(none, codes, none, codes, codes), self._profile.count)
-        batches = ((self._writer.next_part("launches"), batch) for batch in self._profile.launches())
+        batches = ((self._writer.next_part("api_calls"), batch) for batch in self._profile.launches())
         for placed in self._in_order(self._write_calls, batches):
             calls.append(placed)
             self._report("writing launches", len(placed.process))
@@ -121,8 +121,8 @@ class _Assembly:
         times, process = Timed(batch), int_column(batch, "process").astype(np.int32)
         thread, correlation = int_column(batch, "thread_key"), int_column(batch, "correlation_id")
         placed = self._built.place_calls(times.start_ns, process, thread, correlation)
-        columns = self._columns_of("launches", batch) | times.columns() | {"step": code_array(placed.step)}
-        self._write("launches", part, columns, batch.num_rows)
+        columns = self._columns_of("api_calls", batch) | times.columns() | {"step": code_array(placed.step)}
+        self._write("api_calls", part, columns, batch.num_rows)
         return placed
 
     def _batches(self, needed: Sequence[str] | None) -> Iterator[tuple[str, pa.Table]]:
@@ -256,7 +256,7 @@ def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
     return {(number + NONE, texts[code - 1]) for number, code in found if number and code}
 
 
-def _kind(seen: set[str]) -> str | None:
+def _mode(seen: set[str]) -> str | None:
     """What a step runs, by the phases seen in it; null where none was."""
     if "optimizer" in seen:
         return "training"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 # CUpti_ActivityMemcpyKind, in order.
 COPY_KINDS = {
-    1: "host_to_device",
-    2: "device_to_host",
-    3: "host_to_device",  # to an array
-    4: "device_to_host",
-    5: "device_to_device",
-    6: "device_to_device",
-    7: "device_to_device",
-    8: "device_to_device",
-    9: "host_to_host",
-    10: "peer",
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoD",  # to an array
+    4: "DtoH",
+    5: "DtoD",
+    6: "DtoD",
+    7: "DtoD",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
 }
 # Columns of the `kernels` table: members of CUPTI's kernel record, which name the columns of SQLite files too.
 LAUNCH_SHAPE = {

@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"softmax|nll_loss|NLLCriterion|cross_entropy|SoftMax|mse_loss", SOFTMAX, None, "cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", _TORCH),
     Rule(r"embedding|index|gather|scatter|take|masked|nonzero|one_hot|where", INDEXING, None, "at::native::indexSelectLargeIndex", _TORCH),
     Rule(r"sort|radix|topk|scan|cumsum|unique", SORT, None, "at::native::radixSortKVInPlace", _TORCH),
-    Rule(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|transpose|permute|copy|Cat|tensorTransform|convertTensor|im2|scalePackedTensor|reorder|memcpy|memset|^set\b|fill|zero_?|contiguous|clone|pad", LAYOUT, None, "nchwToNhwcKernel<float, float, float, true, false, (cudnnKernelDataType_t)0>", _KINETO),
+    Rule(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|transpose|permute|copy|Cat|tensorTransform|convertTensor|im2|scalePackedTensor|reorder|[Mm]emcpy|[Mm]emset|^set\b|fill|zero_?|contiguous|clone|pad", LAYOUT, None, "nchwToNhwcKernel<float, float, float, true, false, (cudnnKernelDataType_t)0>", _KINETO),
     Rule(r"reduce|::sum|::mean|::max|::min|\bsum\b|\bmean\b|argm", REDUCTION, None, "at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", _TORCH),
     Rule(r"elementwise|pointwise|epilogue::|activation|relu|threshold|sigmoid|tanh|gelu|dropout|bernoulli|OpTensor|add_?tensor|::(add|mul|div|sub)|aten::\w+_?$|EigenMetaKernel|distribution|bias", ELEMENTWISE, None, "at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", _KINETO),
 )  # fmt: skip

@@ -225,7 +225,7 @@ class Timeline:
                 {
                     "step": step,
                     "batch": batch or of_mark or told[step] or None,
-                    "repeat": 0,
+                    "round": 0,
                     "index": step,
                     "start_ns": start,
                     "duration_ns": end - start,

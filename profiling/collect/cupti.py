@@ -136,13 +136,13 @@ class ProcessColumns:
 
     def memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         """Memcpy and memset."""
-        for table, kind in (("copies", "copy"), ("sets", "set")):
+        for table, kind in (("copies", "memcpy"), ("sets", "memset")):
             for part in self._process.parts(table, _PART_ROWS):
                 columns = self._placed(part)
                 if needed is None:
                     columns |= {"kind": pa.repeat(kind, part.rows), "bytes": part["bytes"]}
-                    columns["copy_kind"] = (
-                        _words(part["copy_kind"], COPY_KINDS) if kind == "copy" else pa.nulls(part.rows, pa.string())
+                    columns["memcpy_kind"] = (
+                        _words(part["copy_kind"], COPY_KINDS) if kind == "memcpy" else pa.nulls(part.rows, pa.string())
                     )
                 yield pa.table(columns)
 

@@ -126,5 +126,5 @@ def record(
 
 
 def _meta() -> dict[str, Any]:
-    about = {"kind": "profile", "network": None, "device": None, "batches": None, "protocol": None}
+    about = {"recording_type": "profile", "network": None, "device": None, "batches": None, "protocol": None}
     return {**about, **describe_place(), "recorder": "cupti", "host": describe_host(), "versions": describe_versions()}

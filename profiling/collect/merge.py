@@ -59,7 +59,7 @@ def merge_chunks(
         collectors=_collectors(processes, columns, torch, probed_process), **_devices(columns, torch), **_found(built)
     )
     if on_gpu and not any(process.table("calls").rows for process in processes):
-        writer.update(missing={"launches": "no CUDA call was recorded: kernels cannot be joined to ranges"})
+        writer.update(missing={"api_calls": "no CUDA call was recorded: kernels cannot be joined to ranges"})
 
 
 def _profile(

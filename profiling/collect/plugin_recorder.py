@@ -39,7 +39,7 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
         "host": describe_host(),
         "versions": describe_versions(),
     }
-    with RecordingWriter(path, {**meta, "kind": "profile", "protocol": None}) as writer:
+    with RecordingWriter(path, {**meta, "recording_type": "profile", "protocol": None}) as writer:
         try:
             code = int(plugin.module.record(command, writer))
         except CurvescopeError:

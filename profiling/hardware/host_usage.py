@@ -58,5 +58,5 @@ def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str,
         "cpu_time_ns": after.cpu_ns - before.cpu_ns,
         "system_time_ns": after.system_ns - before.system_ns,
         "page_faults": after.page_faults - before.page_faults,
-        "core_wait_ns": waited if after.wait_ns else None,
+        "run_queue_wait_ns": waited if after.wait_ns else None,
     }

@@ -16,7 +16,7 @@ class Setting:
         input_shape: shape of one sample, for a function of the user's; else null.
         sequence_length: tokens of one sample, for networks that read text; null for the published number.
         device: `cpu` or `cuda:N`.
-        kind: see `Workload`.
+        mode: see `Workload`.
         precision: see `Workload`.
         compiled: see `Workload`.
         memory_limit_bytes: cap of the memory of each visit; null for none.
@@ -26,7 +26,7 @@ class Setting:
     input_shape: tuple[int, ...] | None = None
     sequence_length: int | None = None
     device: str = "cpu"
-    kind: str = "training"
+    mode: str = "training"
     precision: str = "fp32"
     compiled: bool = False
     memory_limit_bytes: int | None = None
@@ -35,7 +35,7 @@ class Setting:
     def label(self) -> str:
         """Name of its folder."""
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.network)
-        return "_".join([name, self.kind, self.precision, *(["compiled"] if self.compiled else [])])
+        return "_".join([name, self.mode, self.precision, *(["compiled"] if self.compiled else [])])
 
     def find_network(self) -> Network:
         """The network it names.

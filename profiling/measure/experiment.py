@@ -203,8 +203,8 @@ class VisitWriter:
     def _add(self, batch: int, round_: int, begun: int, row: StepRow, *, profiled: bool) -> int:
         """Add a step to the visit whose first one has index `begun` of `steps`, and return its number."""
         step, index = self.next_step, len(self.steps) - begun
-        place = {"step": step, "batch": batch, "repeat": round_, "index": index}
-        self.steps.append({**place, "phase": self._mode, "profiled": profiled, **row})
+        place = {"step": step, "batch": batch, "round": round_, "index": index}
+        self.steps.append({**place, "mode": self._mode, "profiled": profiled, **row})
         self.next_step += 1
         return step
 

@@ -154,7 +154,7 @@ class _Rank:
             for devices in self._plan.devices:
                 if (place := self._team.place_among(devices)) is not None:
                     writer = stack.enter_context(self._open(devices, place, whole[devices]))
-                    self._visits[devices] = VisitWriter(writer, self._plan.setting.kind)
+                    self._visits[devices] = VisitWriter(writer, self._plan.setting.mode)
             self._try_batches()
             if self._leads:
                 self._lead()
@@ -182,7 +182,7 @@ class _Rank:
             return RecordingWriter.resume(path, "steps")
         plan, setting = self._plan, self._plan.setting
         batches = sorted(point.batch for point in plan.points if point.devices == devices)
-        meta = describe_sweep(setting.network, setting.kind, batches, plan.protocol)
+        meta = describe_sweep(setting.network, setting.mode, batches, plan.protocol)
         device = describe_device(self._device)
         meta |= {
             "precision": setting.precision,
@@ -298,7 +298,7 @@ class _Rank:
         feed = make_feed(self._plan.source, self._network, self._device, place.rank, devices)
         setting = self._plan.setting
         wrap = self._parallel(devices) if devices > 1 else None
-        return Workload(self._network, self._device, setting.kind, setting.precision, wrap=wrap, feed=feed)
+        return Workload(self._network, self._device, setting.mode, setting.precision, wrap=wrap, feed=feed)
 
     def _parallel(self, devices: int) -> Callable[[Any], Any]:
         from torch.nn.parallel import DistributedDataParallel

@@ -54,7 +54,7 @@ def run_sweep(
     clocks = ClockSampler(workload.device)
     device = describe_device(workload.device)
     meta = {
-        **describe_sweep(workload.network.name, workload.kind, batches, protocol),
+        **describe_sweep(workload.network.name, workload.mode, batches, protocol),
         "precision": workload.precision,
         "compiled": workload.compiled,
         "device": device,
@@ -69,7 +69,7 @@ def run_sweep(
         return found if isinstance(found, Empty) else replace(found, clocks=clocks.take())
 
     with RecordingWriter(path, meta) as writer:
-        visits = VisitWriter(writer, workload.kind)
+        visits = VisitWriter(writer, workload.mode)
         if why := sweep_batches(visits, measure, protocol, report, precise, clock_s):
             raise CurvescopeError(f"No batch size could be measured; {why}. Choose smaller sizes with --batch.")
 
@@ -77,16 +77,16 @@ def run_sweep(
 def describe_sweep(network: str, mode: str, batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
     """Entries of `recording.json` that every sweep has."""
     return {
-        "kind": "sweep",
+        "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
         "network": network,
-        "step": mode,
+        "mode": mode,
         "batches": list(batches),
         "protocol": asdict(protocol),
         "seed": SEED,
         "host": describe_host(),
         "versions": describe_versions(),
-        "empty": [],
+        "unmeasured": [],
     }
 
 
@@ -120,7 +120,7 @@ def sweep_batches(
         found = measure(batch)
         if isinstance(found, Empty):
             entry = {"batch": batch, "round": round_, **asdict(found)}
-            writer.update(empty=[*writer.meta["empty"], entry])
+            writer.update(unmeasured=[*writer.meta["unmeasured"], entry])
         else:
             visits.write(batch, round_, found)
 
@@ -133,7 +133,7 @@ def sweep_batches(
         run_visit,
         protocol.rounds,
         protocol.time_limit_s,
-        finished=lambda batch: any(entry["batch"] == batch for entry in writer.meta["empty"]),
+        finished=lambda batch: any(entry["batch"] == batch for entry in writer.meta["unmeasured"]),
         visited=visits.has,
         precise=lambda: precise(visits.steps),
         label=lambda batch: f"batch {batch}",
@@ -147,5 +147,5 @@ def sweep_batches(
 
 def why_empty(meta: Mapping[str, Any]) -> str:
     """The first batch size of a sweep that could not be measured, and why."""
-    first = meta["empty"][0]
+    first = meta["unmeasured"][0]
     return f"batch {first['batch']}: {first['why']} ({first['detail']})"

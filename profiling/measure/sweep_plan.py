@@ -78,6 +78,7 @@ def _plan_from(entry: dict[str, Any]) -> Plan:
 def setting_from(entry: Mapping[str, Any]) -> Setting:
     """The setting that a plan holds."""
     shape = entry["input_shape"]
+    entry = {"mode" if name == "kind" else name: value for name, value in entry.items()}  # "kind" until version 0.1
     return Setting(**{**entry, "input_shape": None if shape is None else tuple(shape)})
 
 
@@ -192,13 +193,13 @@ def _run_setting(
             between = doubled(first, largest) if plan.batches else ()
             batches = sorted({*plan.batches, *between, max(largest, 1)})
             writer.update(largest_batch=largest, smallest_too_large=too_large, batches=batches)
-        visits = VisitWriter(writer, setting.kind)
+        visits = VisitWriter(writer, setting.mode)
         return sweep_batches(visits, measure, plan.protocol, lambda one: report(setting.label, one), precise)
 
 
 def _describe(setting: Setting, plan: Plan, machine: Machine) -> dict[str, Any]:
-    meta = describe_sweep(setting.network, setting.kind, plan.batches, plan.protocol)
-    meta |= {key: value for key, value in asdict(setting).items() if key not in ("network", "kind")}
+    meta = describe_sweep(setting.network, setting.mode, plan.batches, plan.protocol)
+    meta |= {key: value for key, value in asdict(setting).items() if key not in ("network", "mode")}
     return meta | machine.entry
 
 

@@ -265,4 +265,4 @@ def _build(setting: Setting) -> Workload:
     import_torch()
     if setting.memory_limit_bytes is not None:
         limit_memory(setting.device, setting.memory_limit_bytes)
-    return Workload(setting.find_network(), setting.device, setting.kind, setting.precision, setting.compiled)
+    return Workload(setting.find_network(), setting.device, setting.mode, setting.precision, setting.compiled)

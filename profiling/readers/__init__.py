@@ -81,7 +81,13 @@ def import_profile(
     writer: RecordingWriter | None = None
     try:
         with _readable(source) as (opened, reader):
-            about = {"kind": "profile", "imported_from": reader.NAME, "network": None, "device": None, "batches": None}
+            about = {
+                "recording_type": "profile",
+                "imported_from": reader.NAME,
+                "network": None,
+                "device": None,
+                "batches": None,
+            }
             writer = RecordingWriter(target or new_recording_path("imported"), {**about, **(meta or {})})
             with writer:
                 reader.read(opened, writer, options)

@@ -37,7 +37,7 @@ _KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH = (
 _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
 # ENUM_CUDA_MEMCPY_OPER has CUPTI's numbers; 11 to 13 are migrations of unified memory.
-_COPY_KINDS = {**COPY_KINDS, 11: "host_to_device", 12: "device_to_host", 13: "device_to_device"}
+_COPY_KINDS = {**COPY_KINDS, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
 _PLACE = {
     "start_ns": "start",
     "end_ns": "end",
@@ -106,7 +106,7 @@ class _Export:
                 else f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with `--trace=cuda,nvtx`"
             )
         elif not tables.about(_RUNTIME):
-            missing["launches"] = f"no call in {_RUNTIME}: kernels cannot be joined to ranges"
+            missing["api_calls"] = f"no call in {_RUNTIME}: kernels cannot be joined to ranges"
         if not tables.about(_NVTX):
             missing["ranges"] = f"no range in {_NVTX}: layer and phase are unknown; record with `--trace=cuda,nvtx`"
         return missing
@@ -259,14 +259,14 @@ class _Export:
             yield pa.table(found)
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        for name, kind in ((_COPY, "copy"), (_SET, "set")):
+        for name, kind in ((_COPY, "memcpy"), (_SET, "memset")):
             columns = _needed(needed, {"bytes": "bytes", "address": "virtualAddress"})
             wanted = dict.fromkeys([*columns.values(), "copyKind"], _I64)
             for batch in self._tables.scan(name, wanted):
                 found = {ours: batch[theirs] for ours, theirs in columns.items()}
                 found["process"] = _process(batch["globalPid"])
                 found["kind"] = pa.array([kind] * batch.num_rows, _TEXT)
-                found["copy_kind"] = copy_kinds(batch["copyKind"])
+                found["memcpy_kind"] = copy_kinds(batch["copyKind"])
                 yield pa.table(found)
 
     def _string(self, ids: pa.ChunkedArray) -> pa.Array:

@@ -32,7 +32,7 @@ NAME = "nvprof SQLite file"
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _KERNELS = (f"{_PREFIX}CONCURRENT_KERNEL", f"{_PREFIX}KERNEL")
-_COPIES = ((f"{_PREFIX}MEMCPY", "copy"), (f"{_PREFIX}MEMCPY2", "copy"), (f"{_PREFIX}MEMSET", "set"))
+_COPIES = ((f"{_PREFIX}MEMCPY", "memcpy"), (f"{_PREFIX}MEMCPY2", "memcpy"), (f"{_PREFIX}MEMSET", "memset"))
 _CALLS = ((f"{_PREFIX}RUNTIME", RUNTIME, "runtime"), (f"{_PREFIX}DRIVER", DRIVER, "driver"))
 _MARKER, _METRIC, _EVENT, _DEVICE = (f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE"))
 _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
@@ -97,7 +97,7 @@ class _File:
         if not any(map(self._tables.count, _KERNELS)):
             missing["kernels"] = f"no kernel despite {calls} CUDA API calls: GPU activity was not recorded"
         elif not calls:
-            missing["launches"] = "no CUDA API call: kernels cannot be joined to ranges"
+            missing["api_calls"] = "no CUDA API call: kernels cannot be joined to ranges"
         if self._replayed:
             missing["timeline"] = "kernels were replayed for metrics: they have durations, but no start times"
         if not self._tables.count(_MARKER):
@@ -234,7 +234,7 @@ class _File:
             for batch in self._tables.scan(table, wanted):
                 found = {ours: batch[theirs] for ours, theirs in _PLACE.items()}
                 found["kind"] = pa.array([kind] * batch.num_rows, _TEXT)
-                found["copy_kind"] = copy_kinds(batch["copyKind"])
+                found["memcpy_kind"] = copy_kinds(batch["copyKind"])
                 if needed is None:
                     found["bytes"] = batch["bytes"]
                 yield pa.table(found)

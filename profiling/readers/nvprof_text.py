@@ -45,8 +45,7 @@ _DEVICE = re.compile(r"(.*) \((\d{1,5})\)")
 _CORRELATION = re.compile(r" \[(\d{1,18})\]$")
 _TRIPLE = re.compile(r"\((\d{1,10}) (\d{1,10}) (\d{1,10})\)")
 _COPY = re.compile(r"\[(?:CUDA|Unified Memory) memcpy (\w+)\]", re.IGNORECASE)
-_COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "HtoH": "host_to_host"}
-_COPY_KINDS |= {"PtoP": "peer", "HtoA": "host_to_device", "AtoH": "device_to_host"}
+_COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP")} | {"HtoA": "HtoD", "AtoH": "DtoH"}
 _COLUMNS = {
     "Grid X": "grid_x",
     "Grid Y": "grid_y",
@@ -176,7 +175,7 @@ class _Output:
             if copy is None and name.lower() != "[cuda memset]":
                 self._lost["rows_of_other_kinds"] += 1
                 return
-            columns |= {"kind": "set" if copy is None else "copy", "copy_kind": kind}
+            columns |= {"kind": "memset" if copy is None else "memcpy", "memcpy_kind": kind}
             self._memory.append({**columns, "bytes": None if size is None else round(size)})
             return
         for what in ("Grid", "Block"):
@@ -302,7 +301,7 @@ def _metrics_of_text(lines: Iterator[str]) -> Iterator[dict[str, str]]:
 
 def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
     """Rows in the form of the neutral tables."""
-    texts = {"name", "kind", "copy_kind"}
+    texts = {"name", "kind", "memcpy_kind"}
     names = dict.fromkeys(["start_ns", "end_ns", *(name for row in rows for name in row)])
     if not any("name" in row for row in rows):
         names = dict.fromkeys(["name", "kind", *names])

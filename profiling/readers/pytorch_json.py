@@ -37,7 +37,7 @@ NAME = "PyTorch profiler JSON"
 _STEP_MARK = "ProfilerStep#"
 # Old versions write annotations of the framework itself among the operators.
 _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
-_COPY_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "PtoP": "peer"}
+_COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "PtoP")}
 
 _AMOUNTS = ("registers per thread", "shared memory", "bytes")
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
@@ -296,9 +296,9 @@ class _Events:
         code, distinct = pd.factorize(device["name"])
         kinds = [next((k for s, k in _COPY_KINDS.items() if s in self._texts[n]), None) for n in distinct.tolist()]
         copied = pa.array(np.where(device["kind"] == _COPY, code, NONE), mask=device["kind"] != _COPY)
-        names = pa.array(["copy", "set"]).take(pa.array((device["kind"] != _COPY).astype(np.int32)))
+        names = pa.array(["memcpy", "memset"]).take(pa.array((device["kind"] != _COPY).astype(np.int32)))
         columns = {name: _nullable(column) for name, column in columns.items()}
-        return pa.table({**columns, "kind": names, "copy_kind": pa.array(kinds, pa.string()).take(copied)})
+        return pa.table({**columns, "kind": names, "memcpy_kind": pa.array(kinds, pa.string()).take(copied)})
 
     def _extents(self, text: int) -> tuple[int, ...]:
         """Extents of a grid or block; `NONE` where they are no three whole numbers."""

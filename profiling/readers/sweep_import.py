@@ -64,7 +64,7 @@ def import_sweep(
 
 def _meta(pieces: Sequence[Recording]) -> dict[str, Any]:
     """Metadata that the profiles share; None where they differ."""
-    meta: dict[str, Any] = {"kind": "sweep", "imported_from": NAME, "network": None, "step": None}
+    meta: dict[str, Any] = {"recording_type": "sweep", "imported_from": NAME, "network": None, "mode": None}
     for name in ("device", "steps_from", "profiler"):
         values = [piece.meta.get(name) for piece in pieces]
         meta[name] = values[0] if all(value == values[0] for value in values) else None
@@ -87,9 +87,9 @@ def _merge(pieces: Sequence[Recording], writer: RecordingWriter) -> None:
         for batch in batches:
             index.append(seen[batch])
             seen[batch] += 1
-        repeat = [rounds[batch] for batch in batches]
+        round_ = [rounds[batch] for batch in batches]
         rounds.update(seen.keys())
-        numbered = {"step": pc.add(steps["step"], first_step), "index": pa.array(index), "repeat": pa.array(repeat)}
+        numbered = {"step": pc.add(steps["step"], first_step), "index": pa.array(index), "round": pa.array(round_)}
         writer.write("steps", pa.table({name: numbered.get(name, steps[name]) for name in steps.column_names}))
         for table in TABLES.keys() - {"steps"}:
             for part in piece.parts(table):

@@ -43,8 +43,8 @@ _STREAM = re.compile(r"Stream #(\d+)")
 _DETAILS = re.compile(r"\b(\w+):([\w.,]+)")
 _JAX_WRAPPER = re.compile(r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|custom_vjp|transpose|while|body|scan)\b")
 _INNER = re.compile(r"^\w+\((.*)\)$")
-_COPIES = {"H2D": "host_to_device", "HtoD": "host_to_device", "D2H": "device_to_host", "DtoH": "device_to_host"}
-_COPIES |= {"D2D": "device_to_device", "DtoD": "device_to_device", "P2P": "peer"}
+_COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
+_COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
 _OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
 
 
@@ -125,7 +125,7 @@ class _Trace:
         if kernels and not any(row["layer"] for row in kernels):
             missing["layers"] = "no kernel names its scope, as on JAX's CPU: layer and phase are unknown"
         source = "jax" if self.is_jax else "tensorflow"
-        of_host = _table(ranges, "ranges"), _table(launches, "launches")
+        of_host = _table(ranges, "ranges"), _table(launches, "api_calls")
         on_device = _table(kernels, "kernels"), _table(memory, "memory")
         return Profile(
             source,
@@ -234,11 +234,15 @@ def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
     """Columns of a copy or set; none for a kernel."""
     lowered = name.lower()
     if lowered.startswith("memset"):
-        return {"kind": "set", "copy_kind": None, "bytes": _number(details.get("size", details.get("num_bytes")), 62)}
+        return {
+            "kind": "memset",
+            "memcpy_kind": None,
+            "bytes": _number(details.get("size", details.get("num_bytes")), 62),
+        }
     if not lowered.startswith("memcpy"):
         return {}
     kind = next((kind for short, kind in _COPIES.items() if short.lower() in lowered), None)
-    return {"kind": "copy", "copy_kind": kind, "bytes": _number(details.get("size", details.get("num_bytes")), 62)}
+    return {"kind": "memcpy", "memcpy_kind": kind, "bytes": _number(details.get("size", details.get("num_bytes")), 62)}
 
 
 def _shape(details: Mapping[str, str]) -> dict[str, Any]:
@@ -271,8 +275,8 @@ def _hashable(value: Any) -> bool:
     return value is None or isinstance(value, (int, str, float))
 
 
-_TEXTS = {"name", "layer", "phase", "op", "kind", "copy_kind"}
-_ALWAYS = {"kernels": ("layer", "phase", "op"), "memory": ("kind", "copy_kind"), "ranges": ("kind",), "launches": ()}
+_TEXTS = {"name", "layer", "phase", "op", "kind", "memcpy_kind"}
+_ALWAYS = {"kernels": ("layer", "phase", "op"), "memory": ("kind", "memcpy_kind"), "ranges": ("kind",), "api_calls": ()}
 
 
 def _table(rows: Iterable[dict[str, Any]], kind: str) -> pa.Table:

@@ -52,11 +52,11 @@ def import_table(source: Path, target: AnyPath | None = None, noise: float = 0.0
     repeats: Counter[tuple[Any, ...]] = Counter()
     for step, row in enumerate(rows):
         key = (row["problem"], row["device_name"], row["batch"])
-        row.update(step=step, repeat=repeats[key], index=0, phase="published", profiled=False)
+        row.update(step=step, round=repeats[key], index=0, mode="published", profiled=False)
         repeats[key] += 1
     names = sorted({row["device_name"] for row in rows} - {None})
     meta = {
-        "kind": "table",
+        "recording_type": "table",
         "imported_from": NAME,
         "network": None,
         "device": {"name": names[0]} if len(names) == 1 else None,

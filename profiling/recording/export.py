@@ -160,7 +160,7 @@ class _Tracks:
     def place(self, table: str, row: dict[str, Any]) -> tuple[int, int]:
         """Process and thread id of a row."""
         of = row.get("process")
-        if table in ("launches", "ranges"):
+        if table in ("api_calls", "ranges"):
             thread = row.get("thread") or 0
             return self._put(("host", of), thread, f"thread {thread}")
         if table == "steps":

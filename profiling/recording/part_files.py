@@ -15,7 +15,7 @@ from pyarrow.fs import FSSpecHandler, PyFileSystem
 from ..errors import CurvescopeError
 from .atomic_files import atomic_file, storage_error
 from .remote_store import AnyPath, RemotePath
-from .schema import Table, conform
+from .schema import Table, conform, former_names, modernise
 
 
 def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
@@ -50,10 +50,12 @@ def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = No
     with _report_damage(part), _opened(part) as source:
         file = pq.ParquetFile(source, pre_buffer=True)
         there = file.metadata.schema.names
+        former = former_names(schema, there)
         text = [column.name for column in wanted.columns if column.dtype == pa.string() and column.name in there]
         if encoded and text:
             file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=True)
-        return conform(wanted, file.read(None if columns is None else [name for name in there if name in columns]))
+        stored = None if columns is None else [old for name in columns if (old := former.get(name, name)) in there]
+        return conform(wanted, modernise(wanted, file.read(stored), former))
 
 
 def count_rows(part: AnyPath) -> int:

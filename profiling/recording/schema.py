@@ -6,15 +6,17 @@ unit; one FMA is two FLOPs, and every algorithm counts the FLOPs of direct convo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # Version history. A reader accepts its own version and older ones, and refuses newer ones.
 #   1  first version
-SCHEMA_VERSION = 1
+#   2  the field's own words: `FORMER_*` say what version 1 called each name
+SCHEMA_VERSION = 2
 
 PHASES = ("input", "forward", "backward", "optimizer")
 SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model", "bench")
@@ -107,18 +109,18 @@ KERNELS = Table(
         _STEP,
         _PHASE,
         _LAYER,
-        _key("op", _TEXT, "Framework operator that launched the kernel, as in `aten::convolution`."),
+        _key("op", _TEXT, "Framework operator that launched the kernel, e.g. `aten::convolution`."),
         _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
-        _key("communicator", _TEXT, "Group of ranks that a collective ran over, as its framework names it; else null."),
+        _key("communicator", _TEXT, "Group of ranks of a collective, as its framework names it; else null."),
         _sum(
             "flops",
             "FLOP",
-            "Work by the direct algorithm, from shapes; a call of an operator counts once, on the kernels that do it.",
+            "Work of the direct algorithm, from shapes; an operator call counts once, on the kernels that do it.",
         ),
         _sum(
             "bytes_compulsory",
             "B",
-            "Each operand moved once, from shapes; a call of an operator counts once, on the kernels that do it.",
+            "Each operand moved once, from shapes; an operator call counts once, on the kernels that do it.",
         ),
         _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
         _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
@@ -152,8 +154,8 @@ MEMORY = Table(
     "memory",
     "Allocations, memcpy and memset.",
     (
-        _key("kind", _TEXT, "allocate, free, copy or set.", nullable=False),
-        _key("copy_kind", _TEXT, "host_to_device, device_to_host, device_to_device, host_to_host, peer; else null."),
+        _key("kind", _TEXT, "allocate, free, memcpy or memset.", nullable=False),
+        _key("memcpy_kind", _TEXT, "HtoD, DtoH, DtoD, HtoH or PtoP; null for other rows."),
         _START,
         _DURATION,
         _sum("bytes", "B", "Bytes of the operation."),
@@ -169,8 +171,8 @@ MEMORY = Table(
     ),
 )
 
-LAUNCHES = Table(
-    "launches",
+API_CALLS = Table(
+    "api_calls",
     "CUDA runtime and driver API calls on the host: launches, memcpy, synchronisation.",
     (
         _key("name", _TEXT, "API function, e.g. `cudaLaunchKernel`.", nullable=False),
@@ -228,7 +230,7 @@ _HOST_USE = tuple(
             "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for single steps.",
         ),
         ("page_faults", "", "Pages that the operating system mapped for the process in the step."),
-        ("core_wait_ns", "ns", "Time that threads waited in a run queue for a core, summed over threads."),
+        ("run_queue_wait_ns", "ns", "Time that threads waited in a run queue for a core, summed over threads."),
     )
 )
 _RETRIES = Column(
@@ -242,13 +244,13 @@ _RETRIES = Column(
 
 STEPS = Table(
     "steps",
-    "Every timed step; nothing is averaged away.",
+    "Every timed step; nothing is averaged.",
     (
         _key("step", _I64, "Number of the step, unique in the recording.", nullable=False),
         _key("batch", _I64, "Samples in the step; null if unknown.", unit="samples"),
-        _key("repeat", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
+        _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
         _key("index", _I32, "Position of the step in its round and batch size.", nullable=False),
-        _key("phase", _TEXT, "What one step runs: training, forward, forward+backward or operator; null if unknown."),
+        _key("mode", _TEXT, "What one step runs: training, forward, forward+backward or operator; null if unknown."),
         _START,
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, including its device work."),
         _key(
@@ -269,7 +271,60 @@ STEPS = Table(
     ),
 )
 
-TABLES: dict[str, Table] = {t.name: t for t in (KERNELS, RANGES, MEMORY, LAUNCHES, CLOCKS, STEPS)}
+TABLES: dict[str, Table] = {t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS)}
+
+
+# Names and values of version 1, by those of today. Values are of text columns.
+FORMER_TABLES = {"api_calls": "launches"}
+FORMER_COLUMNS = {
+    "steps": {"round": "repeat", "mode": "phase", "run_queue_wait_ns": "core_wait_ns"},
+    "memory": {"memcpy_kind": "copy_kind"},
+}
+FORMER_VALUES = {
+    "memory": {
+        "kind": {"memcpy": "copy", "memset": "set"},
+        "memcpy_kind": {
+            "HtoD": "host_to_device",
+            "DtoH": "device_to_host",
+            "DtoD": "device_to_device",
+            "HtoH": "host_to_host",
+            "PtoP": "peer",
+        },
+    }
+}
+FORMER_META = {"recording_type": "kind", "mode": "step", "unmeasured": "empty"}
+
+
+def former_names(table: Table, stored: Collection[str]) -> dict[str, str]:
+    """Names that an older schema version gave to columns of the table, by those of today.
+
+    Args:
+        table: schema of today.
+        stored: names of the columns in a file of the table.
+
+    Returns:
+        Empty for a file of today's version.
+    """
+    return {new: old for new, old in FORMER_COLUMNS.get(table.name, {}).items() if old in stored and new not in stored}
+
+
+def modernise(table: Table, data: pa.Table, former: Mapping[str, str]) -> pa.Table:
+    """Give rows of an older schema version the names and values of today.
+
+    Args:
+        table: schema of today.
+        data: columns under their former names, all or some.
+        former: result of `former_names` for the file.
+    """
+    new_names = {old: new for new, old in former.items()}
+    data = data.rename_columns([new_names.get(name, name) for name in data.column_names])
+    for name, values in FORMER_VALUES.get(table.name, {}).items():
+        if former and name in data.column_names:
+            text = data.column(name).cast(pa.string())
+            for new, old in values.items():
+                text = pc.if_else(pc.fill_null(pc.equal(text, old), False), new, text)
+            data = data.set_column(data.column_names.index(name), name, text)
+    return data
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:

@@ -31,7 +31,7 @@ from .atomic_files import atomic_file, claim_remote, claimed_folder, storage_err
 from .lost import LOSSES, Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
-from .schema import SCHEMA_VERSION, TABLES, conform
+from .schema import FORMER_META, FORMER_TABLES, SCHEMA_VERSION, TABLES, conform
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
@@ -223,7 +223,9 @@ class Recording:
 
     def parts(self, table: str) -> Sequence[AnyPath]:
         """The Parquet files of a table in the order of writing; empty if nothing was recorded."""
-        return sorted((self.path / table).glob("*.parquet"))
+        former = FORMER_TABLES.get(table)
+        folders = [self.path / table, *([self.path / former] if former else [])]
+        return sorted(part for folder in folders for part in folder.glob("*.parquet"))
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table as Arrow, with all columns of the schema even if nothing was recorded.
@@ -304,7 +306,9 @@ class Recording:
         if isinstance(self.path, RemotePath):
             connection.register_filesystem(self.path.filesystem)
         for name, table in TABLES.items():
-            if parts := self.parts(name):
+            if self.meta["schema_version"] < SCHEMA_VERSION:
+                connection.from_arrow(self.arrow(name)).create_view(name)
+            elif parts := self.parts(name):
                 connection.read_parquet([str(p) for p in parts]).create_view(name)
             else:
                 connection.from_arrow(table.arrow.empty_table()).create_view(name)
@@ -347,6 +351,9 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
             f"{folder} has schema version {version}, but this Curvescope reads versions up to {SCHEMA_VERSION}: "
             "upgrade with `pip install --upgrade curvescope`."
         )
+    if version < SCHEMA_VERSION:
+        former = {old: new for new, old in FORMER_META.items()}
+        meta = {former.get(name, name): entry for name, entry in meta.items()}
     return Recording(folder, meta)
 
 

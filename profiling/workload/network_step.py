@@ -17,7 +17,7 @@ from ..hardware.precisions import PRECISIONS
 from .annotate import annotate
 from .networks import Network
 
-STEP_KINDS = ("training", "forward", "forward+backward")
+MODES = ("training", "forward", "forward+backward")
 
 # Scales activations little enough that the loss of random data stays finite over any number of steps.
 _LEARNING_RATE = 1e-6
@@ -102,7 +102,7 @@ class Workload:
     Attributes:
         network: what to build.
         device: `cpu` or `cuda:N`.
-        kind: one of `STEP_KINDS`: training is forward, backward and optimizer; forward is in inference mode.
+        mode: one of `MODES`: training is forward, backward and optimizer; forward is in inference mode.
         precision: one of `STEP_PRECISIONS`.
         compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
         wrap: what the forward pass goes through instead of the model itself, as for data-parallel training.
@@ -112,7 +112,7 @@ class Workload:
 
     network: Network
     device: str = "cpu"
-    kind: str = "training"
+    mode: str = "training"
     precision: str = "fp32"
     compiled: bool = False
     wrap: Callable[[Any], Any] | None = None
@@ -131,14 +131,14 @@ class Workload:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         torch.manual_seed(_SEED)
         self.model = self.network.build().to(self.device)
-        self.model.train(self.kind != "forward")
+        self.model.train(self.mode != "forward")
         self._optimizer = None
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        if self.kind != "forward" and not parameters:
-            raise CurvescopeError(f"{self.network.name} has no parameter to train; measure it with `--phase forward`.")
-        if self.kind == "training":
+        if self.mode != "forward" and not parameters:
+            raise CurvescopeError(f"{self.network.name} has no parameter to train; measure it with `--mode forward`.")
+        if self.mode == "training":
             self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
-        scaled = self.precision == "fp16" and self.kind != "forward"
+        scaled = self.precision == "fp16" and self.mode != "forward"
         self._scaler = torch.amp.GradScaler("cuda" if self.cuda else "cpu", enabled=scaled)
         self._forward = torch.compile(self.model, dynamic=False) if self.compiled else self.model
         if self.wrap is not None:
@@ -178,7 +178,7 @@ class Workload:
             shape = (batch, *self.network.input_shape)
             raise CurvescopeError(
                 f"{self.network.name} failed on an input of shape {shape} with {type(error).__name__}: {error}. "
-                "For your own model, check --input-shape and --phase."
+                "For your own model, check --input-shape and --mode."
             ) from error
 
     def time_step(self) -> tuple[int, int]:
@@ -241,7 +241,7 @@ class Workload:
         if self.feed is not None:
             with ranges(range_names.PHASE_RANGE + range_names.INPUT_PHASE):
                 inputs, targets = self.feed(batch)
-        if self.kind == "forward":
+        if self.mode == "forward":
             with torch.inference_mode(), ranges(range_names.PHASE_RANGE + "forward"), self._autocast():
                 self._forward(*inputs)
             return

@@ -17,19 +17,19 @@ def timed_steps(cost_ms, random, *, batches=BATCHES, rounds=8, per_round=3, nois
     again, as neighbours on a shared machine cause it.
     """
     rows = []
-    for repeat in range(rounds):
+    for round_ in range(rounds):
         shared = 1 + drift * random.standard_normal()
         for batch in batches:
             for index in range(per_round):
                 factor = shared * np.exp(noise * random.standard_normal())
                 if random.random() < spikes:
                     factor *= 1.5
-                rows.append((batch, repeat, index, round(cost_ms(batch) * factor * 1e6)))
-    frame = pd.DataFrame(rows, columns=["batch", "repeat", "index", "duration_ns"])
-    return frame.assign(step=range(len(frame)), phase="training", start_ns=0, profiled=False, process=pd.NA)
+                rows.append((batch, round_, index, round(cost_ms(batch) * factor * 1e6)))
+    frame = pd.DataFrame(rows, columns=["batch", "round", "index", "duration_ns"])
+    return frame.assign(step=range(len(frame)), mode="training", start_ns=0, profiled=False, process=pd.NA)
 
 
-def profiled_step(step, batch, repeat, kernels, idle_ms=1.0):
+def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
     """A profiled step whose kernels run one after the other.
 
     Args:
@@ -59,9 +59,9 @@ def profiled_step(step, batch, repeat, kernels, idle_ms=1.0):
     row = {
         "step": step,
         "batch": batch,
-        "repeat": repeat,
+        "round": round_,
         "index": 99,
-        "phase": "training",
+        "mode": "training",
         "start_ns": start,
         "duration_ns": window,
         "profiled": True,
@@ -79,9 +79,9 @@ def sweep(cost_ms, layers, random, **options):
     """
     steps = timed_steps(cost_ms, random, **options)
     rows, kernels = [], []
-    for repeat in range(5):
+    for round_ in range(5):
         for batch in options.get("batches", BATCHES):
-            row, launched = profiled_step(len(steps) + len(rows), batch, repeat, layers(batch))
+            row, launched = profiled_step(len(steps) + len(rows), batch, round_, layers(batch))
             rows.append(row)
             kernels += launched
     return pd.concat([steps, pd.DataFrame(rows)], ignore_index=True), pd.DataFrame(kernels)

@@ -34,10 +34,10 @@ class Rank:
         self.rank, self.node, self.clock_ns, self.error_ns = rank, node, clock_ns, error_ns
         self.steps, self.kernels, self.ranges = [], [], []
 
-    def step(self, batch, repeat, index, duration_ms, rows=None, inputs=(), start_ms=0.0):
+    def step(self, batch, round_, index, duration_ms, rows=None, inputs=(), start_ms=0.0):
         number, start = len(self.steps), 10**9 * len(self.steps)
         window = {"start_ns": round(start + start_ms * MS) - self.clock_ns, "duration_ns": round(duration_ms * MS)}
-        key = {"step": number, "batch": batch, "repeat": repeat, "index": index, "profiled": rows is not None}
+        key = {"step": number, "batch": batch, "round": round_, "index": index, "profiled": rows is not None}
         self.steps.append({**key, **window})
         for (name, layer, phase, op), begin, end in rows or ():
             place = {"start_ns": round(start + begin * MS) - self.clock_ns, "duration_ns": round((end - begin) * MS)}
@@ -188,7 +188,7 @@ def test_parts_of_every_rank_add_up_to_its_step(drawn, input_ms, clock_ns):
 def run_of(devices, batch, random, *, slow_rank=None, slow_input=0.0, contention=1.0, rounds=6):
     """A point: conv forward costs 2 ms a sample, backward 2, an all-reduce of 6 ms begins after it; noise of 1 %."""
     ranks = [Rank(rank, node=rank // 2) for rank in range(devices)]
-    for repeat in range(rounds):
+    for round_ in range(rounds):
         for index, profiled in ((0, False), (1, False), (2, True)):
             forward, fetch = [], []
             for rank in range(devices):
@@ -205,7 +205,7 @@ def run_of(devices, batch, random, *, slow_rank=None, slow_input=0.0, contention
                     *([(ALL_REDUCE, arrive[rank], end - 1.0)] if devices > 1 else []),
                 ]
                 watching = 0.5 if profiled else 0.0
-                one.step(batch, repeat, index, end + watching, rows if profiled else None, inputs=[(0, fetch[rank])])
+                one.step(batch, round_, index, end + watching, rows if profiled else None, inputs=[(0, fetch[rank])])
     return PointTables(ScalingPoint(devices, batch), tuple(rank.tables() for rank in ranks), 7)
 
 

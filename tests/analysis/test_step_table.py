@@ -24,14 +24,14 @@ MS = 1_000_000
 def recording(path, device="Card A", network="alexnet", times_ms=((1, (10, 11, 12)), (2, (18, 20, 22))), **meta):
     described = {
         "network": network,
-        "step": "training",
+        "mode": "training",
         "device": {"name": device},
         "versions": {"torch": "2.13.0"},
         "protocol": {"name": "quick", "statistic": "median"},
         **meta,
     }
     rows = [
-        (batch, repeat, int(ms * MS)) for batch, of_batch in times_ms for repeat, ms in enumerate(of_batch)
+        (batch, round_, int(ms * MS)) for batch, of_batch in times_ms for round_, ms in enumerate(of_batch)
     ]  # fmt: skip
     with RecordingWriter(path, described) as writer:
         if rows:
@@ -42,12 +42,12 @@ def recording(path, device="Card A", network="alexnet", times_ms=((1, (10, 11, 1
                 {
                     "step": range(count),
                     "batch": batches,
-                    "repeat": repeats,
+                    "round": repeats,
                     "index": [0] * count,
-                    "phase": ["training"] * count,
+                    "mode": ["training"] * count,
                     "duration_ns": durations,
                     "profiled": [False] * count,
-                    "peak_memory_bytes": [batch * 1000 + repeat for batch, repeat, _ in rows],
+                    "peak_memory_bytes": [batch * 1000 + round_ for batch, round_, _ in rows],
                 },
             )
     return open_recording(path)
@@ -68,7 +68,9 @@ def test_a_cell_says_time_interval_n_rate_memory_and_where(tmp_path):
 
 def test_an_empty_cell_says_why_and_a_missing_one_that_it_is_missing(tmp_path):
     made = recording(
-        tmp_path / "r", batches=[1, 2, 4, 8], empty=[{"batch": 4, "round": 0, "why": "out of memory", "detail": ""}]
+        tmp_path / "r",
+        batches=[1, 2, 4, 8],
+        unmeasured=[{"batch": 4, "round": 0, "why": "out of memory", "detail": ""}],
     )
     cells = cells_of(made)
     assert [(c.batch, c.empty) for c in cells] == [(1, None), (2, None), (4, "out of memory"), (8, "not measured yet")]

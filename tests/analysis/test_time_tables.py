@@ -46,7 +46,7 @@ def test_alexnet_on_k40m_is_flagged_in_paddle_from_256_to_512_and_not_in_tensorf
 
 
 def steps(rows):
-    frame = pd.DataFrame(rows, columns=["batch", "repeat", "duration_ns", "averaged_steps", "relative_spread"])
+    frame = pd.DataFrame(rows, columns=["batch", "round", "duration_ns", "averaged_steps", "relative_spread"])
     frame["duration_ns"] *= 1_000_000
     return frame.assign(profiled=False, problem="p", device_name="d")
 

@@ -10,9 +10,9 @@ from curvescope.profiling.recording.store import RecordingWriter
 from ..analysis.causes.planted_causes import planted
 
 META = {
-    "kind": "sweep",
+    "recording_type": "sweep",
     "network": "planted",
-    "step": "training",
+    "mode": "training",
     "device": {"name": "GeForce GTX 1080", "kind": "cuda"},
     "protocol": {"name": "default", "statistic": "median"},
 }
@@ -34,7 +34,7 @@ def write_planted(
         for name, frame in (
             ("steps", steps),
             ("kernels", kernels),
-            ("launches", recorded.launches),
+            ("api_calls", recorded.launches),
             ("clocks", recorded.clocks),
         ):
             if frame is not None:
@@ -45,6 +45,6 @@ def write_planted(
 def _rows(table, frame):
     known = [c.name for c in TABLES[table].columns if c.name in frame]
     rows = frame[known].astype(object).where(pd.notna(frame[known]), None)
-    if table == "launches":
+    if table == "api_calls":
         rows = rows.assign(source="cupti")
     return rows.to_dict("list")

@@ -121,14 +121,14 @@ def test_runs_lists_recordings(recorded, workplace, command):
 
 
 def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command):
-    what = ("--input-shape", "3,16,16", "--batch", "2", "--phase", "forward,training")
+    what = ("--input-shape", "3,16,16", "--batch", "2", "--mode", "forward,training")
     how = ("--quick", "--time-limit", "1", "-o", "swept")
     done = command("sweep", "my_model:small", *what, *how, cwd=workplace)
     assert done.returncode == 0, done.stderr
     assert "Step ms by batch size" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     cells = json.loads(command("table", "swept", "--json", cwd=workplace).stdout)
-    assert [(c["phase"], c["batch"]) for c in cells] == [("forward", 2), ("training", 2)]
+    assert [(c["mode"], c["batch"]) for c in cells] == [("forward", 2), ("training", 2)]
     assert all(c["n"] >= 4 and c["low_ms"] < c["time_ms"] < c["high_ms"] for c in cells)
     markdown = command("table", "swept", "--format", "markdown", cwd=workplace).stdout
     assert "| my_model:small | training fp32 |" in markdown
@@ -199,7 +199,7 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("diagnose", "alexnet", "--device", "cpu", "--precision", "tf32"), "a mode of CUDA devices"),
         (("sweep",), "Name the networks to sweep"),
         (("sweep", "alexnot"), "did you mean alexnet"),
-        (("sweep", "alexnet", "--phase", "training,sideways"), "--phase sideways"),
+        (("sweep", "alexnet", "--mode", "training,sideways"), "--mode sideways"),
         (("sweep", "alexnet", "--batch", "..max"), "--batch"),
         (("sweep", "alexnet", "--memory-limit", "much"), "a size, as in 8GB"),
         (("sweep", "alexnet", "--sequence-length", "64"), "none of these networks takes text"),

@@ -18,7 +18,7 @@ def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
     assert document["modelled"] is True
     assert "modelled" in document["device"]["name"]
     recording = open_recording(tmp_path / "run")
-    assert recording.meta["kind"] == "model"
+    assert recording.meta["recording_type"] == "model"
     assert set(recording.frame("kernels")["source"]) == {"model"}
     assert main(["explain", str(tmp_path / "run")]) == 0
     text = capsys.readouterr().out

@@ -182,7 +182,7 @@ def test_broken_devices_are_named(install, tmp_path, capsys):
 
 
 def test_a_recorder_that_fails_keeps_what_it_wrote(install, tmp_path, capsys):
-    steps = "{'step': [0], 'repeat': [0], 'index': [0], 'duration_ns': [5], 'profiled': [False]}"
+    steps = "{'step': [0], 'round': [0], 'index': [0], 'duration_ns': [5], 'profiled': [False]}"
     source = f"NAME = 'x'\ndef record(command, writer):\n    writer.write('steps', {steps})\n    raise OSError('gone')"
     broken(install, tmp_path, plugins.RECORDERS, source)
     assert main(["record", "--with", "x", "-o", str(tmp_path / "r"), "--", "true"]) == 2

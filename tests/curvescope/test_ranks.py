@@ -34,7 +34,7 @@ def write_ranks(root, ranks=RANKS, steps=8, name="rank{}", said=True):
         with RecordingWriter(root / name.format(rank), {"distributed": place} if said else {}) as writer:
             writer.write("kernels", table.append_column("source", [["cupti"] * len(table)]))
             count = [0] * len(step_rows)
-            writer.write("steps", {**step_rows.to_dict("list"), "repeat": count, "index": count})
+            writer.write("steps", {**step_rows.to_dict("list"), "round": count, "index": count})
     return root
 
 

@@ -212,7 +212,7 @@ def many_kernels(rows):
         "heat": {"batches": [], "rows": [], "more": 0},
         "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": list("abcdefgh"), "spans": spans, "names": names}
                       | {"kernels": 32_000, "hidden": 0}],
-        "kernels": {"batches": [8], "rows": kernels, "more": 0, "more_ms": [0.0], "launches": rows},
+        "kernels": {"batches": [8], "rows": kernels, "more": 0, "more_ms": [0.0], "calls": rows},
     }  # fmt: skip
     return {"version": "0", "runs": [run], "comparison": None}
 

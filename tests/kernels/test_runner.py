@@ -28,7 +28,7 @@ def test_every_sample_is_a_step_and_a_profiled_call_is_a_kernel(tmp_path):
     assert [r.outcome for r in results] == ["ok"] * 3
     assert (~steps["profiled"]).sum() == sum(r.n for r in results)
     assert set(steps["batch"]) == {1, 2, 4}
-    assert set(steps["repeat"]) == set(range(6))
+    assert set(steps["round"]) == set(range(6))
     assert len(kernels) == 3 * 6 == steps["profiled"].sum()  # a profiled call in every visit
     assert set(kernels["name"]) == {"fake_kernel"}
     assert sorted(set(kernels["flops"])) == [2 * 8 * 8 * n for n in (1, 2, 4)]

@@ -100,19 +100,19 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
     assert [k["graph_id"] for k in (first, second)] == [9, 9]
     copy, peer, set_, allocate, free = rows(recording, "memory")
     graphs = toolkit != "11.0"  # transfers do not tell theirs before 11.1; the column is not in `memory`
-    assert graphs or set_["kind"] == "set"
-    assert (copy["kind"], copy["copy_kind"], copy["bytes"], copy["duration_ns"]) == (
-        "copy",
-        "host_to_device",
+    assert graphs or set_["kind"] == "memset"
+    assert (copy["kind"], copy["memcpy_kind"], copy["bytes"], copy["duration_ns"]) == (
+        "memcpy",
+        "HtoD",
         4096,
         1000,
     )
-    assert (peer["copy_kind"], peer["bytes"]) == ("peer", 8192)
-    assert (set_["kind"], set_["bytes"], set_["duration_ns"]) == ("set", 100, 100)
+    assert (peer["memcpy_kind"], peer["bytes"]) == ("PtoP", 8192)
+    assert (set_["kind"], set_["bytes"], set_["duration_ns"]) == ("memset", 100, 100)
     assert (allocate["kind"], free["kind"]) == ("allocate", "free")
     assert allocate["address"] == 0xFFFF_8000_0000_0000 - (1 << 64)
     assert allocate["duration_ns"] is None
-    launch, copying, synchronize, graph = rows(recording, "launches")
+    launch, copying, synchronize, graph = rows(recording, "api_calls")
     assert launch["start_ns"] == origin
     assert (launch["name"], copying["name"], graph["name"]) == (
         "cudaLaunchKernel",
@@ -143,7 +143,7 @@ def columns(recording):
     own = ("start_ns", "process", "thread")
     return {
         table: [{key: value for key, value in row.items() if key not in own} for row in rows(recording, table)]
-        for table in ("kernels", "memory", "launches", "clocks")
+        for table in ("kernels", "memory", "api_calls", "clocks")
     }
 
 
@@ -252,7 +252,7 @@ def test_a_launch_by_the_driver_joins_and_one_unseen_is_counted(record_fake):
         gpu.kernel("k", t + 30, t + 40, 77)
         """
     )
-    assert [row["name"] for row in rows(recording, "launches")] == ["cuLaunchKernel"]
+    assert [row["name"] for row in rows(recording, "api_calls")] == ["cuLaunchKernel"]
     assert recording.meta["lost"]["device_work_without_launch"]["count"] == 1
 
 

@@ -121,7 +121,7 @@ def test_a_million_kernels_from_four_threads_are_all_there(record_fake):
     assert kernels["correlation_id"].is_unique
     assert set(kernels["stream"]) == {7, 8, 9, 10}
     assert kernels["duration_ns"].between(1000, 5000).all()
-    assert "cannot be joined" in recording.meta["missing"]["launches"]
+    assert "cannot be joined" in recording.meta["missing"]["api_calls"]
 
 
 def test_a_fork_in_the_midst_of_it_leaves_the_parents_records_whole(record_fake):

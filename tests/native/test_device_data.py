@@ -64,7 +64,7 @@ def check_recording(folder):
         pytest.skip("the recording was made without a GPU")
     assert (kernels["duration_ns"] > 0).all()
     assert (kernels[["grid_x", "block_x", "registers_per_thread"]] > 0).all(axis=None)
-    launches = recording.frame("launches")
+    launches = recording.frame("api_calls")
     assert kernels["correlation_id"].isin(launches["correlation_id"]).mean() > 0.99
     if len(steps):
         parts = kernel_times(device_work(recording), steps)

@@ -162,7 +162,7 @@ def test_a_block_records_what_another_package_launches(tmp_path, package):
         with curvescope.record({str(tmp_path / "block")!r}) as recording:
             for _ in range(3): launch()
         kernels = recording.frame("kernels")
-        print(kernels["name"].str.contains("mine").sum(), len(recording.frame("launches")))
+        print(kernels["name"].str.contains("mine").sum(), len(recording.frame("api_calls")))
         """
     program = "import numpy as np\n" + textwrap.dedent(_OTHERS[package]) + textwrap.dedent(block)
     seen = subprocess.check_output([sys.executable, "-c", program], text=True).split()

@@ -54,7 +54,7 @@ def test_ranges_of_a_plain_program_give_steps_layers_phases_and_batch(record_fak
     steps = recording.frame("steps")
     assert list(steps["batch"]) == [32] * 6
     assert (steps["duration_ns"] >= 1_250_000).all()
-    assert set(steps["phase"]) == {"training"}
+    assert set(steps["mode"]) == {"training"}
     kernels = recording.frame("kernels")
     assert list(kernels.groupby("step").size()) == [5] * 6
     places = {(row["name"], row["layer"], row["phase"]) for row in kernels.to_dict("records")}
@@ -65,7 +65,7 @@ def test_ranges_of_a_plain_program_give_steps_layers_phases_and_batch(record_fak
         ("gemm_back_conv1", "conv1", "backward"),
     }
     assert {p[2] for p in places if p[0] == "update"} == {"optimizer"}
-    assert list(recording.frame("launches").groupby("step").size()) == [5] * 6
+    assert list(recording.frame("api_calls").groupby("step").size()) == [5] * 6
     assert recording.meta["lost"] == {}
 
 

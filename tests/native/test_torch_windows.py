@@ -72,7 +72,7 @@ def test_a_training_program_gives_kernels_by_step_layer_and_phase(record, capfd)
     assert recording.meta["steps_from"] == "marks"
     assert len(steps) == 5
     assert set(steps["batch"]) == {8}
-    assert set(steps["phase"]) == {"training"}
+    assert set(steps["mode"]) == {"training"}
     convolutions = kernels[kernels["name"] == "aten::convolution_backward"]
     assert set(convolutions["layer"]) == {"conv"}
     assert set(convolutions["phase"]) == {"backward"}

@@ -107,7 +107,7 @@ def job(tmp_path_factory):
         with RecordingWriter(root / folder, {"distributed": place, "network": HOSTILE}) as writer:
             writer.write("kernels", named)
             count = [0] * len(steps)
-            writer.write("steps", {**steps.to_dict("list"), "repeat": count, "index": count})
+            writer.write("steps", {**steps.to_dict("list"), "round": count, "index": count})
     (root / f"rank9{ESCAPE}").mkdir()
     (root / f"rank9{ESCAPE}" / "recording.json").write_text(ESCAPE)
     return root

@@ -53,7 +53,7 @@ function recordingSection(run) {
     html("dl", { class: "facts" }, run.facts.map(([label, text]) => html("div", {}, html("dt", {}, label), html("dd", {}, text)))),
     run.lost.map((lost) => html("p", { class: "note warn" }, `Lost: ${lost.count} ${lost.name} (${lost.sentence}).`)),
     run.caveats.map((text) => note(text)),
-    note(`${run.kernels.launches} kernels of the profiled steps are behind this page. Curvescope ${report.version}.`));
+    note(`${run.kernels.calls} kernels of the profiled steps are behind this page. Curvescope ${report.version}.`));
 }
 
 function show(place) {

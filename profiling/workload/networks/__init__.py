@@ -83,7 +83,7 @@ class Network:
         if not squares:
             raise CurvescopeError(
                 f"{self.name} returned no floating-point tensor ({type(output).__name__}), which training needs. "
-                "Measure it with --phase forward."
+                "Measure it with --mode forward."
             )
         return torch.stack(squares).sum()
 

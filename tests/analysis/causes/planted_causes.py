@@ -115,13 +115,13 @@ def planted(cause, seed, jitter=None, rounds=8):
         noise = np.exp(jitter * random.standard_normal(len(rows)))
         return [(la, ph, na, t * plan.slow(batch) * n, fu) for (la, ph, na, t, fu), n in zip(rows, noise, strict=True)]
 
-    for repeat in range(rounds):
+    for round_ in range(rounds):
         for batch in BATCHES:
             for index in range(4):
                 profiled = index == 3
                 step = len(steps)
                 rows = layers(batch)
-                row, launched = profiled_step(step, batch, repeat, rows, plan.idle_ms(batch))
+                row, launched = profiled_step(step, batch, round_, rows, plan.idle_ms(batch))
                 row.update(index=index, profiled=profiled)
                 if plan.peak_memory_bytes:
                     row["peak_memory_bytes"] = plan.peak_memory_bytes(batch)

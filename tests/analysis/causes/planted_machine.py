@@ -30,10 +30,10 @@ from curvescope.profiling.workload.network_step import Workload
 
 # One thread: with more, torch gives oneDNN every convolution, and a neighbour takes less than half.
 torch.set_num_threads(1)
-model, kind, shape, pair, path = sys.argv[1:]
+model, mode, shape, pair, path = sys.argv[1:]
 network = from_factory("tests.analysis.causes.planted_models:" + model, tuple(map(int, shape.split(","))))
 protocol = Protocol("planted", (10, 10), 1, (3, 3), 0.0, 10, None)
-run_sweep(Workload(network, kind=kind), tuple(map(int, pair.split(","))), protocol, Path(path))
+run_sweep(Workload(network, mode=mode), tuple(map(int, pair.split(","))), protocol, Path(path))
 """
 
 
@@ -46,20 +46,20 @@ class Planted:
         model: of planted_models.
         shape: of a sample.
         pair: batch sizes; the cause sets in between them.
-        kind: of the step.
+        mode: what a step runs.
     """
 
     cause: str
     model: str
     shape: str
     pair: tuple[int, int] = (2, 4)
-    kind: str = "forward"
+    mode: str = "forward"
 
 
 CASES = {
     case.model: case
     for case in (
-        Planted("launch- or host-bound", "WaitsForItsInput", "3,32,32", kind="training"),
+        Planted("launch- or host-bound", "WaitsForItsInput", "3,32,32", mode="training"),
         Planted("algorithm switch", "Convolution", "64,56,56", (8, 16)),
         Planted("cache capacity", "OutgrowsTheCache", str(3 * 2**18)),
         Planted("memory pressure", "FreshMemory", str(12 * 2**18)),
@@ -70,7 +70,7 @@ CASES = {
 
 def record(case: Planted, path: Path) -> Recording:
     """Run the sweep of a case, with nothing of the tests' own in its process."""
-    words = (case.model, case.kind, case.shape, ",".join(map(str, case.pair)), str(path))
+    words = (case.model, case.mode, case.shape, ",".join(map(str, case.pair)), str(path))
     done = subprocess.run(
         [sys.executable, "-c", _RECORD, *words],
         cwd=ROOT,

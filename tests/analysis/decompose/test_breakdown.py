@@ -86,7 +86,7 @@ def test_real_profiles_break_down_as_plainly(name, by, tmp_path):
     recording = open_recording(import_profile(PROFILES / name, tmp_path / "r", Options()).path)
     steps, work = recording.frame("steps"), device_work(recording)
     kernels = pd.concat([piece.to_pandas() for piece in work(COLUMNS)], ignore_index=True)
-    assert (kernels["name"].str.startswith("copy")).any()
+    assert (kernels["name"].str.startswith("Memcpy")).any()
     assert_as_plainly(break_down(steps, work, by), steps, kernels, by)
 
 
@@ -123,7 +123,7 @@ rows = st.lists(
 @given(rows, st.integers(1, 5))
 def test_any_overlap_is_shared_alike(drawn, pieces):
     steps = pd.DataFrame({"step": [0, 1, 2], "batch": 8, "start_ns": [0, 100, 200], "duration_ns": [50, 50, 0]})
-    steps = steps.assign(profiled=True, repeat=0, index=[0, 1, 2], phase="training")
+    steps = steps.assign(profiled=True, round=0, index=[0, 1, 2], mode="training")
     kernels = pd.DataFrame(drawn, columns=["step", "start_ns", "duration_ns", "layer"])
     kernels["start_ns"] += kernels["step"] * 100
     kernels = kernels.assign(name="k", phase=None, op=None, source="nsys", flops=pd.NA, bytes_compulsory=pd.NA)

@@ -63,8 +63,8 @@ def test_a_mean_where_a_protocol_asks_for_it():
 def test_the_interval_of_a_time_stays_above_0():
     """Two rounds that disagree by a third: Student's t with one degree of freedom took 6 times that off the time."""
     steps = pd.DataFrame(
-        [(1, repeat, repeat, ms * 10**6) for repeat, ms in enumerate((10, 14))],
-        columns=["batch", "repeat", "start_ns", "duration_ns"],
+        [(1, round_, round_, ms * 10**6) for round_, ms in enumerate((10, 14))],
+        columns=["batch", "round", "start_ns", "duration_ns"],
     ).assign(profiled=False)
     time = cost_curve(steps).points[0].time_ms
     assert 0 < time.low < 10
@@ -95,7 +95,7 @@ def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_o
     def steps(order):
         wave = np.repeat([1.0, 1.1], 12)  # the second half of the sweep is slower
         rows = [(batch, n // 2, int(order(n)), round(wave[n] * batch * 1e6)) for n, batch in enumerate([1, 2] * 12)]
-        frame = pd.DataFrame(rows, columns=["batch", "repeat", "start_ns", "duration_ns"])
+        frame = pd.DataFrame(rows, columns=["batch", "round", "start_ns", "duration_ns"])
         return cost_curve(frame.assign(profiled=False))
 
     known, unknown = steps(lambda n: n), steps(lambda n: 0)

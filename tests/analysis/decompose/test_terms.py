@@ -152,7 +152,7 @@ def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):
 def test_the_curve_may_have_any_condition_too():
     steps = pd.DataFrame(
         [(point, number, 10**6 * (5 if point == (2, 8) else 4)) for number in range(3) for point in ((1, 8), (2, 8))],
-        columns=["point", "repeat", "duration_ns"],
+        columns=["point", "round", "duration_ns"],
     ).assign(profiled=False)
     curve = cost_curve(steps, by="point")
     assert curve.conditions == ((1, 8), (2, 8))

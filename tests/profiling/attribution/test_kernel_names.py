@@ -34,7 +34,7 @@ def test_every_rule_reads_its_own_example_and_names_its_source(rule):
         ("void dgrad2d_c1_k1_nchw_kernel<float, 3, 3>", "depthwise"),
         ("void cudnn::winograd_nonfused::winogradWgradDelta4x4<float, float>", "Winograd, not fused"),
         ("maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt", "Winograd, fused"),
-        ("copy host_to_device", "copy and layout"),
+        ("Memcpy HtoD", "copy and layout"),
         ("aten::threshold_backward", "elementwise"),
         ("aten::_slow_conv2d_forward", "explicit GEMM"),  # unfolds its input, then multiplies
         ("convolution.forward_training jit_1x1:avx512_core", "direct"),

@@ -25,7 +25,7 @@ def test_fresh_pages_and_cpu_time_are_counted():
     # A system may give pages of 2 MiB at once.
     assert used["page_faults"] >= 4
     assert used["cpu_time_ns"] >= 20_000_000
-    assert used["core_wait_ns"] is None or used["core_wait_ns"] >= 0
+    assert used["run_queue_wait_ns"] is None or used["run_queue_wait_ns"] >= 0
 
 
 def test_threads_are_counted_from_their_own_beginning():
@@ -35,12 +35,12 @@ def test_threads_are_counted_from_their_own_beginning():
         "cpu_time_ns": 80,
         "system_time_ns": 20,
         "page_faults": 5,
-        "core_wait_ns": 5 + 9,  # thread 2 has ended, thread 3 has begun
+        "run_queue_wait_ns": 5 + 9,  # thread 2 has ended, thread 3 has begun
     }
 
 
 def test_what_the_system_does_not_tell_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(host_usage, "_TASKS", tmp_path / "absent")
     used = host_use_between(read_host_use(), read_host_use())
-    assert used["core_wait_ns"] is None
+    assert used["run_queue_wait_ns"] is None
     assert host_use_between(None, None) == {}

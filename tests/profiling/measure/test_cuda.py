@@ -26,7 +26,7 @@ def test_out_of_memory_under_a_limit_is_an_empty_cell_and_the_rest_is_there(tmp_
     limited = Setting("vgg_a", device="cuda:0", memory_limit_bytes=4 * 10**9)
     recording = sweep(tmp_path / "r", limited, (1, 16, 512))
     assert set(recording.frame("steps")["batch"]) == {1, 16}
-    (cell,) = recording.meta["empty"]
+    (cell,) = recording.meta["unmeasured"]
     assert (cell["batch"], cell["why"]) == (512, "out of memory")
     assert recording.frame("steps")["peak_memory_bytes"].max() <= 4 * 10**9
 

@@ -167,8 +167,8 @@ def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, mo
         assert recording.meta["status"] == Status.COMPLETE
         timed = recording.frame("steps")
         timed = timed[~timed["profiled"]]
-        visits = Counter(timed[["batch", "repeat"]].itertuples(index=False, name=None))
-        assert visits == {(batch, repeat): 2 for batch in (1, 2) for repeat in (0, 1, 2)}
+        visits = Counter(timed[["batch", "round"]].itertuples(index=False, name=None))
+        assert visits == {(batch, round_): 2 for batch in (1, 2) for round_ in (0, 1, 2)}
         assert timed["step"].is_unique
         assert recording.meta["device"]["threads"] == 1
         went_on += recording.meta.get("went_on_at", [])

@@ -52,7 +52,7 @@ def sweep(path, clock, protocol=THREE, batches=BATCHES):
 
 def visits_of(steps):
     """(round, condition) of every visit, as they were made."""
-    return [key for key, _ in itertools.groupby(steps[["repeat", "batch"]].itertuples(index=False, name=None))]
+    return [key for key, _ in itertools.groupby(steps[["round", "batch"]].itertuples(index=False, name=None))]
 
 
 def test_a_step_lasts_what_the_clock_says(clock):
@@ -100,7 +100,7 @@ def test_the_number_of_steps_follows_the_time_of_a_visit(tmp_path, clock):
 
 def test_profiled_steps_are_as_many_as_unprofiled_ones_in_every_visit_and_follow_them(tmp_path, clock):
     _, recording, steps = sweep(tmp_path / "r", clock)
-    for _, visit in steps.groupby(["repeat", "batch"]):
+    for _, visit in steps.groupby(["round", "batch"]):
         assert visit["profiled"].tolist() == [False] * 4 + [True] * 4
         assert visit["index"].tolist() == list(range(8))
     assert set(recording.frame("kernels")["step"]) == set(steps[steps["profiled"]]["step"])
@@ -276,7 +276,7 @@ def scale(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(scaling_run._Rank, "_make_workload", make)
 
     def run(protocol):
-        setting = Setting("tests.profiling.planted:build_plain", (3, 16, 16), kind="forward")
+        setting = Setting("tests.profiling.planted:build_plain", (3, 16, 16), mode="forward")
         plan = ScalingPlan(setting, (1, 2, 4), 2, 8, protocol, None, "resident", 60.0)
         folder = tmp_path / "run"
         if not (folder / PLAN_FILE.name).is_file():
@@ -295,16 +295,14 @@ def test_a_scaling_run_records_every_point_to_the_nanosecond_and_in_its_order(sc
         unprofiled = steps[~steps["profiled"]]
         expected = [point_ns(ScalingPoint(devices, batch)) for batch in unprofiled["batch"]]
         assert unprofiled["duration_ns"].tolist() == expected
-        assert unprofiled.groupby(["repeat", "batch"]).size().unique().tolist() == [4]
+        assert unprofiled.groupby(["round", "batch"]).size().unique().tolist() == [4]
         # Ranks step once together before each profiled step: in the time of six or eight steps that is two or three.
         # The first visit does not know yet what profiling costs.
-        profiled = steps[steps["profiled"]].groupby(["repeat", "batch"]).size()
+        profiled = steps[steps["profiled"]].groupby(["round", "batch"]).size()
         assert set(profiled[0]) == {1}
         assert {*profiled[1], *profiled[2]} <= {2, 3}
     made = sorted(
-        (row.start_ns, row.repeat, devices, row.batch)
-        for devices, steps in frames.items()
-        for row in steps.itertuples()
+        (row.start_ns, row.round, devices, row.batch) for devices, steps in frames.items() for row in steps.itertuples()
     )
     order = [key for key, _ in itertools.groupby(made, key=lambda row: row[1:])]
     points = [(point.devices, point.batch) for point in plan.points]
@@ -321,7 +319,7 @@ def test_a_scaling_run_discards_more_steps_where_the_number_of_devices_changed(s
 
 def test_a_scaling_run_holds_its_time_limit(scale):
     recordings, _ = scale(Protocol("limited", (2, 50), 1, (1, 1), 0.0, 0, time_limit_s=0.2))
-    rounds = {recording.frame("steps")["repeat"].max() + 1 for recording in recordings.values()}
+    rounds = {recording.frame("steps")["round"].max() + 1 for recording in recordings.values()}
     assert len(rounds) == 1
     assert 2 < rounds.pop() < 10
 
@@ -353,6 +351,6 @@ def test_a_benchmark_records_every_call_to_the_nanosecond_and_in_shuffled_rounds
     steps = open_recording(tmp_path / "r").frame("steps").sort_values("step")
     assert steps["duration_ns"].tolist() == [step_ns(batch) for batch in steps["batch"]]
     assert visits_of(steps) == [(round_, n) for round_, order in enumerate(SHUFFLED) for n in order]
-    for (_, n), visit in steps.groupby(["repeat", "batch"]):
+    for (_, n), visit in steps.groupby(["round", "batch"]):
         samples = {1: 3, 2: 3, 4: 2}[n]
         assert visit["profiled"].tolist() == [False] * samples + [True]

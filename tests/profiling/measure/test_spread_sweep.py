@@ -32,7 +32,7 @@ def recordings(folder):
 
 
 def visits(recording):
-    return Counter(recording.frame("steps")[["batch", "repeat"]].itertuples(index=False, name=None))
+    return Counter(recording.frame("steps")[["batch", "round"]].itertuples(index=False, name=None))
 
 
 def test_each_recording_is_measured_by_one_in_interleaved_rounds(folder):
@@ -44,7 +44,7 @@ def test_each_recording_is_measured_by_one_in_interleaved_rounds(folder):
     for recording in recordings(folder).values():
         assert recording.meta["status"] == Status.COMPLETE
         assert set(visits(recording).values()) == {1}
-        assert recording.frame("steps").sort_values("step")["repeat"].tolist() == [0, 0, 0, 1, 1, 1]
+        assert recording.frame("steps").sort_values("step")["round"].tolist() == [0, 0, 0, 1, 1, 1]
         assert recording.frame("clocks").shape[0] == VISITS
         assert "went_on_at" not in recording.meta
 
@@ -64,7 +64,7 @@ def test_who_ends_for_good_leaves_its_recording_to_be_resumed_and_the_others_go_
     assert run_plan(folder, PLAN, measurers=[second := FakeMeasurer()]) == []
     assert len(second.visited) == VISITS - 2  # nothing is measured twice
     for recording in recordings(folder).values():
-        assert visits(recording) == {(batch, repeat): 1 for batch in PLAN.batches for repeat in (0, 1)}
+        assert visits(recording) == {(batch, round_): 1 for batch in PLAN.batches for round_ in (0, 1)}
 
 
 def test_another_device_does_not_go_on_with_a_recording(folder):

@@ -28,9 +28,9 @@ SHORT = Protocol("short", (4, 4), 1, (2, 2), visit_s=0.1, profiled_steps=1, time
 BATCHES = (2, 4, 8, 16)
 
 
-def sweep(path, build, batches=BATCHES, protocol=SHORT, kind="training"):
+def sweep(path, build, batches=BATCHES, protocol=SHORT, mode="training"):
     network = Network("planted", "a test's", (3, 16, 16), build, classes=10)
-    run_sweep(Workload(network, "cpu", kind), batches, protocol, path)
+    run_sweep(Workload(network, "cpu", mode), batches, protocol, path)
     return open_recording(path)
 
 
@@ -109,7 +109,7 @@ def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
 
 
 def test_a_forward_step_has_no_backward_rows(tmp_path):
-    recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), kind="forward")
+    recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), mode="forward")
     assert set(recording.frame("kernels")["phase"].dropna()) == {"forward"}
     assert set(recording.frame("steps")["phase"]) == {"forward"}
 
@@ -150,8 +150,8 @@ def refuse_from(workload, smallest):
 def test_a_batch_that_does_not_fit_the_memory_is_an_empty_cell_and_the_others_go_on(tmp_path):
     run_sweep(refuse_from(workload_of(), 8), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
-    assert recording.frame("steps").groupby("batch")["repeat"].nunique().to_dict() == {2: 4, 4: 4}
-    assert [(cell["batch"], cell["why"]) for cell in recording.meta["empty"]] == [
+    assert recording.frame("steps").groupby("batch")["round"].nunique().to_dict() == {2: 4, 4: 4}
+    assert [(cell["batch"], cell["why"]) for cell in recording.meta["unmeasured"]] == [
         (8, "out of memory"),
         (16, "out of memory"),
     ]
@@ -188,7 +188,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     steps = recording.frame("steps")
     assert set(steps[~steps["profiled"]]["batch"]) == set(BATCHES)
     assert set(steps[steps["profiled"]]["batch"]) == {2, 4, 8}
-    assert recording.meta["empty"] == []
+    assert recording.meta["unmeasured"] == []
     assert recording.meta["lost"]["profiles_out_of_memory"]["count"] == SHORT.rounds[0]
     assert explain(recording).curve.conditions == BATCHES
 
@@ -273,12 +273,12 @@ def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message)
         from_factory(spec, (5,)).build()
 
 
-def workload_of(build=planted.build_plain, kind="training"):
-    return Workload(Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", kind)
+def workload_of(build=planted.build_plain, mode="training"):
+    return Workload(Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", mode)
 
 
 def test_forward_and_backward_without_optimizer(tmp_path):
-    run_sweep(workload_of(kind="forward+backward"), (1, 2), SHORT, tmp_path / "r")
+    run_sweep(workload_of(mode="forward+backward"), (1, 2), SHORT, tmp_path / "r")
     assert set(open_recording(tmp_path / "r").frame("kernels")["phase"].dropna()) == {"forward", "backward"}
 
 

@@ -72,8 +72,8 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
-def setting(function, kind="training", **others):
-    return Setting(f"cell_models:{function}", (8,), kind=kind, **others)
+def setting(function, mode="training", **others):
+    return Setting(f"cell_models:{function}", (8,), mode=mode, **others)
 
 
 def sweep(folder, settings, batches, protocol=ONE_ROUND, up_to_largest=False):
@@ -87,7 +87,7 @@ def cells(recordings):
     return {
         (recording.path.name, *cell)
         for recording in recordings
-        for cell in recording.frame("steps")[["batch", "repeat", "index", "profiled"]].itertuples(index=False)
+        for cell in recording.frame("steps")[["batch", "round", "index", "profiled"]].itertuples(index=False)
     }
 
 
@@ -164,7 +164,7 @@ def test_out_of_memory_under_a_limit_is_an_empty_cell_that_is_named_and_the_rest
     (recording,), failed = sweep(workplace / "r", [limited], (1, 16, 256))
     assert failed == []
     assert set(recording.frame("steps")["batch"]) == {1, 16}
-    (cell,) = recording.meta["empty"]
+    (cell,) = recording.meta["unmeasured"]
     assert (cell["batch"], cell["why"]) == (256, "out of memory")
     assert "memory" in cell["detail"]
     assert recording.meta["status"] == Status.COMPLETE
@@ -188,7 +188,7 @@ def test_a_crash_costs_one_cell(workplace, function, why, detail):
     (recording,), failed = sweep(workplace / "r", [setting(function)], (2, 4, 8))
     assert failed == []
     assert set(recording.frame("steps")["batch"]) == {2, 8}
-    assert recording.meta["empty"] == [{"batch": 4, "round": 0, "why": why, "detail": detail}]
+    assert recording.meta["unmeasured"] == [{"batch": 4, "round": 0, "why": why, "detail": detail}]
 
 
 def test_peak_memory_grows_with_the_batch(workplace):

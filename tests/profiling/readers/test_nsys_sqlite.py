@@ -27,7 +27,7 @@ WEATHERBENCH = PROFILES / "frasertajima_weatherbench2.sqlite.gz"
 
 def test_cloverleaf_is_what_sql_says_it_is(tmp_path):
     recording = imported(CLOVERLEAF, tmp_path)
-    kernels, launches = recording.frame("kernels"), recording.frame("launches")
+    kernels, launches = recording.frame("kernels"), recording.frame("api_calls")
     by_name = query(
         CLOVERLEAF,
         tmp_path,
@@ -80,7 +80,7 @@ def test_an_export_without_kernels_is_not_an_export_of_no_time(tmp_path):
     assert recording.parts("kernels") == []
     assert "GPU activity was not recorded" in recording.meta["missing"]["kernels"]
     assert recording.frame("steps").empty
-    assert recording.frame("memory")[["kind", "bytes", "duration_ns"]].values.tolist() == [["set", 4608, 1472]]
+    assert recording.frame("memory")[["kind", "bytes", "duration_ns"]].values.tolist() == [["memset", 4608, 1472]]
 
 
 TWO_STEPS = {
@@ -155,7 +155,7 @@ def test_kernels_join_launches_ranges_and_backward_in_every_schema(version, tmp_
     assert (first["shared_memory_bytes"], first["process"], first["device"], first["stream"]) == (1040, 4321, 0, 7)
     steps = recording.arrow("steps").to_pylist()
     # A step reaches to the end of the work launched in it, not of its range on the host.
-    assert [(s["start_ns"], s["duration_ns"], s["phase"]) for s in steps] == [
+    assert [(s["start_ns"], s["duration_ns"], s["mode"]) for s in steps] == [
         (10, 940, "training"),
         (1010, 940, "training"),
     ]
@@ -164,7 +164,7 @@ def test_kernels_join_launches_ranges_and_backward_in_every_schema(version, tmp_
     kinds = {row["name"]: row["kind"] for row in recording.arrow("ranges").to_pylist()}
     assert (kinds["checkpoint"], kinds["epoch"], kinds["fc1"]) == ("mark", "start_end", "push_pop")
     (copy,) = recording.arrow("memory").to_pylist()
-    assert (copy["copy_kind"], copy["bytes"], copy["step"]) == ("host_to_device", 64, 0)
+    assert (copy["memcpy_kind"], copy["bytes"], copy["step"]) == ("HtoD", 64, 0)
     assert recording.meta["device"]["sm_count"] == 80
     assert "secret" not in json.dumps(recording.meta)
 
@@ -227,7 +227,7 @@ def test_rows_before_a_second_process_say_theirs_too(tmp_path, monkeypatch, mark
     launches, ranges = [launch(1, 5), launch(2, 6)], [push_pop("step 1", 0, 100)] if marked else []
     recording = imported(write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=kernels), tmp_path)
     assert [row["process"] for row in recording.arrow("kernels").to_pylist()] == [4321, 4321, 777]
-    assert [row["process"] for row in recording.arrow("launches").to_pylist()] == [4321, 4321]
+    assert [row["process"] for row in recording.arrow("api_calls").to_pylist()] == [4321, 4321]
     assert [row["process"] for row in recording.arrow("ranges").to_pylist()] == [4321] * marked
     assert recording.meta["lost"]["device_work_without_launch"]["count"] == 1
 

@@ -28,7 +28,7 @@ METRICS = PROFILES / "magus_gtx950_convolutionFFT2D_metrics.csv.gz"
 @pytest.mark.parametrize("path", [TITAN, LANGUAGE_MODEL], ids=lambda p: p.name[:12])
 def test_counts_and_times_are_what_sql_says(path, tmp_path):
     recording = imported(path, tmp_path)
-    kernels, memory, launches = (recording.frame(name) for name in ("kernels", "memory", "launches"))
+    kernels, memory, launches = (recording.frame(name) for name in ("kernels", "memory", "api_calls"))
     ((count, time, blocks, registers),) = query(
         path,
         tmp_path,
@@ -38,7 +38,7 @@ def test_counts_and_times_are_what_sql_says(path, tmp_path):
     grid = kernels["grid_x"].astype("int64") * kernels["grid_y"] * kernels["grid_z"]
     found = (len(kernels), kernels["duration_ns"].sum(), grid.sum(), kernels["registers_per_thread"].sum())
     assert found == (count, time, blocks, registers)
-    for kind, table in (("copy", "MEMCPY"), ("set", "MEMSET")):
+    for kind, table in (("memcpy", "MEMCPY"), ("memset", "MEMSET")):
         rows = memory[memory["kind"] == kind]
         ((count, time, size),) = query(
             path, tmp_path, f"SELECT count(*), sum(end-start), sum(bytes) FROM CUPTI_ACTIVITY_KIND_{table}"
@@ -89,7 +89,7 @@ def test_markers_of_every_call_give_layer_phase_and_operator(tmp_path):
 def test_nothing_of_the_machine_is_copied(tmp_path):
     recording = imported(LANGUAGE_MODEL, tmp_path)
     text = json.dumps(recording.meta)
-    for table in ("kernels", "ranges", "launches", "memory"):
+    for table in ("kernels", "ranges", "api_calls", "memory"):
         text += recording.arrow(table).to_pandas().to_csv()
     assert not [word for word in ("josiah", "ubuntu", "/home") if word in text]
 
@@ -152,7 +152,7 @@ def test_every_schema_version_joins(version, extra, tmp_path):
     assert (first["name"], first["layer"], first["duration_ns"]) == ("void gemm<float>(float*)", "fc1", 30)
     assert (second["layer"], second["shared_memory_bytes"]) == ("fc1", 16)
     assert first["graph_id"] == (9 if "graphId" in extra else None)
-    names = [row["name"] for row in recording.arrow("launches").to_pylist()]
+    names = [row["name"] for row in recording.arrow("api_calls").to_pylist()]
     assert names == ["cuLaunchKernel", "driver call 99999"]
     assert [row["kind"] for row in recording.arrow("ranges").to_pylist()] == ["push_pop", "mark"]
     assert lost(recording) == {"ranges_unclosed": 1}
@@ -210,9 +210,9 @@ def test_a_printed_trace_is_read_in_its_own_units(tmp_path):
     # The tool's MB are MiB: 16.000000MB are 2^24 bytes.
     assert (memory["bytes"] == 1 << 24).sum() == sum(row["Size"] == "16.000000" for row in on_device)
     copies = Counter(row["Name"] for row in on_device if "memcpy" in row["Name"])
-    assert memory["copy_kind"].value_counts().to_dict() == {
-        "host_to_device": copies["[CUDA memcpy HtoD]"],
-        "device_to_host": copies["[CUDA memcpy DtoH]"],
+    assert memory["memcpy_kind"].value_counts().to_dict() == {
+        "HtoD": copies["[CUDA memcpy HtoD]"],
+        "DtoH": copies["[CUDA memcpy DtoH]"],
     }
     assert recording.meta["device"] == {"name": "GeForce GTX 1080 Ti"}
 
@@ -278,7 +278,7 @@ def test_text_of_a_trace(tmp_path):
     )
     assert (kernel["grid_x"], kernel["grid_y"], kernel["block_x"], kernel["shared_memory_bytes"]) == (160, 2, 256, 1536)
     (copy,) = recording.arrow("memory").to_pylist()
-    assert (copy["bytes"], copy["copy_kind"]) == (112, "host_to_device")
+    assert (copy["bytes"], copy["memcpy_kind"]) == (112, "HtoD")
     assert lost(recording) == {"rows_of_other_kinds": 1}
 
 

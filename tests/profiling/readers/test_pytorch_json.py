@@ -51,9 +51,9 @@ def test_counts_and_times_are_those_of_the_file(path, tmp_path):
     device_kernels = [e for e in events if e["cat"] in ("Kernel", "kernel")]
     assert len(kernels) == len(device_kernels)
     assert kernels["duration_ns"].sum() == 1000 * sum(e["dur"] for e in device_kernels)
-    assert (memory["kind"] == "copy").sum() == category["memcpy"] + category["gpu_memcpy"]
-    assert (memory["kind"] == "set").sum() == category["memset"] + category["gpu_memset"]
-    assert len(recording.frame("launches")) == category["runtime"] + category["cuda_runtime"]
+    assert (memory["kind"] == "memcpy").sum() == category["memcpy"] + category["gpu_memcpy"]
+    assert (memory["kind"] == "memset").sum() == category["memset"] + category["gpu_memset"]
+    assert len(recording.frame("api_calls")) == category["runtime"] + category["cuda_runtime"]
     assert recording.meta["lost"].get("counter_ranges", {}).get("count", 0) == category["cuda_profiler_range"]
     if len(kernels):
         blocks = sum(e["args"]["grid"][0] * e["args"]["block"][0] for e in device_kernels)
@@ -83,7 +83,7 @@ def test_steps_hold_all_work_launched_in_them(resnet):
     steps, kernels = resnet.frame("steps"), resnet.frame("kernels")
     assert len(steps) == 6
     assert steps["profiled"].all()
-    assert set(steps["phase"]) == {"training"}
+    assert set(steps["mode"]) == {"training"}
     ends = steps["start_ns"] + steps["duration_ns"]
     assert (steps["start_ns"].iloc[1:].to_numpy() >= ends.iloc[:-1].to_numpy()).all()
     assert kernels["step"].notna().all()
@@ -102,7 +102,7 @@ def test_phases_and_operators_join(resnet):
 def test_nothing_of_the_machine_is_copied(resnet):
     private = [b"/home/", b"yangu", b"anaconda"]
     assert b"/home/yangu" in gzip.decompress(RESNET.read_bytes())
-    for table in ("steps", "kernels", "memory", "launches", "ranges"):
+    for table in ("steps", "kernels", "memory", "api_calls", "ranges"):
         frame = resnet.frame(table)
         text = " ".join(str(v) for c in frame.select_dtypes(exclude="number") for v in frame[c].unique()).encode()
         assert not [word for word in private if word in text]
@@ -145,7 +145,7 @@ def test_joins_by_time_correlation_and_sequence_number(tmp_path):
     assert (grad["layer"], grad["phase"], grad["op"]) == ("Conv2d_0", "backward", "Backward0")
     assert (stray["layer"], stray["phase"], stray["op"], stray["registers_per_thread"]) == (None, None, None, None)
     (copy,) = recording.arrow("memory").to_pylist()
-    assert (copy["copy_kind"], copy["bytes"], copy["step"]) == ("host_to_device", 64, 0)
+    assert (copy["memcpy_kind"], copy["bytes"], copy["step"]) == ("HtoD", 64, 0)
     (step,) = recording.arrow("steps").to_pylist()
     assert (step["batch"], step["start_ns"], step["duration_ns"]) == (6, 1_000_500, 130_500)
     assert {name: lost["count"] for name, lost in recording.meta["lost"].items()} == {

@@ -75,8 +75,8 @@ def test_gpu_events_stand_twice_and_count_once(tmp_path):
         ("conv1", "backward", "Conv2DBackpropFilter", 13),
         ("Adam/update_conv1", "optimizer", "ApplyAdam", 13),
     ]
-    assert recording.frame("memory")["copy_kind"].tolist() == ["host_to_device"]
-    assert recording.arrow("steps").to_pylist()[0]["phase"] == "training"
+    assert recording.frame("memory")["memcpy_kind"].tolist() == ["HtoD"]
+    assert recording.arrow("steps").to_pylist()[0]["mode"] == "training"
 
 
 def test_of_one_line_for_all_streams_that_line_is_taken(tmp_path):
@@ -116,7 +116,7 @@ def test_only_streams_are_kernels_and_steps_are_the_hosts(tmp_path):
         30_250,
     )
     (copy,) = recording.arrow("memory").to_pylist()
-    assert (copy["bytes"], copy["copy_kind"], copy["step"]) == (4096, "host_to_device", 0)
+    assert (copy["bytes"], copy["memcpy_kind"], copy["step"]) == (4096, "HtoD", 0)
     steps = recording.arrow("steps").to_pylist()
     # Launched in the second step, its work reaches past the host's mark.
     assert [(s["start_ns"], s["duration_ns"]) for s in steps] == [(1_000_000, 100_000), (1_200_000, 160_000)]

@@ -25,7 +25,7 @@ def test_rows_become_steps_with_their_problem_device_and_repeats(tmp_path):
     steps = recording.frame("steps")
     assert steps["problem"].tolist() == ["conv, 3x3", "conv, 3x3", "fc"]
     assert steps["duration_ns"].tolist() == [1_500_000, 1_501_000, 2_500]
-    assert steps["repeat"].tolist() == [0, 1, 0]
+    assert steps["round"].tolist() == [0, 1, 0]
     assert steps["averaged_steps"].isna().tolist() == [False, True, True]
     assert steps["relative_spread"].iloc[0] == 0.02
     assert steps["device_name"].isna().tolist() == [False, False, True]
@@ -38,7 +38,7 @@ def test_rows_become_steps_with_their_problem_device_and_repeats(tmp_path):
         ("", "lacks batch and problem"),
         ("problem,batch,time\na,1,2\n", "lacks one of time_ns"),
         ("problem,batch,time_ms,time_s\na,1,2,3\n", "lacks one of time_ns"),
-        ("problem,batch,time_ms,gpu\na,1,2,x\n", "not read: gpu"),
+        ("problem,batch,time_ms,gpu\na,1,2,x\n", "unknown columns: gpu"),
         ("problem,batch,time_ms\n", "has no rows"),
         ("problem,batch,time_ms\na,1,2\na,2\n", "line 3: the number of values"),
         ("problem,batch,time_ms\na,1.5,2\n", "line 2: batch is '1.5'; it must be a whole number"),

@@ -44,7 +44,7 @@ def test_eleven_files_are_there():
 
 @pytest.fixture
 def recording(tmp_path):
-    with RecordingWriter(tmp_path / "small", {"kind": "profile", "imported_from": "test"}) as writer:
+    with RecordingWriter(tmp_path / "small", {"recording_type": "profile", "imported_from": "test"}) as writer:
         kernels = {"name": ['a "b",\nc', "d"], "start_ns": [1_583_978_810_959_705_735, None], "duration_ns": [7, 9]}
         writer.write("kernels", {**kernels, "source": ["nsys", "ncu"], "achieved_occupancy": [None, 0.1]})
         writer.write("clocks", {"start_ns": [1_583_978_810_959_705_001], "throttle_reasons": ["power|thermal"]})
@@ -145,8 +145,8 @@ def test_a_sweep_of_profiles_is_explained(tmp_path, capsys):
 def test_rounds_of_a_batch_size_are_kept_apart(tmp_path):
     files = [profile_of(tmp_path / name, 8, 800) for name in ("a", "b")]
     steps = open_recording(import_sweep(files, tmp_path / "sweep").path).frame("steps")
-    assert steps[["repeat", "index"]].value_counts().max() == 1
-    assert set(steps["repeat"]) == {0, 1}
+    assert steps[["round", "index"]].value_counts().max() == 1
+    assert set(steps["round"]) == {0, 1}
 
 
 def test_sweep_command_wants_a_batch_size_for_each_file(tmp_path, capsys):

@@ -60,7 +60,7 @@ def record(path, **meta):
 def test_a_recording_on_s3_reads_back_as_one_on_a_disk_does(store, tmp_path):
     remote, local = open_recording(str(record(store / "r"))), open_recording(record(tmp_path / "r"))
     assert remote.complete
-    for table in ("steps", "kernels", "launches"):
+    for table in ("steps", "kernels", "api_calls"):
         assert remote.arrow(table).equals(local.arrow(table))
         assert remote.count_rows(table) == local.count_rows(table)
     assert [p.to_pylist() for p in remote.pieces("kernels", ["name", "op"])] == [

@@ -31,9 +31,9 @@ def steps(count=2, batch=4):
     return {
         "step": list(range(count)),
         "batch": [batch] * count,
-        "repeat": [0] * count,
+        "round": [0] * count,
         "index": list(range(count)),
-        "phase": ["training"] * count,
+        "mode": ["training"] * count,
         "start_ns": [None] * count,
         "duration_ns": [1_000_000 + i for i in range(count)],
         "profiled": [False] * count,
@@ -54,9 +54,9 @@ def snapshot(folder):
 def test_a_column_that_an_older_part_does_not_have_is_null(tmp_path):
     recording = open_recording(record(tmp_path / "r"))
     (part,) = recording.parts("steps")
-    pq.write_table(pq.read_table(part).drop_columns(["phase", "start_ns"]), part)
-    (piece,) = recording.pieces("steps", ("phase", "start_ns", "batch"))
-    assert piece.to_pydict() == {"phase": [None, None], "start_ns": [None, None], "batch": [4, 4]}
+    pq.write_table(pq.read_table(part).drop_columns(["mode", "start_ns"]), part)
+    (piece,) = recording.pieces("steps", ("mode", "start_ns", "batch"))
+    assert piece.to_pydict() == {"mode": [None, None], "start_ns": [None, None], "batch": [4, 4]}
 
 
 def test_what_was_written_reads_back(tmp_path):

@@ -165,5 +165,5 @@ def test_loss_of_a_users_model_takes_whatever_it_returns():
     two, three = torch.full((2, 2), 2.0), torch.full((4,), 3.0)
     assert network.loss(two, None).item() == 4.0
     assert network.loss({"a": two, "b": [three, torch.ones(2, dtype=torch.long)]}, None).item() == 13.0
-    with pytest.raises(CurvescopeError, match="--phase forward"):
+    with pytest.raises(CurvescopeError, match="--mode forward"):
         network.loss(torch.ones(2, dtype=torch.long), None)

@@ -15,7 +15,7 @@ _PUBLIC = {
     "annotate": "curvescope.profiling.workload.annotate",
     "record": "curvescope.profiling.collect.inject",
     "open_recording": "curvescope.profiling.recording.store",
-    "explain": "curvescope.explaining",
+    "explain": "curvescope.analysis.explaining",
     "trace_handler": "curvescope.profiling.collect.trace_handler",
     "TrainerCallback": "curvescope.profiling.workload.trainer_callback",
     "CurvescopeError": "curvescope.profiling.errors",

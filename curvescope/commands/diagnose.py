@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
     device = pick_device(args.device)
 
     from ..analysis.render import terminal
+    from ..analysis.render.show import show_diagnosis
     from ..profiling.hardware.host import describe_device
     from ..profiling.measure.experiment import Progress
-    from ..show import show_diagnosis
 
     messages = terminal.console(stderr=True)
     messages.print(
@@ -94,9 +94,9 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     """Model the steps on a GPU. Nothing runs, and networks by name do not need torch."""
     from ..analysis.cost_model.networks import load_operations
     from ..analysis.cost_model.recording import DEVICE_PREFIX, record_model
+    from ..analysis.render.show import show_diagnosis
     from ..profiling.errors import CurvescopeError
     from ..profiling.recording.store import open_recording
-    from ..show import show_diagnosis
 
     if args.precision != "fp32" or args.compile:
         raise CurvescopeError("The cost model supports only eager steps in fp32: omit --precision and --compile.")

@@ -35,13 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation."""
+    from ..analysis.render.show import show_diagnosis, show_table
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.scaling_plan import PLAN_FILE
     from ..profiling.recording.store import open_recording
-    from ..show import show_diagnosis, show_table
 
     if (args.recording / PLAN_FILE.name).is_file():
-        from ..show_scaling import show_scaling
+        from ..analysis.render.show_scaling import show_scaling
 
         show_scaling(args.recording, args.all, args.json)
         return 0

@@ -149,7 +149,7 @@ def _show(
     args: argparse.Namespace, found: Ranks, differences: list[Difference], asked: int, *, interrupted: bool
 ) -> None:
     if args.json:
-        from ..documents import to_plain
+        from ..analysis.render.documents import to_plain
 
         document = {"interrupted": interrupted, "asked": asked, **to_plain(found), "differences": to_plain(differences)}
         print(json.dumps(document, allow_nan=False))

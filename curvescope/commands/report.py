@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page."""
     from .. import __version__
+    from ..analysis.explaining import report_input
     from ..analysis.render.html import render_html
     from ..analysis.render.report_data import report_document
-    from ..explaining import report_input
     from ..profiling.errors import CurvescopeError
     from ..profiling.recording.atomic_files import atomic_file
     from ..profiling.recording.store import open_recording

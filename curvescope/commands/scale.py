@@ -85,10 +85,10 @@ def run(args: argparse.Namespace) -> int:
 def _run_here(args: argparse.Namespace) -> int:
     """Start the ranks on this machine."""
     from ..analysis.render import terminal
+    from ..analysis.render.show_scaling import show_scaling
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.scaling_launch import launch
     from ..profiling.measure.scaling_plan import is_complete, read_scaling_plan
-    from ..show_scaling import show_scaling
 
     messages = terminal.console(stderr=True)
     if args.nodes not in (None, "1"):
@@ -124,11 +124,11 @@ def _run_here(args: argparse.Namespace) -> int:
 
 def _run_rank(args: argparse.Namespace, place: Place) -> int:
     """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and prints."""
+    from ..analysis.render.show_scaling import show_scaling
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.process_group import Team
     from ..profiling.measure.scaling_plan import read_scaling_plan
     from ..profiling.measure.scaling_run import run_rank
-    from ..show_scaling import show_scaling
 
     with Team(place, args.timeout) as team:
         told: tuple[Path, ScalingPlan] | str | None = None

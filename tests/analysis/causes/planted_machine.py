@@ -13,7 +13,7 @@ from pathlib import Path
 from curvescope.analysis.decompose.anomalies import Explanation
 from curvescope.analysis.decompose.anomalies import explain as split
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.explaining import explain, recorded
+from curvescope.analysis.explaining import explain, recorded
 from curvescope.profiling.recording.store import Recording, RecordingWriter, open_recording
 
 ROOT = Path(__file__).parents[3]

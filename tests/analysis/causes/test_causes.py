@@ -12,10 +12,10 @@ from curvescope.analysis.causes import CAUSES, UNEXPLAINED
 from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import bend, excess
+from curvescope.analysis.explaining import explain as explain_recording
+from curvescope.analysis.explaining import recorded
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.cli import main
-from curvescope.explaining import explain as explain_recording
-from curvescope.explaining import recorded
 from curvescope.profiling.recording.store import open_recording
 
 from ..synthetic import times_of

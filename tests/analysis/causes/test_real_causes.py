@@ -12,9 +12,9 @@ from curvescope.analysis.causes import CAUSES, memory_pressure
 from curvescope.analysis.causes.case import BatchFacts, MeanHostUse
 from curvescope.analysis.decompose.anomalies import explain
 from curvescope.analysis.decompose.functionals import curvature, excess
+from curvescope.analysis.explaining import explain as diagnose
+from curvescope.analysis.explaining import recorded
 from curvescope.analysis.render.causes import verdict_sentence
-from curvescope.explaining import explain as diagnose
-from curvescope.explaining import recorded
 from curvescope.profiling.recording.store import open_recording
 
 from .planted_machine import CASES, name_cause, record

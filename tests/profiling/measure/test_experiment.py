@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.explaining import explain
+from curvescope.analysis.explaining import explain
 from curvescope.kernels import sweeps
 from curvescope.kernels.backends import Prepared
 from curvescope.kernels.gemm import Gemm

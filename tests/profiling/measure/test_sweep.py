@@ -11,7 +11,7 @@ import pytest
 from curvescope.analysis.decompose.anomalies import Verdict
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
-from curvescope.explaining import explain
+from curvescope.analysis.explaining import explain
 from curvescope.profiling.attribution.operator_work import UNKNOWN
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes

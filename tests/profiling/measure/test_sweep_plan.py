@@ -12,7 +12,7 @@ import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
-from curvescope.explaining import explain
+from curvescope.analysis.explaining import explain
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Setting
 from curvescope.profiling.measure.protocol import Protocol

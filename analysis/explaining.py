@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pandas as pd
 
-from .analysis.causes.context import Recorded
-from .analysis.cost_model.recording import KIND as MODELLED
-from .analysis.cost_model.uncertainty import diagnose_modelled
-from .analysis.decompose import anomalies
-from .analysis.decompose.kernel_times import KEYS, device_work, kernel_times
-from .analysis.render import notebook  # noqa: F401 - a notebook shows what `explain` returns
-from .analysis.render.report_data import ReportInput
-from .profiling.errors import CurvescopeError
-from .profiling.hardware.limits import hardware_of
-from .profiling.recording.store import Recording
+from ..profiling.errors import CurvescopeError
+from ..profiling.hardware.limits import hardware_of
+from ..profiling.recording.store import Recording
+from .causes.context import Recorded
+from .cost_model.recording import KIND as MODELLED
+from .cost_model.uncertainty import diagnose_modelled
+from .decompose import anomalies
+from .decompose.kernel_times import KEYS, device_work, kernel_times
+from .render import notebook  # noqa: F401 - a notebook shows what `explain` returns
+from .render.report_data import ReportInput
 
 
 def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:

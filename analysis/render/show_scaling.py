@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.text import Text
 
-from .analysis.ranks.parts import KERNEL_COLUMNS, RankTables
-from .analysis.render import terminal
-from .analysis.render.scaling import render_series, series_document
-from .analysis.scaling import PointTables, Series, scale
-from .profiling.errors import CurvescopeError
-from .profiling.measure.clock_alignment import alignment_of
-from .profiling.measure.scaling_plan import ScalingPlan, ScalingPoint, is_complete, rank_recordings, read_scaling_plan
-from .profiling.recording.rank_info import META_KEY, place_of
-from .profiling.recording.store import Recording
+from ...profiling.errors import CurvescopeError
+from ...profiling.measure.clock_alignment import alignment_of
+from ...profiling.measure.scaling_plan import ScalingPlan, ScalingPoint, is_complete, rank_recordings, read_scaling_plan
+from ...profiling.recording.rank_info import META_KEY, place_of
+from ...profiling.recording.store import Recording
+from ..ranks.parts import KERNEL_COLUMNS, RankTables
+from ..scaling import PointTables, Series, scale
+from . import terminal
+from .scaling import render_series, series_document
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:

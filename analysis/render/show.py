@@ -7,15 +7,15 @@ from typing import Any
 
 from rich.text import Text
 
-from .analysis import time_tables
-from .analysis.cost_model.recording import KIND as MODELLED
-from .analysis.decompose import anomalies, functionals
-from .analysis.render import causes, series, terminal, text
+from ...profiling.errors import CurvescopeError
+from ...profiling.recording.lost import describe_lost
+from ...profiling.recording.store import Recording, Status
+from .. import time_tables
+from ..cost_model.recording import KIND as MODELLED
+from ..decompose import anomalies, functionals
+from ..explaining import explain, recorded
+from . import causes, series, terminal, text
 from .documents import to_plain
-from .explaining import explain, recorded
-from .profiling.errors import CurvescopeError
-from .profiling.recording.lost import describe_lost
-from .profiling.recording.store import Recording, Status
 
 
 def show_diagnosis(

@@ -84,7 +84,7 @@ class Backend(Protocol):
         """The device, as a recording's `device` entry."""
 
 
-_MODULES = {"torch": ".pytorch", "numba": ".numba", "cupy": ".cupy", "pycuda": ".pycuda"}
+_MODULES = {"torch": ".pytorch", "numba": ".numba_cuda", "cupy": ".cupy", "pycuda": ".pycuda"}
 BACKENDS = tuple(_MODULES)
 
 
@@ -118,7 +118,7 @@ def open_backend(name: str, device: str | None = None) -> Backend:
 
     Args:
         name: one of `BACKENDS`.
-        device: cpu, cuda or cuda:N; None for CUDA if present, else the CPU.
+        device: cpu, cuda or cuda:N; None for CUDA if present, else the CPU; numba takes the CPU.
 
     Raises:
         CurvescopeError: the backend does not exist, or cannot use the device.
@@ -126,5 +126,6 @@ def open_backend(name: str, device: str | None = None) -> Backend:
     """
     if name not in _MODULES:
         raise CurvescopeError(f"Unknown backend {name!r}: choose from {', '.join(BACKENDS)}.")
-    backend: Backend = importlib.import_module(_MODULES[name], __package__).open_backend(device)
+    module = ".numba_cpu" if name == "numba" and device in (None, "cpu") else _MODULES[name]
+    backend: Backend = importlib.import_module(module, __package__).open_backend(device)
     return backend

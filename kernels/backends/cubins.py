@@ -6,48 +6,21 @@ A library is wrapped as a `Driver` with a few calls. Everything else is shared, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from ...profiling.attribution.events import StepRows
-from ...profiling.hardware.clocks import ClockSampler
 from ...profiling.hardware.precisions import PRECISIONS
 from ..catalog import KERNELS
 from ..compile import ARCHITECTURES, compile_source, own_sources
-from ..conditions import CudaWatch
 from ..cuda_plans import Buffer, KernelLaunch, LaunchPlan, peak_rounds, plan
-from ..launch import QUEUED, Launch
+from ..launch import Launch
 from ..peak import PeakRounds
 from ..problem import Array, Problem
-from ..timers import CudaEvents, EventApi, PerfCounter, Run
+from ..timers import EventApi, Run
 from . import Prepared, UnsupportedError
-from .flushing import Flush
-
-
-@dataclass(frozen=True)
-class DeviceFacts:
-    """Properties of a device; sizes in bytes."""
-
-    name: str
-    compute_capability: tuple[int, int]
-    sm_count: int
-    memory_bytes: int
-    l2_cache_bytes: int
-
-
-def describe_facts(facts: DeviceFacts) -> dict[str, Any]:
-    """The `device` entry of a recording."""
-    return {
-        "kind": "cuda",
-        "name": facts.name,
-        "compute_capability": "{}.{}".format(*facts.compute_capability),
-        "sm_count": facts.sm_count,
-        "memory_bytes": facts.memory_bytes,
-        "l2_cache_bytes": facts.l2_cache_bytes,
-    }
+from .cuda_device import CudaBackend, DeviceFacts, prepare_launch
 
 
 class Driver(Protocol):
@@ -74,7 +47,7 @@ class Driver(Protocol):
         """A function that queues one launch; arguments are buffers, numpy scalars or `np.void`."""
 
 
-class CubinBackend:
+class CubinBackend(CudaBackend):
     """Runs our own CUDA kernels, timed by events."""
 
     def __init__(self, name: str, driver: Driver, index: int = 0) -> None:
@@ -85,27 +58,16 @@ class CubinBackend:
             driver: wrapped library.
             index: index of the device, for reading its clocks.
         """
+        super().__init__(driver.facts, driver.events, index)
         self.name = name
         self._driver = driver
-        self.timer = CudaEvents(driver.events)
-        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
         major, minor = driver.facts.compute_capability
         # A cubin runs on its own major version from its minor version on: CUDA C++ Programming Guide, binary
         # compatibility.
         older = [a for a in ARCHITECTURES if a // 10 == major and a % 10 <= minor]
         self._architecture = max(older, default=10 * major + minor)
-        self._flush = Flush(self._go_through, driver.facts.l2_cache_bytes or None, driver.events.synchronize)
         self._load = cache(self._load_once)
         self.peak_precisions = tuple(p for p in PRECISIONS if self._has_peak(p))
-
-    @property
-    def flush_ns(self) -> int:
-        """See `Backend.flush_ns`."""
-        return self._flush.cost_ns
-
-    def flush(self) -> None:
-        """See `Backend.flush`."""
-        self._flush()
 
     def peak(self, precision: str) -> PeakRounds:
         """The problem that keeps the arithmetic units of every SM busy.
@@ -113,27 +75,20 @@ class CubinBackend:
         Raises:
             UnsupportedError: the device does not support the precision.
         """
-        return peak_rounds(precision, self._architecture, self._driver.facts.sm_count)
+        return peak_rounds(precision, self._architecture, self._facts.sm_count)
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
-        planned = plan(problem, operands, self._driver.facts.sm_count)
+        planned = plan(problem, operands, self._facts.sm_count)
         buffers = [self._driver.upload(array) for array in planned.buffers]
         for launch in planned.setup:
             self._launcher(launch, buffers)()
         run = self._launcher(planned.launch, buffers)
-        result = self._result(planned, buffers, run)
         if isinstance(problem, Launch):
-            return self._prepare_launch(problem, run)
-        return Prepared(run, result, planned.launch.kernel)
-
-    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
-        """No profile: there is one kernel, and the events time it."""
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
-        return describe_facts(self._driver.facts)
+            if problem.kind == "graph":
+                raise UnsupportedError(f"the {self.name} backend does not launch graphs; the torch backend does")
+            return prepare_launch(problem.kind, planned.launch.kernel, run, self._events.synchronize)
+        return Prepared(run, self._result(planned, buffers, run), planned.launch.kernel)
 
     def _has_peak(self, precision: str) -> bool:
         try:
@@ -153,29 +108,10 @@ class CubinBackend:
 
         def result() -> Array:
             checked()
-            self._driver.events.synchronize()
+            self._events.synchronize()
             return read(fetch, lambda index: self._driver.address(buffers[index]))
 
         return result
-
-    def _prepare_launch(self, problem: Launch, launch: Run) -> Prepared:
-        wait = self._driver.events.synchronize
-
-        def queue() -> None:
-            for _ in range(QUEUED):
-                launch()
-
-        def ask_and_wait() -> None:
-            launch()
-            wait()
-
-        if problem.kind == "call":
-            return Prepared(queue, lambda: None, "empty", QUEUED, wait, PerfCounter())
-        if problem.kind == "synchronize":
-            return Prepared(ask_and_wait, lambda: None, "empty", 1, wait, PerfCounter())
-        if problem.kind == "throughput":
-            return Prepared(queue, lambda: None, "empty", QUEUED)
-        raise UnsupportedError(f"the {self.name} backend does not launch graphs; the torch backend does")
 
     def _launcher(self, launch: KernelLaunch, buffers: list[Any]) -> Run:
         arguments = tuple(buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments)
@@ -186,8 +122,8 @@ class CubinBackend:
         text = next(s for s in own_sources() if s.name == source)
         return self._driver.load(compile_source(text, self._architecture).cubin, kernel)
 
-    def _go_through(self, size_bytes: int) -> Run:
+    def _buffer_pass(self, size_bytes: int) -> Run:
         buffer = self._driver.upload(np.zeros(size_bytes // 16 * 4, np.float32))
         arguments = (Buffer(0), Buffer(0), np.float32(1), np.int64(size_bytes // 16))
-        blocks = self._driver.facts.sm_count * 8
+        blocks = self._facts.sm_count * 8
         return partial(self._launcher(KernelLaunch("memory_scale", (blocks, 1, 1), (256, 1, 1), arguments), [buffer]))

@@ -9,9 +9,8 @@ import numpy as np
 from ...profiling.errors import BackendMissingError
 from ..problem import Array
 from ..timers import EventApi, Run
-from .arguments import PackedArguments
-from .cubins import CubinBackend, DeviceFacts
-from .device_index import device_index
+from .cubins import CubinBackend
+from .cuda_device import DeviceFacts, device_index
 
 _NULL_STREAM = 0
 
@@ -86,3 +85,23 @@ class CupyDriver:
             launch(function, *grid, *block, 0, _NULL_STREAM, packed.address, 0)
 
         return run
+
+
+class PackedArguments:
+    """Kernel arguments in the form of cuLaunchKernel: values at stable addresses, and the array of those addresses.
+
+    Attributes:
+        address: address of the array as an integer; 0 (null pointer) without arguments.
+    """
+
+    def __init__(self, values: tuple[Any, ...], alive: tuple[Any, ...] = ()) -> None:
+        """Store the values.
+
+        Args:
+            values: integers are device addresses; other values are numpy scalars, or `np.void` for a structure.
+            alive: buffers behind the addresses, kept alive as long as the arguments.
+        """
+        self._alive = alive
+        self._values = [np.array(np.uint64(v) if isinstance(v, int) else v) for v in values]
+        self._pointers = np.array([value.ctypes.data for value in self._values], np.uint64)
+        self.address = int(self._pointers.ctypes.data) if self._values else 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
+from ...profiling.attribution.events import StepRows
 from ..timers import Run
 
 # Used if the size of the last-level cache is unknown: larger than any so far (AMD's 3D caches hold 96 MB per die,
@@ -12,36 +13,46 @@ from ..timers import Run
 _UNKNOWN_CACHE_BYTES = 128_000_000
 
 
-class Flush:
-    """Cache flusher with a buffer of twice the last-level cache, allocated at the first call.
+class FlushingBackend(ABC):
+    """Base of all backends: a cache flush with a buffer of twice the last-level cache, allocated at the first flush.
 
     Attributes:
-        cost_ns: duration of a flush; 0 before the first.
+        flush_ns: duration of a flush; 0 before the first.
     """
 
-    def __init__(self, make: Callable[[int], Run], cache_bytes: int | None, synchronize: Run) -> None:
-        """Create a cache flusher.
+    def __init__(self, cache_bytes: int | None) -> None:
+        """Create the backend.
 
         Args:
-            make: allocates a zeroed buffer of the given number of bytes and returns a function that reads and writes
-                all of
-                it on every processor. A plain fill may use streaming stores, which bypass the caches.
             cache_bytes: size of the last-level cache; None if unknown.
-            synchronize: waits for the device.
         """
-        self._make, self._synchronize = make, synchronize
-        self._bytes = 2 * (cache_bytes or _UNKNOWN_CACHE_BYTES)
-        self._run: Run | None = None
-        self.cost_ns = 0
+        self._flush_bytes = 2 * (cache_bytes or _UNKNOWN_CACHE_BYTES)
+        self._flush: Run | None = None
+        self.flush_ns = 0
 
-    def __call__(self) -> None:
+    def flush(self) -> None:
         """Flush; on a GPU the flush is only queued, in the stream of the work."""
-        if self._run is None:
-            self._run = self._make(self._bytes)
-            # from now on its pages are mapped and its code is compiled
+        if self._flush is None:
+            self._flush = self._buffer_pass(self._flush_bytes)
+            self._flush()
+            # From now on its pages are mapped and its code is compiled.
             self._synchronize()
             began = time.perf_counter_ns()
-            self._run()
+            self._flush()
             self._synchronize()
-            self.cost_ns = time.perf_counter_ns() - began
-        self._run()
+            self.flush_ns = time.perf_counter_ns() - began
+        self._flush()
+
+    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
+        """No profile: only the torch backend has a profiler; the kernels of the others are timed alone."""
+        return None
+
+    @abstractmethod
+    def _buffer_pass(self, size_bytes: int) -> Run:
+        """Allocate a zeroed buffer and return a function that reads and writes all of it on every processor.
+
+        A plain fill does not serve: it may use streaming stores, which bypass the caches.
+        """
+
+    def _synchronize(self) -> None:  # noqa: B027 - nothing to do on a CPU
+        """Wait for the device."""

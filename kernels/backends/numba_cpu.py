@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.attribution.events import StepRows
 from ...profiling.errors import BackendMissingError
 from ...profiling.hardware.host import cpu_name, last_level_cache_bytes
 from ...profiling.hardware.precisions import PRECISIONS
@@ -20,7 +19,7 @@ from ..peak import A, B, Peak
 from ..problem import Array, Problem
 from ..timers import PerfCounter, Run
 from . import Prepared, UnsupportedError
-from .flushing import Flush
+from .flushing import FlushingBackend
 
 # Least bytes per run, reached with small arrays by repeated passes: some hundred microseconds, which makes the few
 # microseconds that starting the threads takes negligible.
@@ -30,7 +29,7 @@ _BYTES_PER_RUN = 32_000_000
 _CHAIN_BYTES = (("avx512f", 1024), ("avx2", 320), ("", 256))
 
 
-def open_backend() -> NumbaCpuBackend:
+def open_backend(device: str | None) -> NumbaCpuBackend:  # noqa: ARG001 - the CPU
     """Open the backend; see `backends.open_backend`.
 
     Raises:
@@ -43,22 +42,17 @@ def open_backend() -> NumbaCpuBackend:
     return NumbaCpuBackend(numba)
 
 
-class NumbaCpuBackend:
+class NumbaCpuBackend(FlushingBackend):
     """numba's compiled loops, timed by the performance counter."""
 
     name = "numba"
     peak_precisions = ("fp32", "fp64")
 
     def __init__(self, numba: Any) -> None:
+        super().__init__(last_level_cache_bytes())
         self._threads = int(numba.get_num_threads())
         self.timer = PerfCounter()
         self.watch = CpuWatch()
-        self._flush = Flush(_go_through, last_level_cache_bytes(), lambda: None)
-
-    @property
-    def flush_ns(self) -> int:
-        """See `Backend.flush_ns`."""
-        return self._flush.cost_ns
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
@@ -69,14 +63,6 @@ class NumbaCpuBackend:
             raise UnsupportedError(f"the numba backend does not support {problem.precision} on the CPU")
         return build(problem, operands, self._threads)
 
-    def flush(self) -> None:
-        """See `Backend.flush`."""
-        self._flush()
-
-    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
-        """No profile: there is no profiler for its kernels."""
-        return None
-
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`."""
         return {"kind": "cpu", "name": cpu_name(), "threads": self._threads}
@@ -85,12 +71,11 @@ class NumbaCpuBackend:
         """The problem that keeps the arithmetic units of every thread busy."""
         return Peak(self._threads * _chain_bytes() // PRECISIONS[precision].item_bytes, precision)
 
+    def _buffer_pass(self, size_bytes: int) -> Run:
+        from .numba_cpu_kernels import KERNELS
 
-def _go_through(size_bytes: int) -> Run:
-    from .numba_cpu_kernels import KERNELS
-
-    buffer = np.zeros(size_bytes // 4, np.float32)
-    return partial(KERNELS["scale"], 1, buffer, buffer)
+        buffer = np.zeros(size_bytes // 4, np.float32)
+        return partial(KERNELS["scale"], 1, buffer, buffer)
 
 
 def _chain_bytes() -> int:

@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.attribution.events import StepRows
 from ...profiling.errors import BackendMissingError
-from ...profiling.hardware.clocks import ClockSampler
-from ..conditions import CudaWatch
 from ..gemm import Gemm
 from ..memory import Memory
 from ..problem import Array, Problem
-from ..timers import CudaEvents, EventApi, Run
+from ..timers import EventApi, Run
 from . import Prepared, UnsupportedError
-from .cubins import DeviceFacts, describe_facts
-from .device_index import device_index
-from .flushing import Flush
+from .cuda_device import CudaBackend, DeviceFacts, device_index
 
 _BLOCK_THREADS = 256
 _BLOCKS_PER_SM = 8
@@ -57,25 +52,14 @@ def open_backend(device: str) -> NumbaCudaBackend:
     return NumbaCudaBackend(cuda, facts, events, index)
 
 
-class NumbaCudaBackend:
+class NumbaCudaBackend(CudaBackend):
     """Runs the kernels of `numba_cuda_kernels` in the default stream."""
 
     name = "numba"
 
     def __init__(self, cuda: Any, facts: DeviceFacts, events: EventApi, index: int = 0) -> None:
-        self._cuda, self._facts = cuda, facts
-        self.timer = CudaEvents(events)
-        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
-        self._flush = Flush(self._go_through, facts.l2_cache_bytes or None, events.synchronize)
-
-    @property
-    def flush_ns(self) -> int:
-        """See `Backend.flush_ns`."""
-        return self._flush.cost_ns
-
-    def flush(self) -> None:
-        """See `Backend.flush`."""
-        self._flush()
+        super().__init__(facts, events, index)
+        self._cuda = cuda
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
@@ -86,14 +70,6 @@ class NumbaCudaBackend:
         if isinstance(problem, Gemm):
             return self._gemm(problem, operands)
         raise UnsupportedError(f"Curvescope has no numba kernel for {type(problem).__name__}")
-
-    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
-        """No profile: there is one kernel, and the events time it."""
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
-        return describe_facts(self._facts)
 
     def _memory(self, problem: Memory, operands: tuple[Array, ...]) -> Prepared:
         from . import numba_cuda_kernels as kernels
@@ -123,7 +99,7 @@ class NumbaCudaBackend:
         host: Callable[[], Array] = lambda: out.copy_to_host().astype(np.float64)  # noqa: E731
         return Prepared(run, host, "numba sgemm")
 
-    def _go_through(self, size_bytes: int) -> Run:
+    def _buffer_pass(self, size_bytes: int) -> Run:
         from . import numba_cuda_kernels as kernels
 
         buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))

@@ -11,8 +11,8 @@ import numpy as np
 from ...profiling.errors import BackendMissingError
 from ..problem import Array
 from ..timers import EventApi, Run
-from .cubins import CubinBackend, DeviceFacts
-from .device_index import device_index
+from .cubins import CubinBackend
+from .cuda_device import DeviceFacts, device_index
 
 
 def open_backend(device: str | None) -> CubinBackend:
@@ -43,13 +43,13 @@ class PycudaDriver:
 
     def __init__(self, driver: Any, device: Any) -> None:
         self._driver = driver
-        ask = driver.device_attribute
+        attributes = driver.device_attribute
         self.facts = DeviceFacts(
             device.name(),
             device.compute_capability(),
-            device.get_attribute(ask.MULTIPROCESSOR_COUNT),
+            device.get_attribute(attributes.MULTIPROCESSOR_COUNT),
             device.total_memory(),
-            device.get_attribute(ask.L2_CACHE_SIZE),
+            device.get_attribute(attributes.L2_CACHE_SIZE),
         )
         self.events = EventApi(
             create=driver.Event,

@@ -17,12 +17,13 @@ from ...profiling.workload.network_step import import_torch, pick_device
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm
-from ..launch import QUEUED, Launch
+from ..launch import Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from . import Prepared, UnsupportedError, Watch
-from .flushing import Flush
+from .cuda_device import prepare_launch
+from .flushing import FlushingBackend
 
 
 def open_backend(device: str | None) -> TorchBackend:
@@ -30,7 +31,7 @@ def open_backend(device: str | None) -> TorchBackend:
     return TorchBackend(import_torch(), pick_device(device))
 
 
-class TorchBackend:
+class TorchBackend(FlushingBackend):
     """Torch on the CPU, timed by the performance counter, or on a CUDA device, timed by events in its stream."""
 
     name = "torch"
@@ -40,7 +41,7 @@ class TorchBackend:
         self._cuda = device.startswith("cuda")
         self.timer: Timer = CudaEvents(_event_api(torch, device)) if self._cuda else PerfCounter()
         self.watch: Watch = CudaWatch(ClockSampler(device)) if self._cuda else CpuWatch()
-        self._flush = Flush(self._go_through, self._cache_bytes(), self._synchronize)
+        super().__init__(self._cache_bytes())
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
@@ -54,15 +55,6 @@ class TorchBackend:
         dtype = getattr(self._torch, PRECISIONS[problem.precision].torch_dtype)
         tensors = [self._torch.from_numpy(array).to(self._device, dtype) for array in operands]
         return build(self._torch, problem, tensors, self._device)
-
-    @property
-    def flush_ns(self) -> int:
-        """See `Backend.flush_ns`."""
-        return self._flush.cost_ns
-
-    def flush(self) -> None:
-        """See `Backend.flush`."""
-        self._flush()
 
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows:
         """See `Backend.record`."""
@@ -92,7 +84,7 @@ class TorchBackend:
         if since is not None and capability < since:
             raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} does not support {precision}")
 
-    def _go_through(self, size_bytes: int) -> Run:
+    def _buffer_pass(self, size_bytes: int) -> Run:
         return partial(self._torch.zeros(size_bytes // 4, device=self._device).add_, 1)
 
     def _cache_bytes(self) -> int | None:
@@ -166,33 +158,18 @@ def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
 def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
-    cuda = device.startswith("cuda")
-    wait = partial(torch.cuda.synchronize, device) if cuda else None
-    if problem.kind != "call" and wait is None:
-        raise UnsupportedError("a CPU has no queue of kernels")
-
-    def queue() -> None:
-        for _ in range(QUEUED):
-            add_one()
-
-    def ask_and_wait() -> None:
-        add_one()
-        torch.cuda.synchronize(device)
-
-    if wait is None:
-        prepared = Prepared(add_one, tensors[0].numpy, "torch.add_")
+    if device.startswith("cuda"):
+        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device))
     elif problem.kind == "call":
-        prepared = Prepared(queue, tensors[0].cpu, "torch.add_", QUEUED, wait, PerfCounter())
-    elif problem.kind == "synchronize":
-        prepared = Prepared(ask_and_wait, tensors[0].cpu, "torch.add_", 1, wait, PerfCounter())
-    elif problem.kind == "throughput":
-        prepared = Prepared(queue, tensors[0].cpu, "torch.add_", QUEUED)
+        prepared = Prepared(add_one, lambda: None, "torch.add_")
     else:
+        raise UnsupportedError("a CPU has no queue of kernels")
+    if problem.kind == "graph":
         graph = torch.cuda.CUDAGraph()
         add_one()  # loading at the first call must not be captured
         with torch.cuda.graph(graph):
-            queue()
-        prepared = Prepared(graph.replay, tensors[0].cpu, "torch.add_", QUEUED)
+            prepared.run()
+        prepared = prepared._replace(run=graph.replay)
 
     def result() -> Array:
         tensors[0].zero_()

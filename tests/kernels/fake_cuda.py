@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from curvescope.kernels.backends.cubins import DeviceFacts
+from curvescope.kernels.backends.cuda_device import DeviceFacts
 from curvescope.kernels.timers import EventApi
 
 FACTS = DeviceFacts("Fake GPU", (8, 0), 4, 1_000_000_000, 4096)

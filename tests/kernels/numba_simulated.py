@@ -14,7 +14,7 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 import numpy as np
 from numba import cuda
 
-from curvescope.kernels.backends.cubins import DeviceFacts
+from curvescope.kernels.backends.cuda_device import DeviceFacts
 from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.memory import KINDS, Memory

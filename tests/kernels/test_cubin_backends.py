@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, peak_problem
-from curvescope.kernels.backends.arguments import PackedArguments
 from curvescope.kernels.backends.cubins import CubinBackend
-from curvescope.kernels.backends.cupy import CupyDriver
+from curvescope.kernels.backends.cuda_device import DeviceFacts
+from curvescope.kernels.backends.cupy import CupyDriver, PackedArguments
 from curvescope.kernels.backends.pycuda import PycudaDriver
 from curvescope.kernels.catalog import KERNELS
 from curvescope.kernels.compile import compile_source, own_sources
@@ -82,13 +82,13 @@ def test_a_source_is_compiled_for_the_device_and_loaded_once(backend):
 )
 def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, architecture):
     driver = FakeDriver()
-    driver.facts = cubins.DeviceFacts("GPU", capability, 1, 1, 1)
+    driver.facts = DeviceFacts("GPU", capability, 1, 1, 1)
     assert CubinBackend("fake", driver)._architecture == architecture
 
 
 def test_a_kepler_has_no_half_precision_peak():
     driver = FakeDriver()
-    driver.facts = cubins.DeviceFacts("Tesla K40m", (3, 5), 15, 12_000_000_000, 1_572_864)
+    driver.facts = DeviceFacts("Tesla K40m", (3, 5), 15, 12_000_000_000, 1_572_864)
     assert CubinBackend("fake", driver).peak_precisions == ("fp64", "fp32")
 
 

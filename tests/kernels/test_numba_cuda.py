@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from curvescope.kernels.backends import UnsupportedError, open_backend
-from curvescope.kernels.backends.cubins import DeviceFacts
+from curvescope.kernels.backends.cuda_device import DeviceFacts
 from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm

@@ -1,0 +1,91 @@
+"""Shared by the backends on CUDA devices: properties of the device, events, clocks, cache flush, and launches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...profiling.errors import CurvescopeError
+from ...profiling.hardware.clocks import ClockSampler
+from ..conditions import CudaWatch
+from ..launch import QUEUED
+from ..timers import CudaEvents, EventApi, PerfCounter, Run
+from . import Prepared
+from .flushing import FlushingBackend
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """Properties of a device; sizes in bytes."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    memory_bytes: int
+    l2_cache_bytes: int
+
+    def describe(self) -> dict[str, Any]:
+        """The `device` entry of a recording."""
+        return {"kind": "cuda", **asdict(self), "compute_capability": "{}.{}".format(*self.compute_capability)}
+
+
+class CudaBackend(FlushingBackend):
+    """Base of the backends that only run on CUDA; their kernels are timed by events."""
+
+    def __init__(self, facts: DeviceFacts, events: EventApi, index: int) -> None:
+        """Create the backend.
+
+        Args:
+            facts: properties of the device.
+            events: the library's event functions.
+            index: index of the device, for reading its clocks.
+        """
+        super().__init__(facts.l2_cache_bytes)
+        self._facts, self._events = facts, events
+        self.timer = CudaEvents(events)
+        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        return self._facts.describe()
+
+    def _synchronize(self) -> None:
+        self._events.synchronize()
+
+
+def device_index(device: str | None, backend: str) -> int:
+    """The number in `cuda:N`; 0 for `cuda` or None.
+
+    Raises:
+        CurvescopeError: the device is not a CUDA device.
+    """
+    match = re.fullmatch(r"cuda(?::(\d+))?", device or "cuda")
+    if match is None:
+        raise CurvescopeError(f"The backend {backend} runs on CUDA devices: --device cuda or cuda:N, not {device}.")
+    return int(match[1] or 0)
+
+
+def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run) -> Prepared:
+    """A launch problem of a kind in `launch.KINDS`, without result; for a graph, the work to capture.
+
+    Args:
+        kind: kind of launch.
+        kernel: name of the kernel.
+        launch: queues one launch.
+        wait: waits for the device.
+    """
+
+    def queue() -> None:
+        for _ in range(QUEUED):
+            launch()
+
+    def launch_and_wait() -> None:
+        launch()
+        wait()
+
+    if kind == "call":
+        return Prepared(queue, lambda: None, kernel, QUEUED, wait, PerfCounter())
+    if kind == "synchronize":
+        return Prepared(launch_and_wait, lambda: None, kernel, 1, wait, PerfCounter())
+    return Prepared(queue, lambda: None, kernel, QUEUED)

@@ -45,10 +45,11 @@ class SmLimits:
     partitions: int = 4
 
 
-# Warps, blocks, registers, shared memory per SM and per block. 11.8 still lists Kepler, 12.9 has Blackwell too.
-SOURCE = "NVIDIA, CUDA C++ Programming Guide 11.8 and 12.9, table Technical Specifications per Compute Capability"
-# The one table of what an SM holds. NVIDIA's occupancy calculator (cuda_occupancy.h, CUDA 12.9): units, reserved bytes
-# and partitions; the tests compare every figure with it.
+# Warps, blocks, registers, shared memory per SM and per block. 11.8 still lists Kepler, 13.0 has Blackwell too.
+# CCCL's arch_traits.h (libcudacxx/include/cuda/__device) has the same figures for 6.0 and later.
+SOURCE = "NVIDIA, CUDA C++ Programming Guide 11.8 and 13.0, table Technical Specifications per Compute Capability"
+# The one table of SM limits. Units, reserved bytes and partitions are from NVIDIA's occupancy calculator
+# (cuda_occupancy.h, CUDA 12.9); the tests compare them with it.
 LIMITS = {
     35: SmLimits(64, 16, 65536, 48 * _KIB, 48 * _KIB),
     37: SmLimits(64, 16, 131072, 112 * _KIB, 48 * _KIB),

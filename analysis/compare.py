@@ -38,7 +38,7 @@ class Side:
         name: what to call it.
         hardware: limits of its device.
         curve: its cost curve; of the profiled steps themselves where no step ran unwatched.
-        parts: of `kernel_times`.
+        kernel_times: of `kernel_times`.
         settings: what ran and how, as text: network, precision, versions.
     """
 
@@ -46,7 +46,7 @@ class Side:
     hardware: Hardware
     curve: Curve
     steps: pd.DataFrame
-    parts: pd.DataFrame
+    kernel_times: pd.DataFrame
     settings: Mapping[str, str]
 
 
@@ -129,7 +129,7 @@ class Comparison:
     @property
     def unseen(self) -> list[str]:
         """Names of the recordings that have profiled steps, but no work of the device in them."""
-        return [one.name for one in self.sides if len(one.parts) and (one.parts["name"] == IDLE).all()]
+        return [one.name for one in self.sides if len(one.kernel_times) and (one.kernel_times["name"] == IDLE).all()]
 
     @property
     def differences(self) -> dict[str, tuple[str, ...]]:
@@ -149,7 +149,7 @@ class Comparison:
 
 
 def side(
-    name: str, meta: Mapping[str, Any], steps: pd.DataFrame, parts: pd.DataFrame, statistic: str = "median"
+    name: str, meta: Mapping[str, Any], steps: pd.DataFrame, kernel_times: pd.DataFrame, statistic: str = "median"
 ) -> Side:
     """A recording made ready.
 
@@ -157,7 +157,7 @@ def side(
         name: what to call it.
         meta: its `recording.json`.
         steps: its `steps` table.
-        parts: of `kernel_times`.
+        kernel_times: of `kernel_times`.
         statistic: of T(b): median or mean.
 
     Raises:
@@ -167,10 +167,10 @@ def side(
         raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
     known = steps["batch"].notna()
     steps = steps[known] if known.any() else steps.assign(batch=UNKNOWN)
-    parts = parts[parts["batch"].notna()] if known.any() else parts.assign(batch=UNKNOWN)
+    kernel_times = kernel_times[kernel_times["batch"].notna()] if known.any() else kernel_times.assign(batch=UNKNOWN)
     profiled = bool(steps["profiled"].all())
-    curve = estimate_terms(parts, steps).curve(steps) if profiled else cost_curve(steps, statistic)
-    return Side(name, hardware_of(meta), curve, steps, parts, _settings(meta))
+    curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
+    return Side(name, hardware_of(meta), curve, steps, kernel_times, _settings(meta))
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
@@ -202,13 +202,13 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
         measured = "; ".join(f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides)
         raise CurvescopeError(f"No batch size is common to all recordings ({measured}). Give --batch when importing.")
     # What was not recorded is not idle time: a step without any device work is no row of idle.
-    worked = [set(s.parts.loc[s.parts["name"] != IDLE, "batch"]) for s in sides]
+    worked = [set(s.kernel_times.loc[s.kernel_times["name"] != IDLE, "batch"]) for s in sides]
     profiled = [b for b in common if all(b in batches for batches in worked)]
     if batch is not None and batch not in common:
         raise CurvescopeError(f"--batch {batch} is not in every recording; common are {', '.join(map(str, common))}.")
     chosen = batch if batch is not None else (profiled[-1] if profiled else None)
     if by is None:
-        by = "layer" if all(s.parts["layer"].notna().any() for s in sides) else "family"
+        by = "layer" if all(s.kernel_times["layer"].notna().any() for s in sides) else "family"
     ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
     rows = _rows(sides, by, chosen, ratios) if chosen in profiled and chosen is not None else ()
     return Comparison(tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios)
@@ -263,8 +263,8 @@ def _rows(
 ) -> tuple[Line, ...]:
     terms, families = [], []
     for one in sides:
-        parts = one.parts[one.parts["batch"] == batch]
-        keyed = _keyed(parts, by)
+        kernel_times = one.kernel_times[one.kernel_times["batch"] == batch]
+        keyed = _keyed(kernel_times, by)
         terms.append(estimate_terms(keyed, one.steps))
         families.append(_main_families(keyed))
     keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
@@ -280,13 +280,17 @@ def _rows(
     return tuple(replace(line, remarks=_remarks(line, ratios)) for line in _adjusted(lines))
 
 
-def _keyed(parts: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The parts with what rows are aligned by in the columns of layer and phase."""
+def _keyed(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The kernel_times with what rows are aligned by in the columns of layer and phase."""
     if by == "layer":
-        return parts
-    idle = parts["name"] == IDLE
-    names = parts["name"].map({name: family(name) for name in set(parts["name"])}) if by == "family" else parts["name"]
-    return parts.assign(layer=names.where(~idle, None), phase=parts["phase"] if by == "family" else None)
+        return kernel_times
+    idle = kernel_times["name"] == IDLE
+    names = (
+        kernel_times["name"].map({name: family(name) for name in set(kernel_times["name"])})
+        if by == "family"
+        else kernel_times["name"]
+    )
+    return kernel_times.assign(layer=names.where(~idle, None), phase=kernel_times["phase"] if by == "family" else None)
 
 
 def _column(terms: Terms, key: Key) -> tuple[float, Floats] | None:
@@ -296,8 +300,8 @@ def _column(terms: Terms, key: Key) -> tuple[float, Floats] | None:
     return float(terms.values_ms[0, place]), terms.replicates_ms[:, 0, place]
 
 
-def _main_families(parts: pd.DataFrame) -> dict[tuple[str | None, str | None], str]:
-    used = parts[parts["step"].isin(undisturbed_steps(parts)) & (parts["name"] != IDLE)]
+def _main_families(kernel_times: pd.DataFrame) -> dict[tuple[str | None, str | None], str]:
+    used = kernel_times[kernel_times["step"].isin(undisturbed_steps(kernel_times)) & (kernel_times["name"] != IDLE)]
     times = used.groupby(["layer", "phase", "name"], dropna=False)["exclusive_ms"].sum().sort_values()
     return {
         (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase)): family(str(name))

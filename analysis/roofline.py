@@ -100,11 +100,11 @@ class Roofline:
     n_steps: int | None
 
 
-def roofline(parts: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:
+def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:
     """Points and roofs at one batch size.
 
     Args:
-        parts: result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute.
+        kernel_times: result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute.
         hardware: limits of the device.
         by: kernel, layer or phase.
         batch: a profiled batch size; default: the largest.
@@ -112,17 +112,17 @@ def roofline(parts: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch:
     Raises:
         CurvescopeError: the batch size was not profiled, or no kernel has a time.
     """
-    if "step" not in parts:
-        rows, n_steps, batch = parts, None, None
+    if "step" not in kernel_times:
+        rows, n_steps, batch = kernel_times, None, None
     else:
-        profiled = sorted(int(b) for b in parts["batch"].dropna().unique())
+        profiled = sorted(int(b) for b in kernel_times["batch"].dropna().unique())
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
             raise CurvescopeError(f"Batch {batch} was not profiled; the recording has {', '.join(map(str, profiled))}.")
-        parts = parts if batch is None else parts[parts["batch"] == batch]
-        used = undisturbed_steps(parts)
-        rows, n_steps = parts[parts["step"].isin(used) & (parts["name"] != IDLE)], len(used)
+        kernel_times = kernel_times if batch is None else kernel_times[kernel_times["batch"] == batch]
+        used = undisturbed_steps(kernel_times)
+        rows, n_steps = kernel_times[kernel_times["step"].isin(used) & (kernel_times["name"] != IDLE)], len(used)
     if rows.empty:
         raise CurvescopeError("No kernel of the recording has a time, so there is no roofline to draw.")
     per = n_steps or 1

@@ -63,7 +63,7 @@ class Lateness:
         waited_ms: how much less than the others, on average, it waits itself.
         latest_in: profiled steps in which no rank had more own time over the others.
         steps: profiled steps.
-        parts: its terms minus the mean of the other ranks', largest first; with the difference of the steps' own
+        shares: its terms minus the mean of the other ranks', largest first; with the difference of the steps' own
             lengths they add up to `waited_ms`.
     """
 
@@ -72,7 +72,7 @@ class Lateness:
     waited_ms: Estimate
     latest_in: int
     steps: int
-    parts: tuple[Share, ...]
+    shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Loss:
 
     Attributes:
         value: in ms.
-        parts: shares by kind; they add up to it.
+        shares: one per kind; they add up to it.
         kernels: those of kind kernels again, by layer and phase, the largest first.
         late: whom the ranks wait for.
     """
 
     value: Estimate
-    parts: tuple[Share, ...]
+    shares: tuple[Share, ...]
     kernels: tuple[Share, ...]
     late: Lateness
 

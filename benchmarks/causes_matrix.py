@@ -78,7 +78,7 @@ def page() -> str:
                 wanted = None if cause == NOT_SIGNIFICANT else jitter
                 steps, kernels, recorded = planted(cause, seed, wanted)
                 found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
-                split = explain(excess(8, 16), found.curve, found.terms, found.parts, recorded)
+                split = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, recorded)
                 counts[cause][split.attribution.verdict.cause] += 1
     listed = [cause for cause in CAUSES if cause in counts]
     numbers = {cause: place + 1 for place, cause in enumerate(listed)}

@@ -46,19 +46,23 @@ class Recorded:
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
 
 
-def cases(functional: Functional, shares: Sequence[Share], parts: pd.DataFrame, recorded: Recorded) -> Iterator[Case]:
+def cases(
+    functional: Functional, shares: Sequence[Share], kernel_times: pd.DataFrame, recorded: Recorded
+) -> Iterator[Case]:
     """One case per term of the functional, in the terms' order.
 
     Args:
         functional: the anomaly.
         shares: its terms.
-        parts: result of `kernel_times`.
+        kernel_times: result of `kernel_times`.
         recorded: other tables.
     """
     batches = functional.conditions
-    of_batch = parts["batch"]
-    used = {batch: undisturbed_steps(parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
-    rows = parts[parts["step"].isin([step for steps in used.values() for step in steps])]
+    of_batch = kernel_times["batch"]
+    used = {
+        batch: undisturbed_steps(kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches
+    }
+    rows = kernel_times[kernel_times["step"].isin([step for steps in used.values() for step in steps])]
     uses = _uses(rows, functional, used)
     facts = {batch: _facts(batch, used[batch], rows, recorded) for batch in batches}
     for share in shares:

@@ -83,14 +83,14 @@ class Explanation(_Shown):
     Attributes:
         functional: what was split.
         value: its value and interval.
-        parts: every term; what is left over, idle and the profiling overhead last.
+        shares: one per term; what is left over, idle and the profiling overhead last.
         attribution: the causes of the shares; their amounts add up to the value too.
         also: labels of other findings that come from the same term at the same place.
     """
 
     functional: Functional
     value: Estimate
-    parts: tuple[Share, ...]
+    shares: tuple[Share, ...]
     attribution: Attribution
     also: tuple[str, ...] = ()
 
@@ -104,14 +104,14 @@ class Diagnosis(_Shown):
         findings: every excess, then every curvature.
         explanations: one per anomaly, the largest first; empty where nothing was profiled.
         terms: the terms by batch size; None where nothing was profiled.
-        parts: the kernels of the profiled steps that they come from.
+        kernel_times: exclusive times that the terms come from, as `kernel_times` returns them.
     """
 
     curve: Curve
     findings: tuple[Finding, ...]
     explanations: tuple[Explanation, ...]
     terms: Terms | None
-    parts: pd.DataFrame
+    kernel_times: pd.DataFrame
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:
@@ -151,14 +151,16 @@ def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
     return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
 
 
-def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFrame, recorded: Recorded) -> Explanation:
+def explain(
+    functional: Functional, curve: Curve, terms: Terms, kernel_times: pd.DataFrame, recorded: Recorded
+) -> Explanation:
     """Split one functional into its terms, and those into causes.
 
     Args:
         functional: over batch sizes of the curve.
         curve: the cost curve.
         terms: of the same recording.
-        parts: of `kernel_times`.
+        kernel_times: of `kernel_times`.
         recorded: what causes look at beside the kernels.
 
     Raises:
@@ -169,11 +171,11 @@ def explain(functional: Functional, curve: Curve, terms: Terms, parts: pd.DataFr
         raise CurvescopeError(
             f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has no profiled step."
         )
-    kernels = main_kernels(parts, (functional.at, functional.last))
+    kernels = main_kernels(kernel_times, (functional.at, functional.last))
     shares = [_with_kernels(share, kernels) for share in terms.decompose(functional, curve)]
     shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
     value = curve.evaluate(functional)
-    weighed = cases(functional, shares, parts, recorded)
+    weighed = cases(functional, shares, kernel_times, recorded)
     labelled = ((share.label, case) for share, case in zip(shares, weighed, strict=True))
     return Explanation(functional, value, tuple(shares), attribute(functional, value, labelled))
 
@@ -187,7 +189,7 @@ def _with_kernels(share: Share, kernels: dict[tuple[str | None, str | None], lis
 
 def diagnose(
     steps: pd.DataFrame,
-    parts: pd.DataFrame,
+    kernel_times: pd.DataFrame,
     axis: str = "log2",
     statistic: str = "median",
     recorded: Recorded | None = None,
@@ -196,41 +198,41 @@ def diagnose(
 
     Args:
         steps: its `steps` table.
-        parts: of `kernel_times`; without profiled steps anomalies are found, not split.
+        kernel_times: of `kernel_times`; without profiled steps anomalies are found, not split.
         axis: of the curvatures shown: log2 or linear.
         statistic: of T(b): median or mean.
         recorded: what causes look at beside the kernels; without it they have the steps only.
     """
     recorded = recorded or Recorded(steps)
-    terms = None if parts.empty else estimate_terms(parts, steps)
+    terms = None if kernel_times.empty else estimate_terms(kernel_times, steps)
     # Where every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is not known.
     profiled = terms is not None and steps["profiled"].astype(bool).all() and len(terms.conditions) > 1
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
-    return diagnose_curve(curve, terms, parts, recorded, axis)
+    return diagnose_curve(curve, terms, kernel_times, recorded, axis)
 
 
 def diagnose_curve(
-    curve: Curve, terms: Terms | None, parts: pd.DataFrame, recorded: Recorded, axis: str = "log2"
+    curve: Curve, terms: Terms | None, kernel_times: pd.DataFrame, recorded: Recorded, axis: str = "log2"
 ) -> Diagnosis:
     """Find and explain the anomalies of a curve with its terms.
 
     Args:
         curve: the cost curve.
         terms: its terms; None where nothing was profiled: anomalies are found, not split.
-        parts: of `kernel_times`.
+        kernel_times: of `kernel_times`.
         recorded: what causes look at beside the kernels.
         axis: of the curvatures shown: log2 or linear.
     """
     findings = find(curve, axis)
     if terms is None:
-        return Diagnosis(curve, findings, (), None, parts)
+        return Diagnosis(curve, findings, (), None, kernel_times)
     anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
     explanations = [
-        explain(f.tested, curve, terms, parts, recorded)
+        explain(f.tested, curve, terms, kernel_times, recorded)
         for f in anomalies
         if set(f.tested.conditions) <= set(terms.conditions)
     ]
-    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, parts)
+    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, kernel_times)
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
@@ -251,5 +253,5 @@ def _same_event(jump: Explanation, other: Explanation) -> bool:
         jump.functional.kind == "excess"
         and other.functional.kind == "bend"
         and other.functional.at in (jump.functional.at, jump.functional.to)
-        and jump.parts[0].label == other.parts[0].label
+        and jump.shares[0].label == other.shares[0].label
     )

@@ -58,7 +58,7 @@ class Breakdown:
         batch: samples in a step; null where the profile does not tell.
         time_ms: T(b) of the unprofiled steps, else the mean of the profiled steps used.
         rows: largest first, then idle and, where steps ran unprofiled, what is left over and the profiling overhead.
-        observer_ms: the profiling overhead; None where no step ran unprofiled.
+        overhead_ms: the profiling overhead; None where no step ran unprofiled.
         n_timed: timed steps behind `time_ms`.
         n_profiled: profiled steps behind the rows.
         n_used: how many of those the rows average; the rest lay farther from the median.
@@ -67,7 +67,7 @@ class Breakdown:
     batch: int | None
     time_ms: float
     rows: tuple[Row, ...]
-    observer_ms: float | None
+    overhead_ms: float | None
     n_timed: int
     n_profiled: int
     n_used: int

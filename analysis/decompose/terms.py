@@ -256,16 +256,16 @@ class Terms:
         return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
 
 
-def estimate_terms(parts: pd.DataFrame, steps: pd.DataFrame, by: str = "batch") -> Terms:
+def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "batch") -> Terms:
     """Terms by layer and phase.
 
     Args:
-        parts: of `kernel_times`, or with a column `kind` that says more than kernels and idle.
+        kernel_times: of `kernel_times`, or with a column `kind` that says more than kernels and idle.
         steps: the `steps` table that they are of; its unprofiled steps give the profiling overhead.
         by: column of the condition in both tables.
     """
-    kind = parts["kind"] if "kind" in parts else np.where(parts["name"] == IDLE, IDLE, KERNELS)
-    grouped = parts[[by, "step", "layer", "phase", "exclusive_ms"]].assign(kind=kind)
+    kind = kernel_times["kind"] if "kind" in kernel_times else np.where(kernel_times["name"] == IDLE, IDLE, KERNELS)
+    grouped = kernel_times[[by, "step", "layer", "phase", "exclusive_ms"]].assign(kind=kind)
     grouped = grouped.groupby([by, "step", "layer", "phase", "kind"], dropna=False, sort=False)
     table = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"]).fillna(0.0).sort_index(axis=1)
     keys = [Key.of(*column) for column in table]
@@ -408,20 +408,24 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
     return np.flatnonzero(distance <= far)
 
 
-def undisturbed_steps(parts: pd.DataFrame) -> list[int]:
+def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:
     """Numbers of the profiled steps that an estimate of one batch size uses."""
-    walls = parts.groupby("step")["exclusive_ms"].sum()
+    walls = kernel_times.groupby("step")["exclusive_ms"].sum()
     return [int(walls.index[i]) for i in undisturbed(walls.to_numpy(np.float64))]
 
 
-def main_kernels(parts: pd.DataFrame, batches: Sequence[int]) -> dict[tuple[str | None, str | None], list[str | None]]:
+def main_kernels(
+    kernel_times: pd.DataFrame, batches: Sequence[int]
+) -> dict[tuple[str | None, str | None], list[str | None]]:
     """The kernel with the most time in every layer and phase, at each of the batch sizes.
 
     Returns:
         By (layer, phase): a name per batch size, None where the term has no kernel there.
     """
     columns = ["layer", "phase", "batch", "name"]
-    kernels = parts.loc[parts["batch"].isin(batches) & (parts["name"] != IDLE), [*columns, "exclusive_ms"]]
+    kernels = kernel_times.loc[
+        kernel_times["batch"].isin(batches) & (kernel_times["name"] != IDLE), [*columns, "exclusive_ms"]
+    ]
     total = kernels.groupby(columns, dropna=False)["exclusive_ms"].sum().reset_index()
     largest = total.sort_values("exclusive_ms").drop_duplicates(["layer", "phase", "batch"], keep="last")
     names: dict[tuple[str | None, str | None], list[str | None]] = {}

@@ -31,7 +31,7 @@ class Difference:
         steps: that both ran, and how many of them the estimate uses: those that are not disturbed.
         value: mean step time of the one less that of the other, in ms.
         own: the same of own time: all but communication.
-        parts: shares of all terms, largest first, idle last; they add up to `value`. Kernels are those with the
+        shares: shares of all terms, largest first, idle last; they add up to `value`. Kernels are those with the
             most time in the term, of the other group and of the one.
     """
 
@@ -41,7 +41,7 @@ class Difference:
     steps: tuple[int, int]
     value: Estimate
     own: Estimate
-    parts: tuple[Share, ...]
+    shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def explanation_html(explanation: Explanation) -> str:
     """The terms of one anomaly, with bars, and its causes."""
     value, unit = explanation.value, explanation.functional.unit
     title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
-    parts = sorted(explanation.parts, key=lambda p: -abs(p.value.value))
+    parts = sorted(explanation.shares, key=lambda p: -abs(p.value.value))
     listed, rest = parts[:_MOST_ROWS], parts[_MOST_ROWS:]
     largest = max((abs(p.value.value) for p in parts), default=0.0)
     rows = []

@@ -134,13 +134,13 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     head = f"{sides}: {_signed(difference.value.value)} ms a step, {own}"
     rows = table("term", "ms", "95 % interval", "kernel")
     rows.columns[-1].justify = "left"
-    for one in difference.parts if everything else difference.parts[:_ROWS]:
+    for one in difference.shares if everything else difference.shares[:_ROWS]:
         key = one.key
         label = key.label if key.kind == KERNELS else " ".join(filter(None, key))
         names = dict.fromkeys(shortened(short_name(n), 40) for n in (one.kernel_before, one.kernel_after) if n)
         style = "bold" if one.real else "dim"
         rows.add_row(Text(label, style), _signed(one.value.value), _interval(one.value), Text(" → ".join(names)))
-    rest = difference.parts[_ROWS:]
+    rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(f"{len(rest)} smaller terms", signed(total_ms(rest)), "", "")
     note = f"Mean of {used} of {steps} steps, pair by pair (disturbed ones left out); bold is more than noise (Holm)."

@@ -47,7 +47,7 @@ class ReportInput:
         name: of its folder.
         meta: its `recording.json`.
         work: device work, of `kernel_times.device_work`.
-        parts: its exclusive times, of `kernel_times`.
+        kernel_times: its exclusive times, of `kernel_times`.
         recorded: steps, launches, clocks and limits.
         statistic: of T(b).
     """
@@ -55,7 +55,7 @@ class ReportInput:
     name: str
     meta: Mapping[str, Any]
     work: Work
-    parts: pd.DataFrame
+    kernel_times: pd.DataFrame
     recorded: Recorded
     statistic: str = "median"
 
@@ -74,7 +74,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     """Every recording against the first; null where there is one only, or no batch size is common."""
     if len(inputs) < 2:
         return None
-    sides = [side(one.name, one.meta, one.recorded.steps, one.parts, one.statistic) for one in inputs]
+    sides = [side(one.name, one.meta, one.recorded.steps, one.kernel_times, one.statistic) for one in inputs]
     try:
         found = compare(sides)
     except CurvescopeError:
@@ -97,9 +97,12 @@ def _run(one: ReportInput) -> dict[str, Any]:
     found = _diagnose(one, recorded)
     watched = found.curve.profiled
     explanations = list(found.explanations) or _last_pair(found, recorded)
-    batches = sorted(int(b) for b in found.parts["batch"].dropna().unique())
-    of_batch = found.parts["batch"]
-    used = {batch: undisturbed_steps(found.parts.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches}
+    batches = sorted(int(b) for b in found.kernel_times["batch"].dropna().unique())
+    of_batch = found.kernel_times["batch"]
+    used = {
+        batch: undisturbed_steps(found.kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]])
+        for batch in batches
+    }
     focus = _focus(explanations, batches)
     return {
         **_facts(one, watched),
@@ -110,14 +113,14 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "anomalies": [_anomaly(e, e in found.explanations) for e in explanations],
         "heat": _heat(found),
         "timelines": [timeline(one.work, steps, used[batch], batch) for batch in focus],
-        "roofline": _roofline(recorded.hardware, focus, found.parts),
-        "kernels": _kernels(found.parts, used, recorded.hardware),
+        "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
+        "kernels": _kernels(found.kernel_times, used, recorded.hardware),
     }
 
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
-    parts = one.parts.assign(batch=one.parts["batch"].fillna(0))
+    parts = one.kernel_times.assign(batch=one.kernel_times["batch"].fillna(0))
     if one.meta.get("recording_type") == MODELLED:
         return diagnose_modelled(parts, recorded, one.meta)
     steps = recorded.steps
@@ -132,7 +135,7 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
     pairs, _ = neighbours(found.curve.conditions)
     if not pairs or found.terms is None or not set(pairs[-1]) <= set(found.terms.conditions):
         return []
-    return [anomalies.explain(excess(*pairs[-1]), found.curve, found.terms, found.parts, recorded)]
+    return [anomalies.explain(excess(*pairs[-1]), found.curve, found.terms, found.kernel_times, recorded)]
 
 
 def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[int]:
@@ -271,7 +274,7 @@ def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
             "before": p.kernel_before,
             "after": p.kernel_after,
         }
-        for p in explanation.parts
+        for p in explanation.shares
     ]
     kernels = [p for p in parts if p["kind"] == KERNELS]
     rest = kernels[MOST_PARTS:]

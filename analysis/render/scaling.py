@@ -119,19 +119,19 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
 
 
 def _part_of(point: ScaledPoint, kind: str) -> Share | None:
-    return None if point.loss is None else next((part for part in point.loss.parts if part.key.kind == kind), None)
+    return None if point.loss is None else next((part for part in point.loss.shares if part.key.kind == kind), None)
 
 
 def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     title = f"{point.point.devices} devices lose {signed(loss.value.value)} ms per step ({interval(loss.value)})"
     rows = table("part", "ms", "of the step", "95 % interval")
-    for part in loss.parts:
+    for part in loss.shares:
         rows.add_row(*_part(_LABELS[part.key.kind], part, point.time_ms.value))
         if part.key.kind == KERNELS:
             layers = [one for one in loss.kernels if one.real] if not everything else list(loss.kernels)
             for one in layers if everything else layers[:_SHOWN_LAYERS]:
                 rows.add_row(*_part("  " + _where(one), one, point.time_ms.value))
-    total = total_ms(loss.parts)
+    total = total_ms(loss.shares)
     rows.add_section()
     rows.add_row("lost", signed(total), share(total, point.time_ms.value), "")
     marks = Text("* more than noise, among the parts it is listed with.", "dim")
@@ -150,7 +150,7 @@ def _where(part: Share) -> str:
 
 def _late(loss: Loss) -> list[RenderableType]:
     late = loss.late
-    longer = [part for part in late.parts if part.real and part.value.value > 0][:_SHOWN_LAYERS]
+    longer = [part for part in late.shares if part.real and part.value.value > 0][:_SHOWN_LAYERS]
     if not loss_of(loss, WAITING).real and not longer:
         return []
     node = "" if late.node is None else f" on node {late.node}"
@@ -169,7 +169,7 @@ def _late(loss: Loss) -> list[RenderableType]:
 def loss_of(loss: Loss, kind: str) -> Share:
     """The part of that kind; of nothing where no rank has any."""
     absent = Share(Key(None, None, kind), Estimate(0.0, 0.0, 0.0, 1.0))
-    return next((part for part in loss.parts if part.key.kind == kind), absent)
+    return next((part for part in loss.shares if part.key.kind == kind), absent)
 
 
 def series_document(series: Series) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _point_document(point: ScaledPoint) -> dict[str, Any]:
 def _loss_document(loss: Loss) -> dict[str, Any]:
     return {
         "ms": estimate_document(loss.value),
-        "parts": [_part_document(part) for part in loss.parts],
+        "shares": [_part_document(part) for part in loss.shares],
         "kernels": [_part_document(part) for part in loss.kernels],
         "late": _late_document(loss.late),
     }
@@ -218,7 +218,7 @@ def _late_document(late: Lateness) -> dict[str, Any]:
         "waits_less_ms": estimate_document(late.waited_ms),
         "latest_in": late.latest_in,
         "profiled_steps": late.steps,
-        "parts": [_part_document(part) for part in late.parts],
+        "shares": [_part_document(part) for part in late.shares],
     }
 
 

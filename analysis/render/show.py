@@ -13,6 +13,7 @@ from ...profiling.recording.store import Recording, Status
 from .. import time_tables
 from ..cost_model.recording import KIND as MODELLED
 from ..decompose import anomalies, functionals
+from ..decompose.curve import Point
 from ..explaining import explain, recorded
 from . import causes, series, terminal, text
 from .documents import to_plain
@@ -45,7 +46,9 @@ def show_diagnosis(
         if diagnosis.terms is None:
             raise CurvescopeError(f"{recording.path} has no profiled step: its anomalies can be tested but not split.")
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
-        explanations = (anomalies.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.parts, evidence),)
+        explanations = (
+            anomalies.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),
+        )
     if as_json:
         print(json.dumps(_document(recording, diagnosis, explanations), allow_nan=False))
         return
@@ -178,14 +181,20 @@ def _document(
         "protocol": recording.meta.get("protocol"),
         "lost": recording.meta.get("lost"),
         "empty": recording.meta.get("unmeasured", []),
-        "curve": [to_plain(point) for point in diagnosis.curve.points],
+        "curve": [_point_document(point) for point in diagnosis.curve.points],
         "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
         "anomalies": [
             {
                 **to_plain(explanation),
                 "verdict": causes.verdict_sentence(explanation.attribution),
-                "parts": [{**to_plain(part), "label": part.label} for part in explanation.parts],
+                "shares": [{**to_plain(part), "label": part.label} for part in explanation.shares],
             }
             for explanation in explanations
         ],
     }
+
+
+def _point_document(point: Point) -> dict[str, Any]:
+    """A point of the curve; its condition is a batch size here."""
+    document: dict[str, Any] = to_plain(point)
+    return {"batch": document.pop("condition"), **document}

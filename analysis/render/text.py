@@ -148,8 +148,8 @@ def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
         title += f"; also seen as {', '.join(explanation.also)}"
     rows = table("term", unit, "share", "95 % interval", "kernel")
     rows.columns[-1].justify = "left"
-    kernels = [p for p in explanation.parts if p.key.kind == KERNELS]
-    others = [p for p in explanation.parts if p.key.kind != KERNELS]
+    kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
+    others = [p for p in explanation.shares if p.key.kind != KERNELS]
     listed = kernels if everything else kernels[:_SHOWN_PARTS]
     for part in listed:
         rows.add_row(*_share(part, value.value))
@@ -158,7 +158,7 @@ def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
         rows.add_row(f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), "", "")
     for part in others:
         rows.add_row(*_share(part, value.value))
-    total = total_ms(explanation.parts)
+    total = total_ms(explanation.shares)
     rows.add_section()
     rows.add_row("total", signed(total), share(total, value.value), "", "")
     return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
@@ -231,14 +231,14 @@ def render_breakdown(
             "" if row.gflop_per_s is None else rate(row.gflop_per_s * 1e9, "compute" in above),
             "" if row.gb_per_s is None else rate(row.gb_per_s * 1e9, "DRAM" in above),
         )
-    if breakdown.observer_ms is None:
+    if breakdown.overhead_ms is None:
         rows.add_row(OVERHEAD, "unknown", "", "", "", "", "")
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
     rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "")
     timed = (
         "every step was profiled, so the step is the profiled one's own time and what profiling cost it is unknown"
-        if breakdown.observer_ms is None
+        if breakdown.overhead_ms is None
         else f"{breakdown.n_timed} timed steps"
     )
     note = (

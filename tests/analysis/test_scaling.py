@@ -215,7 +215,7 @@ def weak_of(*points):
 
 
 def parts_of(loss):
-    return {part.key.kind: part.value.value for part in loss.parts}
+    return {part.key.kind: part.value.value for part in loss.shares}
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_a_planted_slow_rank_is_named_with_its_layer(random):
     assert parts_of(loss)["kernels"] == pytest.approx(5, abs=1)  # one of four takes 20 ms more
     assert (loss.late.rank, loss.late.node, loss.late.latest_in) == (2, 1, 6)
     assert loss.late.waited_ms.value == pytest.approx(20, abs=1)
-    first = loss.late.parts[0]
+    first = loss.late.shares[0]
     assert (first.key.layer, first.key.phase, first.key.kind, first.real) == ("conv", "forward", "kernels", True)
     assert first.value.low < 20 < first.value.high
 
@@ -252,7 +252,7 @@ def test_parts_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
     for point in series.points[1:]:
         ideal_ms = series.points[0].time_ms.value / point.point.devices
         assert point.loss.value.value == pytest.approx(point.time_ms.value - ideal_ms, abs=1e-12)
-        total = math.fsum(part.value.value for part in point.loss.parts)
+        total = math.fsum(part.value.value for part in point.loss.shares)
         assert total == pytest.approx(point.loss.value.value, abs=1e-12)
         assert 1 - total / point.time_ms.value == pytest.approx(point.efficiency.value, abs=1e-12)
         assert math.fsum(part.value.value for part in point.loss.kernels) == pytest.approx(
@@ -271,7 +271,7 @@ def test_perfect_scaling_loses_nothing(random):
     twice = weak_of(alone, both).points[1]
     assert twice.efficiency.low < 1 < twice.efficiency.high
     assert twice.speedup.value == pytest.approx(2, rel=0.02)
-    assert not any(part.real for part in twice.loss.parts)
+    assert not any(part.real for part in twice.loss.shares)
 
 
 def test_slow_rank_shows_in_text_that_fits_a_terminal(random):
@@ -292,7 +292,7 @@ def test_unknown_intervals_are_null_in_the_document(random):
     assert point["step_ms"]["low"] is None
     assert point["n"] == 2
     assert point["discarded_steps"] == 7
-    assert {part["kind"] for part in point["loss"]["parts"]} == {
+    assert {part["kind"] for part in point["loss"]["shares"]} == {
         *("communication", "load imbalance", "slower kernels", "input", "idle", "profiling overhead")
     }
 

@@ -45,7 +45,7 @@ def test_explain_and_breakdown_read_it(swept, command):
         abs=1e-6,  # a recording holds whole nanoseconds
     )
     (excess,) = explained["anomalies"]
-    total = sum(part["value"]["value"] for part in excess["parts"])
+    total = sum(part["value"]["value"] for part in excess["shares"])
     assert total == pytest.approx(medians[16] - 4 * medians[4], abs=5e-6)
     broken = json.loads(command("breakdown", "swept", "--by", "op", "--batch", "16", "--json", cwd=folder).stdout)
     (product,) = [row for row in broken["rows"] if row["label"] == "aten::mm"]

@@ -86,12 +86,12 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
     document = json.loads(done.stdout)
     (explained,) = document["anomalies"]
     assert explained["functional"]["coefficients"] == [[1, -4.0], [4, 1.0]]
-    total = sum(part["value"]["value"] for part in explained["parts"])
+    total = sum(part["value"]["value"] for part in explained["shares"])
     assert total == pytest.approx(explained["value"]["value"], rel=1e-9, abs=1e-9)
     causes = explained["attribution"]["causes"]
     assert sum(cause["amount"] for cause in causes) == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert explained["verdict"]
-    labels = [part["label"] for part in explained["parts"]]
+    labels = [part["label"] for part in explained["shares"]]
     assert "1.first forward" in labels
     assert "1.second backward" in labels
     assert labels[-2:] == ["idle", "profiling overhead"]

@@ -37,7 +37,7 @@ def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path):
     modelled(capsys, tmp_path, "vgg_a", "--device", "model:gtx1080", "--batch", "16..128")
     assert main(["explain", str(tmp_path / "run"), "--pair", "64,128", "--json"]) == 0
     (excess,) = json.loads(capsys.readouterr().out)["anomalies"]
-    total = sum(part["value"]["value"] for part in excess["parts"])
+    total = sum(part["value"]["value"] for part in excess["shares"])
     assert total == pytest.approx(excess["value"]["value"], abs=1e-6)
 
 

@@ -65,7 +65,7 @@ def test_a_slow_rank_is_found_and_explained(job, capsys):
     (difference,) = found["differences"]
     assert difference["name"] == "rank 5"
     assert difference["ranks"] == [1, RANKS - 1]
-    shares = {(p["key"]["layer"], p["key"]["kind"]): p["value"]["value"] for p in difference["parts"]}
+    shares = {(p["key"]["layer"], p["key"]["kind"]): p["value"]["value"] for p in difference["shares"]}
     assert shares["conv2", "kernels"] == pytest.approx(0.3, abs=0.03)
     assert shares[None, "communication"] == pytest.approx(-0.3, abs=0.03)
     assert sum(shares.values()) == pytest.approx(difference["value"]["value"], abs=1e-9)

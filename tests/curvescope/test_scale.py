@@ -53,7 +53,7 @@ def point_of(document, kind, devices):
 
 
 def parts_of(point):
-    return {part["kind"]: part["ms"]["value"] for part in point["loss"]["parts"]}
+    return {part["kind"]: part["ms"]["value"] for part in point["loss"]["shares"]}
 
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
@@ -85,7 +85,7 @@ def test_planted_slow_rank_and_its_layer_are_named(measured):
     loss = point_of(measured[1], "weak", 2)["loss"]
     late = loss["late"]
     assert (late["rank"], late["node"], late["latest_in"]) == (1, 1, late["profiled_steps"])
-    first = late["parts"][0]
+    first = late["shares"][0]
     assert (first["layer"], first["phase"], first["kind"]) == ("slow", "forward", "slower kernels")
     assert first["ms"]["value"] > 0.9e3 * planted.SLOW_RANK_S
     # One of two ranks is longer, the other waits as long for it: half of the delay each, in the mean of the ranks.
@@ -211,7 +211,7 @@ def test_four_processes_of_an_existing_launch(tmp_path):
         point = point_of(document, "weak", devices)
         loss_ms = point["step_ms"]["value"] - point_of(document, "weak", 1)["step_ms"]["value"]
         assert math.fsum(parts_of(point).values()) == pytest.approx(loss_ms, abs=1e-9)
-        assert point["loss"]["late"]["parts"][0]["layer"] == "slow"
+        assert point["loss"]["late"]["shares"][0]["layer"] == "slow"
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def name_cause(case: Planted, recording: Recording) -> Explanation:
     """The excess between the case's two batch sizes, split."""
     found = explain(recording)
     assert found.terms is not None
-    return split(excess(*case.pair), found.curve, found.terms, found.parts, recorded(recording))
+    return split(excess(*case.pair), found.curve, found.terms, found.kernel_times, recorded(recording))
 
 
 def keep(recording: Recording, path: Path) -> None:

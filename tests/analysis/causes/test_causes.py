@@ -27,7 +27,7 @@ PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 def explained(cause, seed=1, functional=None):
     steps, kernels, beside = planted(cause, seed)
     found = diagnose(steps, times_of(steps, kernels), recorded=beside)
-    return explain(functional or excess(8, 16), found.curve, found.terms, found.parts, beside)
+    return explain(functional or excess(8, 16), found.curve, found.terms, found.kernel_times, beside)
 
 
 def test_every_cause_has_a_planted_case():
@@ -55,13 +55,13 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
 def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
     explanation = explained(cause, 2, functional)
     causes = explanation.attribution.causes
-    scale = sum(abs(p.value.value) for p in explanation.parts)
+    scale = sum(abs(p.value.value) for p in explanation.shares)
     assert math.fsum(c.amount for c in causes) == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
     by_term = {}
     for total in causes:
         for term in total.terms:
             by_term.setdefault(term.label, []).append(term.amount)
-    for part in explanation.parts:
+    for part in explanation.shares:
         own = part.value.value
         assert math.fsum(by_term[part.label]) == pytest.approx(own, rel=1e-9, abs=1e-12 * scale)
         assert all(amount * own >= 0 for amount in by_term[part.label])
@@ -120,7 +120,7 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     assert main(["import", "--as", "sweep", *files, "--batch", "32,64", "-o", str(tmp_path / "run")]) == 0
     recording = open_recording(tmp_path / "run")
     found = explain_recording(recording)
-    split = explain(excess(32, 64), found.curve, found.terms, found.parts, recorded(recording))
+    split = explain(excess(32, 64), found.curve, found.terms, found.kernel_times, recorded(recording))
     causes = {c.cause: c.amount for c in split.attribution.causes}
     assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
     assert {"launch- or host-bound", "algorithm switch", UNEXPLAINED} <= set(causes)

@@ -48,13 +48,13 @@ def test_causes_account_for_all_that_a_network_does(network):
     recording = open_recording(NETWORKS / network)
     found = diagnose(recording)
     for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4)):
-        split = explain(functional, found.curve, found.terms, found.parts, recorded(recording))
+        split = explain(functional, found.curve, found.terms, found.kernel_times, recorded(recording))
         check_amounts_add_up(split)
         shares = [cause.amount / split.value.value for cause in split.attribution.causes]
         assert math.fsum(shares) == pytest.approx(1, abs=1e-9)
         assert {cause.cause for cause in split.attribution.causes} <= set(CAUSES)
         # Of every layer, of idle and of the profiling overhead each has its causes, and they make up its part.
-        for part in split.parts:
+        for part in split.shares:
             claimed = [t.amount for c in split.attribution.causes for t in c.terms if t.label == part.label]
             assert math.fsum(claimed) == pytest.approx(part.value.value, rel=1e-9, abs=1e-9)
 

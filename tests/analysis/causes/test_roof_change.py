@@ -22,7 +22,7 @@ def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
     assert v100.roof("compute").per_s / v100.roof("DRAM").per_s == pytest.approx(ridge, rel=0.01)
     recorded = dataclasses.replace(recorded, hardware=v100)
     found = diagnose(steps, times_of(steps, kernels), recorded=recorded)
-    split = explain(excess(8, 16), found.curve, found.terms, found.parts, recorded)
+    split = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, recorded)
     named = {claim.cause for cause in split.attribution.causes for term in cause.terms for claim in term.rivals}
     named |= {cause.cause for cause in split.attribution.causes}
     assert ("roof change" in named) == (precision == "fp32")

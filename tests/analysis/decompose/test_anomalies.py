@@ -62,7 +62,7 @@ def test_a_jump_is_found_at_its_place_with_its_layer_phase_and_kernels():
     diagnosis = diagnose(steps, times_of(steps, kernels))
     first = diagnosis.explanations[0]
     assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 8, 16)
-    top = first.parts[0]
+    top = first.shares[0]
     assert (top.key.layer, top.key.phase) == ("conv3", "backward")
     assert (top.kernel_before, top.kernel_after) == ("fast_path", "slow_path")
     assert top.real
@@ -116,12 +116,12 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
     curve, terms = cost_curve(steps), estimate_terms(parts, steps)
     for functional in (excess(1, 2), excess(2, 4), curvature(1, 2, 4), curvature(1, 2, 4, "linear")):
         explanation = explain(functional, curve, terms, parts, Recorded(steps))
-        total = math.fsum(part.value.value for part in explanation.parts)
+        total = math.fsum(part.value.value for part in explanation.shares)
         caused = math.fsum(cause.amount for cause in explanation.attribution.causes)
         assert caused == pytest.approx(total, rel=1e-12, abs=1e-12)
         size = sum(abs(weight) * 5 for _, weight in functional.coefficients)
         assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-9 * size)
-        assert [p.key.kind for p in explanation.parts[-2:]] == [IDLE, OVERHEAD]
+        assert [p.key.kind for p in explanation.shares[-2:]] == [IDLE, OVERHEAD]
 
 
 def test_observer_effect_is_a_term_of_its_own():
@@ -133,7 +133,7 @@ def test_observer_effect_is_a_term_of_its_own():
     diagnosis = diagnose(steps, times_of(steps, kernels))
     parts = times_of(steps, kernels)
     explanation = explain(excess(4, 8), diagnosis.curve, diagnosis.terms, parts, Recorded(steps))
-    shares = {part.label: part.value.value for part in explanation.parts}
+    shares = {part.label: part.value.value for part in explanation.shares}
     assert shares["conv1 forward"] == pytest.approx(0, abs=1e-9)
     assert shares[IDLE] == pytest.approx(1.0 - 2 * 1.0)
     assert shares[OVERHEAD] == pytest.approx(-2.0 - 2 * -2.0)

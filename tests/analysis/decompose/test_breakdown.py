@@ -107,7 +107,7 @@ def test_a_sweep_has_its_observer_effect_and_rates():
         timed = steps[(steps["batch"] == batch) & ~steps["profiled"].astype(bool)]["duration_ns"]
         assert one.time_ms == pytest.approx(float(timed.median()) / 1e6)
         assert one.rows[-1].label == OVERHEAD
-        assert one.observer_ms == one.rows[-1].time_ms
+        assert one.overhead_ms == one.rows[-1].time_ms
         assert {row.label: row for row in one.rows}["conv1 forward"].gflop_per_s == pytest.approx(500.0)
     assert break_down(steps, work_of(kernels), "layer") == one
 

@@ -115,10 +115,10 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(ro
     found = [slow_layer(rounds, profiled_rounds, seed).explanations[0] for seed in range(10)]
     for first in found:
         assert first.functional.last == 12
-        assert first.parts[0].key == Key("slow", "forward", "kernels")
+        assert first.shares[0].key == Key("slow", "forward", "kernels")
         assert first.attribution.verdict.terms[0].label == "slow forward"
-        assert first.parts[0].value.value / first.value.value == pytest.approx(1, abs=0.3)
-    assert sum(first.parts[0].real for first in found) >= stars
+        assert first.shares[0].value.value / first.value.value == pytest.approx(1, abs=0.3)
+    assert sum(first.shares[0].real for first in found) >= stars
 
 
 def test_a_terms_excess_has_nearly_the_narrowest_interval_that_the_noise_allows():

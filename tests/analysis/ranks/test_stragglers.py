@@ -70,16 +70,16 @@ def test_the_difference_of_a_rank_and_the_rest_adds_up_and_says_where():
     rest = group_of("the others", everything, less=reductions[1])
     assert rest.ranks == 7
     difference = explain_difference(group_of("rank 1", reductions[1]), rest, everything)
-    values = [part.value.value for part in difference.parts]
+    values = [part.value.value for part in difference.shares]
     assert sum(values) == pytest.approx(difference.value.value, abs=1e-12)
     assert abs(difference.value.value) < 1e-9  # all leave the all-reduce together
     assert difference.own.value == pytest.approx(0.5, abs=0.05)
-    first, second = sorted(difference.parts, key=lambda part: -abs(part.value.value))[:2]
+    first, second = sorted(difference.shares, key=lambda part: -abs(part.value.value))[:2]
     assert {first.label, second.label} == {"fc forward", "communication"}
     assert first.real
     assert second.real
     assert (first if first.key.layer else second).kernel_after == "fc_kernel"
-    assert difference.parts[-1].key.kind == IDLE
+    assert difference.shares[-1].key.kind == IDLE
     # the rest by subtraction is the rest by addition
     added = group_of("the others", combine([r for rank, r in reductions.items() if rank != 1]))
     assert dict(added.times_ms) == pytest.approx(dict(rest.times_ms))
@@ -93,7 +93,7 @@ def test_of_40_pairs_of_like_groups_at_most_4_have_a_real_term():
         groups = [combine([reductions[r] for r in members]) for members in (range(4), range(4, 8))]
         difference = explain_difference(*(group_of(str(i), g) for i, g in enumerate(groups)), combine(groups))
         assert difference.ranks == (4, 4)
-        real += any(part.real for part in difference.parts)
+        real += any(part.real for part in difference.shares)
     assert real <= 4
 
 

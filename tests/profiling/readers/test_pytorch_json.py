@@ -74,7 +74,7 @@ def test_breakdown_is_the_device_time_of_the_file(resnet):
     seen_ms = sum(row.time_ms for row in breakdown.rows if row.label != IDLE)
     assert seen_ms == pytest.approx(sum(busy_us) / len(busy_us) / 1e3, rel=1e-3)
     assert breakdown.batch == 32
-    assert breakdown.observer_ms is None
+    assert breakdown.overhead_ms is None
     assert breakdown.n_timed == 0
     assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
 
@@ -238,7 +238,7 @@ def test_command_imports_and_breakdown_says_what_is_not_known(tmp_path, capsys):
     assert "profiling overhead unknown" in out
     assert "every step was profiled" in out
     assert main(["breakdown", target, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["observer_ms"] is None
+    assert json.loads(capsys.readouterr().out)["overhead_ms"] is None
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):

@@ -134,7 +134,7 @@ def test_a_sweep_of_profiles_is_explained(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     first = document["anomalies"][0]
     assert (first["functional"]["at"], first["functional"]["to"]) == (8, 16)
-    parts = {part["label"]: part["value"]["value"] for part in first["parts"]}
+    parts = {part["label"]: part["value"]["value"] for part in first["shares"]}
     assert "profiling overhead" not in parts
     assert parts["conv backward"] == pytest.approx(3.2, rel=1e-3)  # 4.8 ms where 1.6 were its share
     assert sum(parts.values()) == pytest.approx(first["value"]["value"], rel=1e-9)

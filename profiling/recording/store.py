@@ -28,7 +28,7 @@ import pyarrow as pa
 from ..errors import CurvescopeError
 from ..prefetch import read_ahead
 from .atomic_files import atomic_file, claim_remote, claimed_folder, storage_error
-from .lost import LOSSES, Severity, loss
+from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
 from .schema import FORMER_META, FORMER_TABLES, SCHEMA_VERSION, TABLES, conform
@@ -162,10 +162,9 @@ class RecordingWriter:
         Raises:
             CurvescopeError: the name is unknown and has no sentence.
         """
-        kind = LOSSES.get(name) if sentence else loss(name)
+        kind = loss(name, sentence)
         if count:
-            severity = kind.severity if kind else Severity.PARTIAL
-            entry = {"count": 0, "severity": severity.value, "sentence": sentence or loss(name).sentence}
+            entry = {"count": 0, "severity": kind.severity.value, "sentence": kind.sentence}
             self._meta["lost"].setdefault(name, entry)["count"] += count
 
     def finish(self, status: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From the tables of a profile to a recording: placed, joined, cut into steps, and written."""
+"""Turns the tables of a profile into a recording: joins work to launches and ranges, finds steps, writes tables."""
 
 from __future__ import annotations
 
@@ -24,17 +24,26 @@ from .profile import Options, Profile, describe_steps
 from .range_names import scrub
 from .timeline import DeviceWork, Launches, Placed, Timeline
 
-_PLACING = ("start_ns", "end_ns", "process", "correlation_id", "thread_key")
-_TELLING_APART = ("device", "context", "stream")  # needed where no range marks the steps
+_JOIN_COLUMNS = ("start_ns", "end_ns", "process", "correlation_id", "thread_key", "name")
+_STREAM_COLUMNS = ("device", "context", "stream")  # needed if no range marks the steps
 
-_WORKERS = 3  # threads that place and write batches: Arrow and NumPy let them run beside each other
-_AHEAD = 5  # batches that are in memory at once
+_WORKERS = 3  # threads that place and write batches; Arrow and NumPy release the interpreter lock
+_AHEAD = 5  # batches in memory at once
 
 _Result = TypeVar("_Result")
 
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
-    """Join, find the steps, and write every table."""
+    """Write every table of a profile.
+
+    Args:
+        profile: the tables.
+        writer: the recording.
+        options: the user's options.
+
+    Returns:
+        The joined timeline, with the steps.
+    """
     return _Assembly(profile, writer, options).run()
 
 
@@ -44,41 +53,41 @@ class _Assembly:
         self._lost: Counter[str] = Counter()
         self._ranges, self._spans, names = _spans(profile.ranges, options, self._lost)
         self._nested = self._spans.select(pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool))
-        self._built = Timeline(self._spans, self._nested, names)
-        self._counts = bool(self._nested.operations)
-        self._names = pa.array([], pa.string())  # of the kernels
+        self._timeline = Timeline(self._spans, self._nested, names)
+        self._has_shapes = bool(self._nested.operations)
+        self._names = pa.array([], pa.string())  # names of kernels
         self._phases: dict[int, set[str]] = {}
         self._writer = writer
         self._workers = ThreadPoolExecutor(_WORKERS)
         self._done = 0
 
     def run(self) -> Timeline:
-        built, batch_size = self._built, self._options.batch
+        timeline, batch_size = self._timeline, self._options.batch
         with self._workers:
             ranges = self._workers.submit(self._write_ranges)
-            built.join(self._write_launches())
+            timeline.join(self._write_launches())
             ranges.result()
-            if built.marked and not self._counts:
-                # Each row's step is known as it is read: once is enough.
-                built.finish_marked_steps(list(self._write_as_read()), batch_size)
+            if timeline.marked and not self._has_shapes:
+                # The step of a row is known when it is read, so one pass is enough.
+                timeline.finish_marked_steps(list(self._write_as_read()), batch_size)
             else:
                 work = self._collect()
-                # What reading left behind is given back before the joins: together they would set the peak.
+                # Return free memory before the joins, which need the most: this lowers the peak.
                 pa.default_memory_pool().release_unused()
-                if built.marked:
-                    built.finish_marked_steps([(work.start_ns, work.step)], batch_size)
+                if timeline.marked:
+                    timeline.finish_marked_steps([(work.start_ns, work.step)], batch_size)
                 else:
-                    built.find_steps(work, batch_size)
+                    timeline.find_steps(work, batch_size)
                 self._write_collected(work)
-        for name, count in (self._lost + built.lost).items():
+        for name, count in (self._lost + timeline.lost).items():
             self._writer.count_lost(name, count)
-        for row in built.step_rows:
+        for row in timeline.step_rows:
             row["mode"] = _mode(self._phases.get(row["step"], set()))
-        describe_steps(self._writer, built.step_rows, built.steps_from)
-        return built
+        describe_steps(self._writer, timeline.step_rows, timeline.steps_from)
+        return timeline
 
     def _in_order(self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
-        """What the workers make of each item, in order; the items behind it are read and worked on meanwhile."""
+        """Results of the workers for each item, in order; meanwhile they work on the next items."""
         pending: deque[Future[_Result]] = deque()
         for item in items:
             pending.append(self._workers.submit(work, *item))
@@ -92,7 +101,7 @@ class _Assembly:
         self._writer.write(table, rows, part)
 
     def _columns_of(self, table: str, data: pa.Table) -> dict[str, Any]:
-        """The columns that the schema's table has too."""
+        """The columns that the schema's table has, too."""
         wanted = {column.name for column in TABLES[table].columns}
         return {name: data[name] for name in data.column_names if name in wanted}
 
@@ -101,14 +110,14 @@ class _Assembly:
         columns = self._columns_of("ranges", table)
         columns["start_ns"] = pa.array(host.start_ns)
         columns["duration_ns"] = pa.array(host.end_ns - host.start_ns)
-        columns["step"] = code_array(self._built.marked.step_of(host.process, host.start_ns))
+        columns["step"] = code_array(self._timeline.marked.step_of(host.process, host.start_ns))
         if "shown" in table.column_names:
             shown = pc.fill_null(table["shown"], True)
             columns = {name: column.filter(shown) for name, column in columns.items()}
         self._write("ranges", self._writer.next_part("ranges"), columns, len(columns["step"]))
 
     def _write_launches(self) -> Launches:
-        """Write the host calls; returns what the joins need of them."""
+        """Write the API calls; returns the columns that joins need."""
         none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
         calls = Growing(Launches(none, codes, none, codes, codes), self._profile.count)
         batches = ((self._writer.next_part("api_calls"), batch) for batch in self._profile.launches())
@@ -120,7 +129,7 @@ class _Assembly:
     def _write_calls(self, part: str, batch: pa.Table) -> Launches:
         times, process = Timed(batch), int_column(batch, "process").astype(np.int32)
         thread, correlation = int_column(batch, "thread_key"), int_column(batch, "correlation_id")
-        placed = self._built.place_calls(times.start_ns, process, thread, correlation)
+        placed = self._timeline.place_calls(times.start_ns, process, thread, correlation)
         columns = self._columns_of("api_calls", batch) | times.columns() | {"step": code_array(placed.step)}
         self._write("api_calls", part, columns, batch.num_rows)
         return placed
@@ -131,21 +140,21 @@ class _Assembly:
                 yield table, batch
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
-        """Times, processes and places of device work."""
+        """Times, processes, ranges and steps of device work."""
         times = Timed(batch, self._profile.replayed)
         process = int_column(batch, "process").astype(np.int32)
         thread = int_column(batch, "thread_key") if "thread_key" in batch.column_names else None
         correlation = int_column(batch, "correlation_id")
-        return times, process, self._built.place_work(times.start_ns, times.timed, process, correlation, thread)
+        return times, process, self._timeline.place_work(times.start_ns, times.timed, process, correlation, thread)
 
-    def _take(self, times: Timed, placed: Placed) -> None:
-        """Count device work that was placed."""
-        self._built.take(placed, times.end_ns)
+    def _count_placed(self, times: Timed, placed: Placed) -> None:
+        """Count the losses among placed device work."""
+        self._timeline.take(placed, times.end_ns)
         self._lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-        self._lost["without_time"] += int(np.count_nonzero(~times.told & ~times.backwards))
+        self._lost["without_time"] += int(np.count_nonzero(~times.complete & ~times.backwards))
 
     def _write_as_read(self) -> Iterator[tuple[Ints, Codes]]:
-        """Write device work whose steps are marked; gives starts and steps."""
+        """Write device work with marked steps; yields starts and steps."""
 
         def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Placed, set[tuple[int, str]]]:
             times, _, placed = self._place(batch)
@@ -154,14 +163,14 @@ class _Assembly:
 
         batches = ((table, self._writer.next_part(table), batch) for table, batch in self._batches(None))
         for table, times, placed, phases in self._in_order(write, batches):
-            self._take(times, placed)
-            self._see_phases(phases)
+            self._count_placed(times, placed)
+            self._add_phases(phases)
             self._report(f"writing {table}", len(placed.step))
             yield times.start_ns, placed.step
 
     def _collect(self) -> DeviceWork:
-        """All device work, without what only the tables need."""
-        marked = bool(self._built.marked)
+        """The columns of all device work that the joins need."""
+        marked = bool(self._timeline.marked)
 
         def place(table: str, batch: pa.Table) -> tuple[Timed, Placed, Ints, Ints, Bools]:
             times, process, placed = self._place(batch)
@@ -171,22 +180,21 @@ class _Assembly:
                 self._names = names.dictionary
                 name = code_column(names)
             stream = np.zeros(batch.num_rows, np.int64) if marked else _streams(batch, process)
-            on_host = int_column(batch, "thread_key") != NONE
-            return times, placed, name, stream, on_host
+            return times, placed, name, stream, int_column(batch, "thread_key") != NONE
 
         none, codes, flags = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool)
         empty = DeviceWork(none, none, flags, codes, codes, codes, codes, flags)
         work = Growing(empty, self._profile.count)
-        batches = self._batches((*_PLACING, "name") if marked else (*_PLACING, "name", *_TELLING_APART))
+        batches = self._batches(_JOIN_COLUMNS if marked else (*_JOIN_COLUMNS, *_STREAM_COLUMNS))
         for times, placed, name, stream, on_host in self._in_order(place, batches):
-            self._take(times, placed)
+            self._count_placed(times, placed)
             rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
             work.append(DeviceWork(*rows, name.astype(np.int32), stream.astype(np.int32), on_host))
             self._options.report("reading device work", self._done + work.count, self._profile.count)
         return work.rows()
 
     def _write_collected(self, work: DeviceWork) -> None:
-        counted = self._count(work) if self._counts else {}
+        counted = self._count(work) if self._has_shapes else {}
 
         def batches() -> Iterator[tuple[str, str, pa.Table, int]]:
             first = 0
@@ -196,28 +204,23 @@ class _Assembly:
 
         def write(table: str, part: str, batch: pa.Table, first: int) -> tuple[str, int, set[tuple[int, str]]]:
             rows = slice(first, first + batch.num_rows)
-            # Work counts once, as a kernel's.
+            # FLOPs and bytes are columns of kernels only.
             counts = {name: column[rows.start : rows.stop] for name, column in counted.items() if table == "kernels"}
             times = Timed(batch, self._profile.replayed)
             phases = self._write_work(table, part, batch, times, work.range_[rows], work.step[rows], counts)
             return table, batch.num_rows, phases
 
         for table, count, phases in self._in_order(write, batches()):
-            self._see_phases(phases)
+            self._add_phases(phases)
             self._report(f"writing {table}", count)
 
     def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
         """Columns flops and bytes_compulsory of all device work."""
-        counts = work.timed & (work.kernel_name != NONE)
-        launched = LaunchedWork(
-            work.range_,
-            np.where(counts, work.end_ns - work.start_ns, NONE),
-            work.kernel_name,
-            self._names.to_pylist(),
-            work.on_host,
-        )
-        found = attach_work(self._nested, self._built.placement.nest, launched, count_work)
-        return {name: code_array(values) for name, values in zip(("flops", "bytes_compulsory"), found, strict=True)}
+        duration = np.where(work.timed & (work.kernel_name != NONE), work.end_ns - work.start_ns, NONE)
+        names = self._names.to_pylist()
+        launched = LaunchedWork(work.range_, duration, work.kernel_name, names, work.on_host)
+        flops, size = attach_work(self._nested, self._timeline.placement.nest, launched, count_work)
+        return {"flops": code_array(flops), "bytes_compulsory": code_array(size)}
 
     def _write_work(
         self,
@@ -229,16 +232,16 @@ class _Assembly:
         step: Codes,
         counts: Mapping[str, pa.Array] = {},
     ) -> set[tuple[int, str]]:
-        """Write device work; returns the steps in it with their phases."""
-        # A profile that names layers itself knows them better than the ranges around a launch.
-        columns = self._built.placement.take(range_) | self._columns_of(table, batch) | times.columns()
+        """Write device work; returns the pairs of step and phase in it."""
+        # Layers that the profile itself gives replace those of the ranges around a launch.
+        columns = self._timeline.placement.take(range_) | self._columns_of(table, batch) | times.columns()
         phases = _phases(step, columns["phase"])
         if table == "memory":
             columns.pop("op")
         self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
         return phases
 
-    def _see_phases(self, phases: set[tuple[int, str]]) -> None:
+    def _add_phases(self, phases: set[tuple[int, str]]) -> None:
         for step, phase in phases:
             self._phases.setdefault(step, set()).add(phase)
 
@@ -248,7 +251,7 @@ class _Assembly:
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
-    """Steps, and the phases of the work in them."""
+    """Pairs of step and phase that occur together."""
     encoded = dictionary(phase)
     texts = encoded.dictionary.to_pylist()
     pairs = (step - NONE) * (len(texts) + 1) + code_column(encoded) + 1
@@ -257,7 +260,7 @@ def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
 
 
 def _mode(seen: set[str]) -> str | None:
-    """What a step runs, by the phases seen in it; null where none was."""
+    """The mode of a step, by the phases in it; None if there is none."""
     if "optimizer" in seen:
         return "training"
     if "backward" in seen:
@@ -266,29 +269,29 @@ def _mode(seen: set[str]) -> str | None:
 
 
 def _spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, HostSpans, list[str]]:
-    """The readable ranges with scrubbed names, as spans too, and the name of each entry of `said`."""
+    """The readable ranges with scrubbed names; the same as spans; the name of each entry of `HostSpans.meanings`."""
     times = Timed(table)
     unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
     lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
     lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-    if not times.told.all():
-        table = table.filter(pa.array(times.told))
-    # What a name says depends on its domain too, and on whose it is.
+    if not times.complete.all():
+        table = table.filter(pa.array(times.complete))
+    # The meaning of a name depends on its domain and role, too.
     (name, texts), *kinds = (_coded(table, column) for column in ("name", "domain", "role"))
     key = name
     for code, known in kinds:
         key = key * (len(known) + 1) + code + 1
     code, distinct = pd.factorize(key)
     read = options.names.read
-    names, full, said = [], [], []
-    for one in distinct.tolist():
-        about = []
+    full, meanings = [], []
+    for number in distinct.tolist():
+        domain_and_role = []
         for _, known in reversed(kinds):
-            one, place = divmod(one, len(known) + 1)
-            about.append(known[place - 1] if place else None)
-        said.append(read(texts[one], *reversed(about)))
-        full.append(texts[one])
-        names.append(scrub(texts[one]))
+            number, index = divmod(number, len(known) + 1)
+            domain_and_role.append(known[index - 1] if index else None)
+        meanings.append(read(texts[number], *reversed(domain_and_role)))
+        full.append(texts[number])
+    names = [scrub(text) for text in full]
     codes = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
     table = table.set_column(table.column_names.index("name"), "name", codes)
     call, operations = _operations(table, code, full)
@@ -299,7 +302,7 @@ def _spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Ta
         int_column(table, "thread_key"),
         int_column(table, "process"),
         code,
-        said,
+        meanings,
         int_column(table, "sequence") if has_operators else None,
         int_column(table, "forward_thread") if has_operators else None,
         call,
@@ -317,7 +320,7 @@ def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
 
 
 def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints | None, list[Operation]]:
-    """What operators were called with: an index each, `NONE` where no shapes were recorded, and the distinct calls."""
+    """The arguments of operators: an index for each, `NONE` if no shapes were recorded, and the distinct calls."""
     if "shapes" not in table.column_names:
         return None, []
     columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete")]
@@ -330,18 +333,18 @@ def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints
     call[rows] = key
     found = []
     for row in rows[first].tolist():
-        arguments = (_listed(texts[code[row]] if code[row] != NONE else None) for code, texts in columns)
+        arguments = (_parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns)
         found.append(Operation(names[name[row]], *arguments))
     return call, found
 
 
-def _listed(text: str | None) -> list[Any]:
-    found = json.loads(text) if text else []
-    return found if isinstance(found, list) else []
+def _parse_list(text: str | None) -> list[Any]:
+    value = json.loads(text) if text else []
+    return value if isinstance(value, list) else []
 
 
 def _streams(batch: pa.Table, process: Codes) -> Ints:
-    """Numbers that tell streams apart, over devices."""
+    """A number for each stream, distinct over devices."""
     streams = process.astype(np.int64)
     for column in ("device", "context", "stream"):
         streams = streams * 1_000_003 + int_column(batch, column)  # wraps around

@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as NumPy arrays, and back: what joins and tables both need of a batch."""
+"""Converts columns of Arrow tables to NumPy arrays and back."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from .nesting import NONE, Bools, Codes, Ints
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_MOST_ROOM = 1 << 26  # rows; a file may say anything
-_LATEST_NS = 1 << 62  # past it differences of times no longer fit 64 bits: no clock shows that
+_MOST_ROOM = 1 << 26  # rows; a damaged file may announce any number
+_LATEST_NS = 1 << 62  # differences of later times do not fit 64 bits; no clock shows them
 
 _Rows = TypeVar("_Rows", bound="DataclassInstance")
 
 
 class Timed:
-    """Starts and ends of a table, 0 where there is none; what has no believable time has none.
+    """Starts and ends of a table; 0 for missing and impossible times.
 
     Attributes:
-        placed: whether a row has a start.
-        told: whether it has a start and an end.
-        timed: whether these mean anything, as they don't where kernels were replayed.
-        backwards: whether it ends before it starts.
+        start_ns: starts, shape (rows,).
+        end_ns: ends.
+        started: whether a row has a start.
+        complete: whether a row has a start and an end.
+        timed: whether the times are those of normal execution: `complete`, and the kernels were not replayed.
+        backwards: whether a row ends before it starts.
     """
 
     def __init__(self, table: pa.Table, replayed: bool = False) -> None:
@@ -35,24 +37,24 @@ class Timed:
         self.start_ns, self.end_ns = start, end
         nulls = table["start_ns"].null_count + table["end_ns"].null_count
         if not nulls and len(start) and start.min() > 0 and end.max() < _LATEST_NS and (end >= start).all():
-            self.placed = self.told = np.ones(len(start), np.bool_)
-            self.backwards = ~self.told
+            self.started = self.complete = np.ones(len(start), np.bool_)
+            self.backwards = ~self.complete
         else:
             begun, ended = (table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns"))
-            # The least number of all has no positive twin: both ends are asked for.
+            # Not by absolute value: the least int64 has none.
             far = (np.maximum(start, end) >= _LATEST_NS) | (np.minimum(start, end) <= -_LATEST_NS)
-            self.placed = begun & ~far & ((start != 0) | (ended & (end != 0)))
-            self.backwards = self.placed & ended & (end < start)
-            self.told = self.placed & ended & ~self.backwards
-            self.start_ns, self.end_ns = np.where(self.placed, start, 0), np.where(self.told, end, 0)
+            self.started = begun & ~far & ((start != 0) | (ended & (end != 0)))
+            self.backwards = self.started & ended & (end < start)
+            self.complete = self.started & ended & ~self.backwards
+            self.start_ns, self.end_ns = np.where(self.started, start, 0), np.where(self.complete, end, 0)
         self._replayed = replayed
-        self.timed = np.zeros_like(self.told) if replayed else self.told
+        self.timed = np.zeros_like(self.complete) if replayed else self.complete
 
     def columns(self) -> dict[str, pa.Array]:
         """Columns start_ns and duration_ns; without starts where kernels were replayed."""
         duration = self.end_ns - self.start_ns
-        start = pa.nulls(len(duration), pa.int64()) if self._replayed else _masked(self.start_ns, ~self.placed)
-        return {"start_ns": start, "duration_ns": _masked(duration, ~self.told)}
+        start = pa.nulls(len(duration), pa.int64()) if self._replayed else _masked(self.start_ns, ~self.started)
+        return {"start_ns": start, "duration_ns": _masked(duration, ~self.complete)}
 
 
 def _masked(values: Ints | Codes, absent: Bools) -> pa.Array:
@@ -60,23 +62,23 @@ def _masked(values: Ints | Codes, absent: Bools) -> pa.Array:
 
 
 class Growing(Generic[_Rows]):
-    """Rows taken in piece by piece, column by column."""
+    """Columns that grow batch by batch."""
 
     def __init__(self, empty: _Rows, expected: int) -> None:
         """Make room.
 
         Args:
-            empty: of no row; says the types.
-            expected: rows, about; memory that is not written to is not taken.
+            empty: columns without rows, of the types to store.
+            expected: approximate number of rows; the system provides memory only when it is written.
         """
         self.count = 0
         self._kind: type[_Rows] = type(empty)
         self._room = min(expected, _MOST_ROOM)
         self._columns = [np.empty(self._room, getattr(empty, column.name).dtype) for column in fields(empty)]
 
-    def append(self, piece: _Rows) -> None:
-        """Take in further rows."""
-        values = [getattr(piece, column.name) for column in fields(piece)]
+    def append(self, batch: _Rows) -> None:
+        """Add rows."""
+        values = [getattr(batch, column.name) for column in fields(batch)]
         first, self.count = self.count, self.count + len(values[0])
         if self.count > self._room:
             self._room = max(2 * self._room, self.count)
@@ -87,7 +89,7 @@ class Growing(Generic[_Rows]):
             column[first : self.count] = value
 
     def rows(self) -> _Rows:
-        """All rows so far; they share the room."""
+        """All rows so far; views of the buffers, not copies."""
         return self._kind(*(column[: self.count] for column in self._columns))
 
 
@@ -109,7 +111,7 @@ def dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
             if pa.types.is_dictionary(column.type)
             else column.combine_chunks()
         )
-    if isinstance(column, pa.ChunkedArray):  # of no chunk, or more than one
+    if isinstance(column, pa.ChunkedArray):  # it had no chunk, or several
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 

@@ -1,19 +1,19 @@
-"""Which layer, phase and operator every span of the host has, and so the device work that was launched in it.
+"""Finds the layer, phase and operator of every span of the host, and so of the device work that was launched in it.
 
 Spans are ranges (NVTX, annotations) and a framework's operators, of every recorder and file format alike. Rules, in the
-order they apply:
+order of application:
 - Work that a thread launches lies in the innermost span of the thread at that moment.
-- Layer: a span that names a whole path has it; another layer range adds its name to the path of what is around it.
-- A backward node has the layer of the last forward operator before it, in its process and on its forward thread, with
-  its sequence number. Several forward operators may show one number (one that made no node does not use it up): the
-  last of them made the node.
-- AccumulateGrad nodes carry no number; the engine runs them right after the node whose gradient they take, and they get
-  its layer.
-- Phase: the innermost span that tells; backward for a backward node. Where nothing around them tells, operators that
+- Layer: a span that names a complete path has this layer; another layer range adds its name to the enclosing path.
+- A backward node has the layer of the last forward operator before it with its sequence number, in its process and on
+  its forward thread. Several forward operators may show one number, because an operator without a node does not
+  consume it: the last of them made the node.
+- AccumulateGrad nodes carry no number. The engine runs one directly after the node that computes its gradient, so it
+  gets the layer of that node.
+- Phase: that of the innermost span with a phase; backward for a backward node. Without such a span, operators that
   drew a sequence number, and calls of modules, are forward.
-- Operator: the outermost one around it, back to the innermost module's call or annotation of a framework; inside a call
-  of torch.distributed it is that call, so that what communication costs beside its collectives (copies into buckets
-  and back) is told from the layer it runs under.
+- Operator: the outermost operator, up to the innermost enclosing module call or annotation of a framework. Inside a
+  call of torch.distributed it is that call, which separates the cost of communication beside its collectives (memcpys
+  into buckets and back) from the layer around it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class HostSpans:
         end_ns: ends.
         thread: number of the thread, unique over processes.
         process: number of the process.
-        name: index into `said`.
-        said: what each distinct name says.
-        sequence: autograd's number, `NONE` where there is none; None where only names tell it.
-        forward_thread: of backward nodes the profiler's own number of the thread that drew their sequence number; 0 or
-            less where that is not known; None where it never is.
-        call: index into `operations`; `NONE` where no shapes were recorded; None where they never were.
-        operations: what operators were called with, each distinct call once.
+        name: index into `meanings`.
+        meanings: meaning of each distinct name.
+        sequence: autograd's sequence number, `NONE` for missing; None if only names carry it.
+        forward_thread: for backward nodes the profiler's own number of the thread that drew their sequence number, 0 or
+            less if unknown; None if no span has one.
+        call: index into `operations`, `NONE` for spans without shapes; None if no span has any.
+        operations: distinct operator calls with their arguments.
     """
 
     start_ns: Ints
@@ -55,7 +55,7 @@ class HostSpans:
     thread: Ints
     process: Ints
     name: Ints
-    said: Sequence[RangeName]
+    meanings: Sequence[RangeName]
     sequence: Ints | None = None
     forward_thread: Ints | None = None
     call: Ints | None = None
@@ -69,25 +69,25 @@ class HostSpans:
     @property
     def is_operator(self) -> Bools:
         """Whether each span is an operator."""
-        return self.of_names([said.op is not None for said in self.said]).astype(np.bool_)
+        return self.of_names([meaning.op is not None for meaning in self.meanings]).astype(np.bool_)
 
     def batches(self) -> Ints:
-        """Samples in a step, as each span's name or shapes tell; 0 where they do not."""
-        told = self.of_names([said.batch or 0 for said in self.said])
+        """Samples per step by each span's name or shapes; 0 if unknown."""
+        batch = self.of_names([meaning.batch or 0 for meaning in self.meanings])
         if self.call is not None and self.operations:
             of_call = np.array([batch_of(one.name, one.shapes) or 0 for one in self.operations], np.int64)
-            told = np.where((told == 0) & (self.call != NONE), of_call[self.call], told)
-        return told
+            batch = np.where((batch == 0) & (self.call != NONE), of_call[self.call], batch)
+        return batch
 
     def select(self, rows: Bools) -> HostSpans:
-        """Some of the spans."""
+        """The spans for which `rows` is true."""
         values = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return HostSpans(**{**vars(self), **values})
 
 
 @dataclass
 class Placement:
-    """Where each span lies; code columns have `NONE` for nothing.
+    """Layer, phase and operator of each span, `NONE` for none; arrays of shape (spans,).
 
     Attributes:
         layer: index into `layers`.
@@ -96,8 +96,8 @@ class Placement:
         layers: paths.
         phases: phases.
         ops: operators.
-        nest: how they nest.
-        unjoined: backward nodes whose forward operator was not found.
+        nest: nesting of the spans.
+        unjoined: number of backward nodes without a forward operator.
     """
 
     layer: Ints
@@ -110,7 +110,7 @@ class Placement:
     unjoined: int
 
     def take(self, spans: Ints | Codes) -> dict[str, pa.Array]:
-        """Columns layer, phase and op for things that lie in these spans (`NONE`: in no span)."""
+        """Columns layer, phase and op of rows in these spans (`NONE`: in no span)."""
         return {
             "layer": _decode(self.layer, spans, self.layers),
             "phase": _decode(self.phase, spans, self.phases),
@@ -120,14 +120,14 @@ class Placement:
 
 def place(spans: HostSpans) -> Placement:
     """Nest the spans and give each its layer, phase and operator."""
-    nested, said = nest(spans.thread, spans.start_ns, spans.end_ns), spans.said
+    nested, meanings = nest(spans.thread, spans.start_ns, spans.end_ns), spans.meanings
     is_operator = spans.is_operator
-    sequence = spans.of_names([one.sequence for one in said])
+    sequence = spans.of_names([one.sequence for one in meanings])
     if spans.sequence is not None:
         sequence = np.where(spans.sequence == NONE, sequence, spans.sequence)
-    accumulates = spans.of_names(["AccumulateGrad" in (one.op or "") for one in said]).astype(np.bool_)
+    accumulates = spans.of_names(["AccumulateGrad" in (one.op or "") for one in meanings]).astype(np.bool_)
     sequence[~is_operator | accumulates] = NONE
-    is_node = spans.of_names([one.backward for one in said]).astype(np.bool_)
+    is_node = spans.of_names([one.backward for one in meanings]).astype(np.bool_)
     if spans.forward_thread is not None:
         is_node |= (spans.forward_thread > 0) & (sequence != NONE)
     draws, takes = ~is_node & (sequence != NONE), is_node & (sequence != NONE)
@@ -139,19 +139,19 @@ def place(spans: HostSpans) -> Placement:
     fixed = np.full(len(number), NONE, np.int64)
     nodes = np.flatnonzero(joined != NONE)
     fixed[nodes] = layer[joined[nodes]]
-    follow(fixed, spans.thread, spans.start_ns, takes | accumulates, takes)
+    _follow(fixed, spans.thread, spans.start_ns, takes | accumulates, takes)
     if (fixed != NONE).any():
         layer = layers.spread(nested, fixed)
 
-    phases = sorted({one.phase for one in said if one.phase} - {FORWARD, BACKWARD})
+    phases = sorted({one.phase for one in meanings if one.phase} - {FORWARD, BACKWARD})
     phases = [FORWARD, BACKWARD, *phases]
-    own_phase = spans.of_names([phases.index(one.phase) if one.phase else None for one in said])
+    own_phase = spans.of_names([phases.index(one.phase) if one.phase else None for one in meanings])
     own_phase[is_node] = phases.index(BACKWARD)
     phase = _inherit(own_phase, nested)
     if spans.sequence is None:
-        # A name shows the number that is next: only what a backward node carries was drawn.
+        # A name shows the next number: an operator drew it only if a backward node carries it.
         draws &= np.isin(number, number[takes])
-    computes = draws | spans.of_names([one.role == MODULE_CALL for one in said]).astype(np.bool_)
+    computes = draws | spans.of_names([one.role == MODULE_CALL for one in meanings]).astype(np.bool_)
     phase = _inherit(np.where(computes & (phase == NONE), phases.index(FORWARD), phase), nested)
 
     op, ops = _operators(spans, nested)
@@ -160,56 +160,56 @@ def place(spans: HostSpans) -> Placement:
 
 
 def _operators(spans: HostSpans, nested: Nest) -> tuple[Ints, list[str]]:
-    """The operator of each span, as an index into the second value."""
-    ops = sorted({said.op for said in spans.said if said.op is not None})
-    place_of = {op: i for i, op in enumerate(ops)}
-    own = spans.of_names([None if said.op is None else place_of[said.op] for said in spans.said])
-    is_call = spans.of_names([(said.op or "").startswith(COMMUNICATION) for said in spans.said]).astype(np.bool_)
-    begins = spans.of_names([said.op is None and said.role is not None for said in spans.said]).astype(np.bool_)
-    found, parent = own.copy(), nested.parent
+    """The operator of each span, as an index into the second value, the operators' names."""
+    ops = sorted({one.op for one in spans.meanings if one.op is not None})
+    index = {op: i for i, op in enumerate(ops)}
+    own = spans.of_names([None if one.op is None else index[one.op] for one in spans.meanings])
+    communicates = spans.of_names([(one.op or "").startswith(COMMUNICATION) for one in spans.meanings]).astype(np.bool_)
+    begins = spans.of_names([one.op is None and one.role is not None for one in spans.meanings]).astype(np.bool_)
+    op, parent = own.copy(), nested.parent
     for rows in nested.levels:
-        above = found[parent[rows]]
-        alone = (above == NONE) | begins[rows] | is_call[rows]
-        found[rows] = np.where(alone, own[rows], above)
-    return found, ops
+        above = op[parent[rows]]
+        op[rows] = np.where((above == NONE) | begins[rows] | communicates[rows], own[rows], above)
+    return op, ops
 
 
 def _inherit(own: Ints, nested: Nest) -> Ints:
-    """The innermost value around each span, its own first."""
-    found, parent = own.copy(), nested.parent
+    """The span's own value, or else that of the innermost span around it that has one."""
+    value, parent = own.copy(), nested.parent
     for rows in nested.levels:
-        found[rows] = np.where(found[rows] == NONE, found[parent[rows]], found[rows])
-    return found
+        value[rows] = np.where(value[rows] == NONE, value[parent[rows]], value[rows])
+    return value
 
 
 def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> Ints:
-    """Process, forward thread and sequence number of each span as one number.
+    """Process, forward thread and sequence number of each span, combined into one number.
 
-    The profiler numbers forward threads in its own way: the thread meant is the one of the process that drew the most
-    of the sequence numbers that nodes with that number carry. Where no node tells its thread, the process alone counts.
+    The profiler has its own numbers for forward threads. Such a number stands for the thread of the process that drew
+    most of the sequence numbers which nodes with this number carry. In a process without such numbers all threads count
+    as one.
     """
     process, processes = pd.factorize(spans.process)
     code, distinct = pd.factorize(sequence)
     thread, threads = pd.factorize(spans.thread)
-    meant = np.zeros(len(code), np.int64)
+    forward = np.zeros(len(code), np.int64)
     if spans.forward_thread is not None:
         for one in range(len(processes)):
-            mine = process == one
-            told = np.unique(spans.forward_thread[mine & takes]).tolist()
-            if not any(number > 0 for number in told):
+            inside = process == one
+            numbers = np.unique(spans.forward_thread[inside & takes]).tolist()
+            if not any(number > 0 for number in numbers):
                 continue
-            meant[mine] = thread[mine]
-            drawing = np.unique(thread[mine & draws]).tolist()
-            drawn = [np.unique(code[draws & (thread == place)]) for place in drawing]
-            for number in told if drawn else ():
-                nodes = mine & takes & (spans.forward_thread == number)
+            forward[inside] = thread[inside]
+            drawing = np.unique(thread[inside & draws]).tolist()
+            drawn = [np.unique(code[draws & (thread == index)]) for index in drawing]
+            for number in numbers if drawn else ():
+                nodes = inside & takes & (spans.forward_thread == number)
                 taken = np.unique(code[nodes])
-                meant[nodes] = drawing[np.argmax([np.isin(taken, numbers).sum() for numbers in drawn])]
-    return np.asarray((process * (len(threads) + 1) + meant) * (len(distinct) + 1) + code, np.int64)
+                forward[nodes] = drawing[np.argmax([np.isin(taken, codes).sum() for codes in drawn])]
+    return np.asarray((process * (len(threads) + 1) + forward) * (len(distinct) + 1) + code, np.int64)
 
 
 def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) -> Ints:
-    """For each backward node the forward operator whose number it carries: the last one before it, else `NONE`."""
+    """For each backward node the last forward operator before it with the same number, or `NONE`."""
     joined = np.full(len(number), NONE, np.int64)
     made, nodes = np.flatnonzero(forward), np.flatnonzero(backward)
     if not len(made) or not len(nodes):
@@ -226,8 +226,8 @@ def join_forward(start_ns: Ints, number: Ints, forward: Bools, backward: Bools) 
     return joined
 
 
-def follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: Bools) -> None:
-    """Give backward nodes that have no number (AccumulateGrad) the layer of the last one before them that leads."""
+def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: Bools) -> None:
+    """Give backward nodes without a number (AccumulateGrad) the layer of the last node before them with one (leads)."""
     nodes = np.flatnonzero(backward)
     nodes = nodes[np.lexsort((start_ns[nodes], thread[nodes]))]
     if not len(nodes):
@@ -240,18 +240,18 @@ def follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: Bo
 
 
 class _Paths:
-    """Layer paths, each once."""
+    """Distinct layer paths."""
 
     def __init__(self, spans: HostSpans) -> None:
         self.paths: list[str] = []
         self._index: dict[str, int] = {}
-        self._texts = sorted({said.layer for said in spans.said if said.layer is not None})
-        place_of = {text: i for i, text in enumerate(self._texts)}
-        self._part = spans.of_names([None if said.layer is None else place_of[said.layer] for said in spans.said])
-        self._whole = spans.of_names([said.whole_layer for said in spans.said]).astype(np.bool_)
+        self._texts = sorted({one.layer for one in spans.meanings if one.layer is not None})
+        index = {text: i for i, text in enumerate(self._texts)}
+        self._part = spans.of_names([None if one.layer is None else index[one.layer] for one in spans.meanings])
+        self._complete = spans.of_names([one.whole_layer for one in spans.meanings]).astype(np.bool_)
 
     def spread(self, nested: Nest, fixed: Ints) -> Ints:
-        """The path of every span, from the outermost in; `fixed` gives some of them theirs."""
+        """The path of every span, from the outermost inwards; spans with a path in `fixed` have that one."""
         parent = nested.parent
         layer = np.full(len(parent), NONE, np.int64)
         for rows in [np.flatnonzero(parent == NONE), *nested.levels]:
@@ -259,13 +259,10 @@ class _Paths:
             part = self._part[rows]
             path = np.where(part == NONE, above, NONE)
             adds = part != NONE
-            above[self._whole[rows]] = NONE
+            above[self._complete[rows]] = NONE
             pairs, which = np.unique((above[adds] + 1) * len(self._texts) + part[adds], return_inverse=True)
-            codes = [
-                self._code(pair // len(self._texts) - 1, self._texts[pair % len(self._texts)])
-                for pair in pairs.tolist()
-            ]
-            path[adds] = np.array(codes, np.int64)[which]
+            split = (divmod(pair, len(self._texts)) for pair in pairs.tolist())
+            path[adds] = np.array([self._code(code - 1, self._texts[text]) for code, text in split], np.int64)[which]
             layer[rows] = np.where(fixed[rows] == NONE, path, fixed[rows])
         return layer
 
@@ -278,7 +275,7 @@ class _Paths:
 
 
 def _decode(code: Ints, spans: Ints | Codes, texts: list[str]) -> pa.Array:
-    """Strings of the spans' codes, dictionary-encoded; null for none."""
+    """Texts of the spans' codes, dictionary-encoded; null for `NONE`."""
     if not texts:
         return pa.nulls(len(spans), pa.dictionary(pa.int32(), pa.string()))
     codes = np.where(spans == NONE, NONE, code[spans]) if len(code) else spans

@@ -17,7 +17,7 @@ Names are dictionary-encoded, all batches of one table with one dictionary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,9 @@ import pyarrow as pa
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
 from .range_names import RangeNames
+
+_TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind"})
+_BATCH_ROWS = 1 << 18
 
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # takes the columns that are needed; None for all
 
@@ -71,6 +74,31 @@ class Profile:
     memory: Batches
     count: int
     replayed: bool = False
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as a neutral table: texts and whole numbers; what a row lacks is null."""
+    names = dict.fromkeys(("name", "start_ns", "end_ns", "kind", *(name for row in rows for name in row)))
+    types = {name: pa.string() if name in _TEXTS else pa.int64() for name in names}
+    columns = {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
+    return pa.table({**columns, "name": columns["name"].dictionary_encode()})
+
+
+def profile_of_tables(
+    source: str, ranges: pa.Table, launches: pa.Table, kernels: pa.Table, memory: pa.Table
+) -> Profile:
+    """A profile from complete tables."""
+
+    def batches(table: pa.Table) -> Batches:
+        def slices(_needed: Sequence[str] | None = None) -> Iterator[pa.Table]:
+            for first in range(0, table.num_rows, _BATCH_ROWS):
+                yield table.slice(first, _BATCH_ROWS)
+
+        return slices
+
+    count = launches.num_rows + kernels.num_rows + memory.num_rows
+    read_launches = batches(launches)
+    return Profile(source, ranges, lambda: read_launches(None), batches(kernels), batches(memory), count)
 
 
 def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:

@@ -65,9 +65,9 @@ def find_marks(ranges: HostSpans, names: Sequence[str]) -> list[Marks]:
 
     Args:
         ranges: nested, start/end and instantaneous ranges alike.
-        names: of the ranges, one per entry of `ranges.said`.
+        names: of the ranges, one per entry of `ranges.meanings`.
     """
-    said = np.array([s.step for s in ranges.said], dtype=bool)
+    said = np.array([s.step for s in ranges.meanings], dtype=bool)
     rows = np.flatnonzero(said[ranges.name]) if len(said) else np.zeros(0, np.int64)
     families: dict[tuple[int, str, int], list[int]] = {}
     family_of = {int(n): re.sub(r"\d+", "", names[n][:64]) for n in np.unique(ranges.name[rows])}
@@ -97,7 +97,7 @@ def _marks(process: int, ranges: HostSpans, rows: Ints) -> Marks:
     apart = (start >= reached) | (end > reached)  # a step inside a step is no step of its own
     crossing = int(np.count_nonzero(apart & (start < reached)))
     start = np.maximum(start, reached)
-    batch = np.array([said.batch or 0 for said in ranges.said], np.int64)[ranges.name[rows]]
+    batch = np.array([said.batch or 0 for said in ranges.meanings], np.int64)[ranges.name[rows]]
     return Marks(process, start[apart], end[apart], batch[apart], crossing)
 
 

@@ -98,7 +98,7 @@ class Timeline:
         Args:
             spans: operators, push/pop ranges, start/end ranges and marks.
             nested: the operators and push/pop ranges among them.
-            names: one per entry of `spans.said`.
+            names: one per entry of `spans.meanings`.
         """
         marks = steps.find_marks(spans, names)
         self.marked = steps.MarkedSteps(marks)

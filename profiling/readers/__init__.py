@@ -1,7 +1,7 @@
-"""Readers of other profilers' files. The format is told from the content; a new one is a module and a line here.
+"""Readers of other profilers' files. The content decides on the format; a new format is a module and a line here.
 
 A reader module defines `NAME`, `recognises(source) -> bool`, and `read(source, writer, options)`, which writes tables
-through the `RecordingWriter`, some rows at a time, and raises `CurvescopeError` at what it cannot make sense of.
+through the `RecordingWriter`, some rows at a time, and raises `CurvescopeError` for contents that it cannot read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from ..recording.store import RecordingWriter, new_recording_path, open_recordin
 from .nsight_reports import convert_report
 from .source import Source
 
-# Asked in this order; the first that recognises the file reads it.
+# Errors of readers whose file has values of the wrong type.
+_UNREADABLE = (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError)
+# In this order; the first that recognises the file reads it.
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
@@ -44,11 +46,11 @@ class Imported:
 
     Attributes:
         path: the recording's folder.
-        format: what the file was.
+        format: name of the file's format.
         rows: rows by table.
         lost: count, severity and sentence by name.
         missing: what the profiler did not record, by name, as a sentence.
-        steps_from: how steps were found; null where the format has none.
+        steps_from: how steps were found; None for formats without steps.
     """
 
     path: AnyPath
@@ -69,9 +71,9 @@ def import_profile(
 
     Args:
         source: the file, plain or gzip.
-        target: folder to create; a dated one under `runs` if not given.
-        options: what the user says about it.
-        meta: what else is known of the run, for `recording.json`.
+        target: folder to create; default: a dated one under `runs`.
+        options: the user's options.
+        meta: further facts about the run, for `recording.json`.
 
     Raises:
         CurvescopeError: the file cannot be read, is damaged, or is of no known format; nothing is left behind.
@@ -81,29 +83,21 @@ def import_profile(
     writer: RecordingWriter | None = None
     try:
         with _readable(source) as (opened, reader):
-            about = {
-                "recording_type": "profile",
-                "imported_from": reader.NAME,
-                "network": None,
-                "device": None,
-                "batches": None,
-            }
+            about = {"recording_type": "profile", "imported_from": reader.NAME}
+            about |= dict.fromkeys(("network", "device", "batches"))
             writer = RecordingWriter(target or new_recording_path("imported"), {**about, **(meta or {})})
             with writer:
                 reader.read(opened, writer, options)
-    except CurvescopeError as error:
-        _remove(writer)
-        raise CurvescopeError(f"{source}: {error}") from error
-    except (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        _remove(writer)
-        raise CurvescopeError(
-            f"{source}: it holds values that fit no column ({str(error)[:200]}); record it again."
-        ) from error
+    except (CurvescopeError, *_UNREADABLE) as error:
+        if writer is not None:
+            remove_tree(writer.path)
+        unreadable = f"it holds values that fit no column ({str(error)[:200]}); record it again."
+        raise CurvescopeError(f"{source}: {error if isinstance(error, CurvescopeError) else unreadable}") from error
     return describe_import(writer.path)
 
 
 def describe_import(path: AnyPath) -> Imported:
-    """What a finished import holds."""
+    """Describe a finished import."""
     recording = open_recording(path)
     meta = recording.meta
     return Imported(
@@ -118,7 +112,7 @@ def describe_import(path: AnyPath) -> Imported:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
-    """The file and its reader; a report that only NVIDIA's tools can read is exported by them first."""
+    """The file and its reader; NVIDIA's tools first export a report that only they can read."""
     with ExitStack() as stack:
         source = stack.enter_context(Source(path))
         reader = _reader(source)
@@ -133,12 +127,12 @@ def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
 
 
 def _reader(source: Source) -> ModuleType | None:
-    # Plugins first: what is installed on purpose may look like something that is read here, as most JSON does.
+    # Plugins first: a format of theirs may look like one of ours, as most JSON does.
     for plugin in plugins.plugins(plugins.READERS):
         try:
             if plugin.module.recognises(source):
                 return plugin.module  # type: ignore[no-any-return]
-        except Exception as error:  # a stranger's code: whatever it raises, the other readers are asked
+        except Exception as error:  # a plugin may raise anything; the other readers still try the file
             plugins.report_broken(plugin.name, plugin.package, f"recognises() failed ({type(error).__name__}: {error})")
     for name in READERS:
         reader = importlib.import_module(f".{name}", __package__)
@@ -148,7 +142,7 @@ def _reader(source: Source) -> ModuleType | None:
 
 
 def _unknown(source: Source) -> str:
-    """What the file seems to be, and what to give instead."""
+    """The message for a file without a reader: its apparent format, and the remedy."""
     if source.tables is not None:
         return "a SQLite database, but none of Nsight Systems or nvprof; export with `nsys export --type sqlite`."
     if source.text.startswith("<"):
@@ -173,9 +167,3 @@ def _unknown(source: Source) -> str:
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and CSV of nvprof, "
         "CSV of Nsight Compute, and traces of PyTorch, TensorFlow and JAX."
     )
-
-
-def _remove(writer: RecordingWriter | None) -> None:
-    """Take away the folder of an import that was refused."""
-    if writer is not None:
-        remove_tree(writer.path)

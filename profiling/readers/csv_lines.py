@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterator
+from itertools import dropwhile
 from typing import BinaryIO
 
 from ..errors import CurvescopeError
@@ -29,24 +30,16 @@ def rows_of(stream: BinaryIO, header: re.Pattern[str]) -> Iterator[list[str]]:
     Lines of the profiler (`==1234==`, `==PROF==`) are skipped everywhere.
     """
     lines = (line for line in lines_of(stream) if line and not line.startswith("=="))
-    for line in lines:
-        if header.match(line):
-            break
-    else:
-        return
-    yield from parse_rows([line])
-    for line in lines:
-        yield from parse_rows([line])
+    return map(parse_row, dropwhile(lambda line: header.match(line) is None, lines))
 
 
-def parse_rows(lines: list[str]) -> Iterator[list[str]]:
-    """Cells of CSV lines; unbalanced quotes are tolerated, and a line that is not CSV becomes a single cell."""
+def parse_row(line: str) -> list[str]:
+    """Cells of a CSV line; unbalanced quotes are tolerated, and a line that is not CSV becomes a single cell."""
     csv.field_size_limit(_LONGEST_LINE)
-    for line in lines:
-        try:
-            yield next(csv.reader([line]), [])
-        except csv.Error:
-            yield [line]
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return [line]
 
 
 def parse_number(text: str) -> float | None:

@@ -67,19 +67,14 @@ class Metric:
 @cache
 def metrics() -> tuple[Metric, ...]:
     """The table, in order."""
-    listed: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["metric"]
-    return tuple(
-        Metric(
-            entry["column"],
-            entry.get("part", ""),
-            entry["tool"],
-            entry["generation"],
-            tuple(entry.get("capabilities", ())),
-            entry["terms"],
-            entry["source"],
-        )
-        for entry in listed
-    )
+    defaults = {"part": "", "capabilities": ()}
+    entries = ({**defaults, **entry} for entry in load_toml("metrics.toml")["metric"])
+    return tuple(Metric(**{**entry, "capabilities": tuple(entry["capabilities"])}) for entry in entries)
+
+
+def load_toml(name: str) -> dict[str, Any]:
+    """The contents of a TOML file of this folder."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
 
 
 @cache
@@ -107,7 +102,7 @@ def _first_entries(tool: str) -> Iterator[Metric]:
 
 
 def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:
-    """Convert the metrics of one kernel to columns of the `kernels` table; unrecorded columns are absent.
+    """Convert the metrics of one kernel to columns of the `kernels` table; unrecorded columns are absent, counts whole.
 
     Args:
         tool: nvprof or ncu.
@@ -118,7 +113,7 @@ def to_columns(tool: str, values: Mapping[str, float], capability: str | None = 
     for metric in _chosen(tool, frozenset(values), capability):
         amount = sum(factor * values[name] for name, factor in metric.terms.items())
         columns[metric.column] = columns.get(metric.column, 0.0) + amount
-    return columns
+    return {name: amount if name == "achieved_occupancy" else round(amount) for name, amount in columns.items()}
 
 
 def parts(tool: str, names: Collection[str], capability: str | None = None) -> list[str]:

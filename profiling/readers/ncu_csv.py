@@ -139,9 +139,7 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
             extents = [int(extent) for extent in found.groups()]
             if max(extents) < 1 << 31:
                 row |= dict(zip((f"{what}_x", f"{what}_y", f"{what}_z"), extents, strict=True))
-    for column, value in columns.items():
-        row[column] = value if column == "achieved_occupancy" else round(value)
-    return row
+    return row | columns
 
 
 def _parse_integer(text: str | None) -> int | None:

@@ -1,7 +1,7 @@
-"""SQLite exports of Nsight Systems, 2020 to 2026.
+"""Reads SQLite exports of Nsight Systems, 2020 to 2026.
 
-Tables and columns came and went over the versions: each is asked for by name, and what is not there is null, or named
-in `missing` where it matters. Metadata of the capture (command, environment, host and user) is not read.
+Versions differ in tables and columns: the reader selects each by name. An absent column is null, and an absent table
+has a sentence in `missing` if it matters. Metadata of the capture (command, environment, host, user) is not read.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..attribution.assemble import assemble
-from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
 from ..recording.store import RecordingWriter
 from . import Options
+from .cupti_tables import WORK, scan_kernels, scan_memory
 from .source import Source
 from .sqlite_tables import SqliteTables
 
@@ -36,24 +36,13 @@ _KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH = (
 # ENUM_NSYS_EVENT_TYPE of every export that has it.
 _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
-# ENUM_CUDA_MEMCPY_OPER has CUPTI's numbers; 11 to 13 are migrations of unified memory.
-_COPY_KINDS = {**COPY_KINDS, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
-_PLACE = {
-    "start_ns": "start",
-    "end_ns": "end",
-    "process": "globalPid",
-    "device": "deviceId",
-    "context": "contextId",
-    "stream": "streamId",
-    "correlation_id": "correlationId",
-}
-_SHAPE = {**LAUNCH_SHAPE, "graph_id": "graphId"}
-_KERNEL_NAMES = ("demangledName", "shortName", "mangledName")  # the first that is there
+_WORK = {**WORK, "process": "globalPid"}
+_KERNEL_NAMES = ("demangledName", "shortName", "mangledName")  # the first that the table has is read
 _I64, _TEXT = pa.int64(), pa.string()
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is such an export: its strings and its tables of events are there."""
+    """Whether the file has the tables of such an export: strings and events."""
     tables = source.tables
     known = (_KERNEL, _COPY, _RUNTIME, _NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME")
     return tables is not None and "StringIds" in tables and any(name in tables for name in known)
@@ -63,7 +52,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the export; every step counts as profiled.
 
     Raises:
-        CurvescopeError: a table holds what it should not.
+        CurvescopeError: a table has invalid contents.
     """
     assert source.tables is not None
     export = _Export(source.tables)
@@ -81,12 +70,12 @@ class _Export:
         self._string_ids: Ints = strings["id"].to_numpy()[order]
         self._strings: pa.Array = strings["value"].combine_chunks().take(pa.array(order))
         low, high = (int(self._string_ids[0]), int(self._string_ids[-1])) if len(order) else (0, -1)
-        self._ends = low, high
-        self._place: Ints | None = None
-        if high - low < 4 * len(order) + 1024:  # ids in a row, as profilers give them: a table beats a search
-            self._place = np.full(high - low + 2, -1, np.int64)
-            self._place[self._string_ids[::-1] - low] = np.arange(len(order))[::-1]
-        self._code = np.full(len(order) + 1, -1, np.int32)  # of the strings that name something here
+        self._id_range = low, high
+        self._position: Ints | None = None  # by id - low; the last entry stands for unknown ids
+        if high - low < 4 * len(order) + 1024:  # profilers number strings in sequence: a lookup beats a search
+            self._position = np.full(high - low + 2, -1, np.int64)
+            self._position[self._string_ids[::-1] - low] = np.arange(len(order))[::-1]
+        self._code = np.full(len(order) + 1, -1, np.int32)  # by position: index into `_texts`
         self._texts: list[str] = []
 
     def profile(self) -> Profile:
@@ -95,7 +84,7 @@ class _Export:
         return Profile("nsys", self._ranges(), self._launches, self._kernels, self._memory, count)
 
     def missing(self) -> dict[str, str]:
-        """What was not recorded, by name, with what that means."""
+        """Missing data by name, with the consequence."""
         tables, missing = self._tables, {}
         if not tables.about(_KERNEL):
             launched = tables.count(_RUNTIME)
@@ -112,44 +101,35 @@ class _Export:
         return missing
 
     def version(self) -> dict[str, str] | None:
-        """Name and version of the profiler; null in exports without that."""
+        """Name and version of the profiler; None in exports without them."""
         for name in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             rows = self._tables.read(name, {"name": _TEXT, "value": _TEXT}).to_pylist()
-            said = {row["name"]: row["value"] for row in rows if row["value"] is not None}
-            if "EXPORT_PRODUCT_VERSION" in said:
-                version = {"name": "Nsight Systems", "version": said["EXPORT_PRODUCT_VERSION"]}
-                return (
-                    version | {"schema": said["EXPORT_SCHEMA_VERSION"]} if "EXPORT_SCHEMA_VERSION" in said else version
-                )
+            facts = {row["name"]: row["value"] for row in rows if row["value"] is not None}
+            if "EXPORT_PRODUCT_VERSION" in facts:
+                version = {"name": "Nsight Systems", "version": facts["EXPORT_PRODUCT_VERSION"]}
+                schema = facts.get("EXPORT_SCHEMA_VERSION")
+                return version if schema is None else version | {"schema": schema}
         return None
 
     def device(self) -> dict[str, Any] | None:
-        """The device that the first kernel ran on; null where the export does not tell."""
+        """The device of the first kernel; None if unknown."""
         name = next((n for n in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if n in self._tables), None)
         if name is None:
             return None
-        whole = (
-            "id",
-            "cuDevice",
-            "smCount",
-            "computeMajor",
-            "computeMinor",
-            "totalMemory",
-            "memoryBandwidth",
-            "clockRate",
-        )
-        rows = self._tables.read(name, {**dict.fromkeys(whole, _I64), "name": _TEXT}).to_pylist()
+        numbers = dict.fromkeys(("id", "cuDevice", "smCount", "computeMajor", "computeMinor"), _I64)
+        numbers |= dict.fromkeys(("totalMemory", "memoryBandwidth", "clockRate"), _I64)
+        rows = self._tables.read(name, {**numbers, "name": _TEXT}).to_pylist()
         used = next((t["deviceId"][0].as_py() for t in self._tables.scan(_KERNEL, {"deviceId": _I64})), None)
-        rows = [row for row in rows if row["smCount"]]  # a list of GPUs may hold ones that run no CUDA
+        rows = [row for row in rows if row["smCount"]]  # a list of GPUs may contain some without CUDA
         cuda = self._tables.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": _I64, "cudaId": _I64}).to_pylist()
         gpu_of = {row["cudaId"]: row["gpuId"] for row in cuda}
-        mine = [row for row in rows if row["id"] == gpu_of.get(used)]
-        mine = mine or [row for row in rows if used is not None and row["cuDevice"] == used]
-        if not mine and len({row["name"] for row in rows}) == 1:
-            mine = rows
-        if not mine:
+        candidates = [row for row in rows if row["id"] == gpu_of.get(used)]
+        candidates = candidates or [row for row in rows if used is not None and row["cuDevice"] == used]
+        if not candidates and len({row["name"] for row in rows}) == 1:
+            candidates = rows
+        if not candidates:
             return None
-        facts = mine[0]
+        facts = candidates[0]
         capability = None if facts["computeMajor"] is None else f"{facts['computeMajor']}.{facts['computeMinor']}"
         return {
             "name": facts["name"],
@@ -161,7 +141,7 @@ class _Export:
         }
 
     def write_allocations(self, writer: RecordingWriter) -> None:
-        """Memory that was allocated and freed on the device, where it was recorded."""
+        """Write allocations and frees of device memory, if they were recorded."""
         wanted = dict.fromkeys(("start", "deviceId", "address", "bytes", "memoryOperationType"), _I64)
         for batch in self._tables.scan("CUDA_GPU_MEMORY_USAGE_EVENTS", wanted):
             batch = batch.filter(pc.field("memoryOperationType").isin([0, 1]) & pc.field("start").is_valid())
@@ -170,27 +150,27 @@ class _Export:
             writer.write("memory", {**columns, "address": batch["address"], "source": ["nsys"] * batch.num_rows})
 
     def _ranges(self) -> pa.Table:
-        whole = dict.fromkeys(
-            ("start", "end", "eventType", "globalTid", "textId", "domainId", "category", "color"), _I64
-        )
+        numbers = dict.fromkeys(("start", "end", "eventType", "globalTid"), _I64)
+        numbers |= dict.fromkeys(("textId", "domainId", "category", "color"), _I64)
         domains: dict[int, str] = {}
         categories: dict[tuple[int, int], str] = {}
-        nothing = pa.schema([*whole.items(), ("text", _TEXT)]).empty_table()
-        pieces = [self._range_rows(nothing)]
-        for batch in self._tables.scan(_NVTX, {**whole, "text": _TEXT}):
+        empty = pa.schema([*numbers.items(), ("text", _TEXT)]).empty_table()
+        pieces = [self._range_rows(empty)]
+        for batch in self._tables.scan(_NVTX, {**numbers, "text": _TEXT}):
             for row in _of_kind(batch, (_CATEGORY, _DOMAIN)).to_pylist():
-                name = row["text"] or self._string(pa.chunked_array([[row["textId"]]], _I64))[0].as_py()
+                positions = self._positions(pa.chunked_array([[row["textId"]]], _I64))
+                name = row["text"] or self._strings.take(positions)[0].as_py()
                 if row["eventType"] == _DOMAIN:
                     domains[row["domainId"]] = name
                 else:
                     categories[row["domainId"], row["category"]] = name
             pieces.append(self._range_rows(batch))
         table = pa.concat_tables(pieces)
-        # A domain or category may be named after the ranges in it.
+        # The event that names a domain or category may come after its ranges.
         domain = category = pa.nulls(table.num_rows, _TEXT)
         if domains:
-            place = pc.index_in(table["domainId"], pa.array(list(domains), _I64))
-            domain = pa.array(list(domains.values()), _TEXT).take(place)
+            index = pc.index_in(table["domainId"], pa.array(list(domains), _I64))
+            domain = pa.array(list(domains.values()), _TEXT).take(index)
         if categories:
             keys = zip(table["domainId"].to_pylist(), table["categoryId"].to_pylist(), strict=True)
             category = pa.array([categories.get(key) for key in keys], _TEXT)
@@ -198,9 +178,9 @@ class _Export:
         return table.append_column("domain", domain).append_column("category", category)
 
     def _range_rows(self, batch: pa.Table) -> pa.Table:
-        """The ranges and marks of a batch, domain and category still by number."""
+        """The ranges and marks of a batch, with the numbers of their domains and categories."""
         batch = _of_kind(batch, _KINDS)
-        place = pc.index_in(batch["eventType"], pa.array(list(_KINDS), _I64)).combine_chunks()
+        kind = pc.index_in(batch["eventType"], pa.array(list(_KINDS), _I64))
         return pa.table(
             {
                 "name": self._range_names(batch),
@@ -209,7 +189,7 @@ class _Export:
                 "process": _process(batch["globalTid"]),
                 "thread": _thread(batch["globalTid"]),
                 "thread_key": batch["globalTid"],
-                "kind": pa.DictionaryArray.from_arrays(_whole(place), pa.array(list(_KINDS.values()), _TEXT)),
+                "kind": pa.array(list(_KINDS.values()), _TEXT).take(kind),
                 "color_argb": batch["color"],
                 "domainId": batch["domainId"],
                 "categoryId": batch["category"],
@@ -217,16 +197,16 @@ class _Export:
         )
 
     def _range_names(self, batch: pa.Table) -> pa.Array:
-        places = self._places(batch["textId"])
-        if not places.null_count and batch["text"].null_count == len(places):  # all by id
-            return pa.DictionaryArray.from_arrays(places.cast(pa.int32()), self._strings)
-        name = pc.coalesce(batch["text"], self._strings.take(places))
+        positions = self._positions(batch["textId"])
+        if not positions.null_count and batch["text"].null_count == len(positions):  # every name is a string id
+            return pa.DictionaryArray.from_arrays(positions.cast(pa.int32()), self._strings)
+        name = pc.coalesce(batch["text"], self._strings.take(positions))
         return pc.fill_null(name, "").dictionary_encode()
 
     def _launches(self) -> Iterator[pa.Table]:
         wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
         for batch in self._tables.scan(_RUNTIME, dict.fromkeys(wanted, _I64)):
-            # `cudaLaunchKernel_v7000`: the version in which the call got its present form is no part of its name.
+            # `cudaLaunchKernel_v7000`: the suffix is the CUDA version that last changed the call's signature.
             names = self._names(batch["nameId"])
             texts = pc.replace_substring_regex(names.dictionary, r"_v\d{4,5}$", "")
             yield pa.table(
@@ -243,57 +223,34 @@ class _Export:
             )
 
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        there = self._tables.columns(_KERNEL)
-        name = next((column for column in _KERNEL_NAMES if column in there), None)
-        columns = _needed(needed, _SHAPE)
-        extra = [] if needed is not None else ["staticSharedMemory", "dynamicSharedMemory"]
-        named = needed is None or "name" in needed
-        wanted = dict.fromkeys([*columns.values(), *extra, *([name] if name and named else [])], _I64)
-        for batch in self._tables.scan(_KERNEL, wanted):
-            found = {ours: batch[theirs] for ours, theirs in columns.items()}
-            found["process"] = _process(batch["globalPid"])
-            if named:
-                found["name"] = self._names(batch[name] if name else pa.nulls(batch.num_rows, _I64))
-            if extra:
-                found["shared_memory_bytes"] = pc.add(batch[extra[0]], batch[extra[1]])
-            yield pa.table(found)
+        columns = self._tables.columns(_KERNEL)
+        name = next((column for column in _KERNEL_NAMES if column in columns), _KERNEL_NAMES[0])
+        for found in scan_kernels(self._tables, _KERNEL, name, self._names, needed, _WORK):
+            yield pa.table({**found, "process": _process(found["process"])})
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        for name, kind in ((_COPY, "memcpy"), (_SET, "memset")):
-            columns = _needed(needed, {"bytes": "bytes", "address": "virtualAddress"})
-            wanted = dict.fromkeys([*columns.values(), "copyKind"], _I64)
-            for batch in self._tables.scan(name, wanted):
-                found = {ours: batch[theirs] for ours, theirs in columns.items()}
-                found["process"] = _process(batch["globalPid"])
-                found["kind"] = pa.array([kind] * batch.num_rows, _TEXT)
-                found["memcpy_kind"] = copy_kinds(batch["copyKind"])
-                yield pa.table(found)
-
-    def _string(self, ids: pa.ChunkedArray) -> pa.Array:
-        """Texts of string ids; null for an id that is not in the table."""
-        return self._strings.take(self._places(ids))
+        for table, kind in ((_COPY, "memcpy"), (_SET, "memset")):
+            for found in scan_memory(self._tables, table, kind, needed, _WORK):
+                yield pa.table({**found, "process": _process(found["process"])})
 
     def _names(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
-        """Texts of string ids, scrubbed, dictionary-encoded: one code for one id throughout the export."""
-        places = pc.fill_null(self._places(ids), len(self._strings)).to_numpy()
-        codes = self._code[places]
+        """Texts of string ids, scrubbed, dictionary-encoded: an id has one code in the whole export."""
+        positions = pc.fill_null(self._positions(ids), len(self._strings)).to_numpy()
+        codes = self._code[positions]
         if (codes < 0).any():
-            for place in np.unique(places[codes < 0]).tolist():
-                self._code[place] = len(self._texts)
-                text = self._strings[place].as_py() if place < len(self._strings) else None
+            for position in np.unique(positions[codes < 0]).tolist():
+                self._code[position] = len(self._texts)
+                text = self._strings[position].as_py() if position < len(self._strings) else None
                 self._texts.append(scrub(text or "") or "?")
-            codes = self._code[places]
+            codes = self._code[positions]
         return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(self._texts, _TEXT))
 
-    def _places(self, ids: pa.ChunkedArray) -> pa.Array:
-        wanted = pc.fill_null(ids, -1).to_numpy() if ids.null_count else ids.to_numpy()
-        low, high = self._ends
-        if self._place is not None and len(wanted) and low <= wanted.min() and wanted.max() <= high:
-            at = self._place[wanted - low]
-            known = at >= 0
-        elif self._place is not None:
-            known = (wanted >= low) & (wanted <= high)
-            at = self._place[np.where(known, wanted - low, -1)]
+    def _positions(self, ids: pa.ChunkedArray) -> pa.Array:
+        """Positions of string ids in `_strings`; null for an id that is not in the table."""
+        wanted = pc.fill_null(ids, -1).to_numpy()
+        if self._position is not None:
+            low, high = self._id_range
+            at = self._position[np.where((wanted >= low) & (wanted <= high), wanted - low, -1)]
             known = at >= 0
         else:
             at = np.minimum(np.searchsorted(self._string_ids, wanted), len(self._string_ids) - 1)
@@ -303,32 +260,15 @@ class _Export:
         return pa.array(at, mask=None if known.all() else ~known)
 
 
-def _needed(needed: Sequence[str] | None, further: dict[str, str]) -> dict[str, str]:
-    """Our and their names of the columns that are needed; null for all, the further ones too."""
-    return {**_PLACE, **further} if needed is None else {ours: _PLACE[ours] for ours in needed if ours in _PLACE}
-
-
 def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
     """The events of some types."""
     mine = pc.is_in(batch["eventType"], pa.array(list(kinds), _I64))
     return batch if pc.all(mine, min_count=0).as_py() else batch.filter(mine)
 
 
-def copy_kinds(numbers: pa.ChunkedArray) -> pa.Array:
-    """Names of the driver's numbers of copy kinds; null for others."""
-    return pa.array(list(_COPY_KINDS.values())).take(pc.index_in(numbers, pa.array(list(_COPY_KINDS), _I64)))
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One array of whole numbers, whatever it came as."""
-    return pa.array(column.to_pylist() if not len(column) else column.to_numpy(), pa.int32())
-
-
-def _process(global_id: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+def _process(global_id: pa.ChunkedArray) -> pa.ChunkedArray:
     """The process in a serialised id: 24 bits of process above 24 bits of thread."""
-    if global_id.null_count:
-        return pc.bit_wise_and(pc.shift_right(global_id, 24), 0xFFFFFF)
-    return pa.array((global_id.to_numpy() >> 24 & 0xFFFFFF).astype(np.int32))
+    return pc.bit_wise_and(pc.shift_right(global_id, 24), 0xFFFFFF)
 
 
 def _thread(global_id: pa.ChunkedArray) -> pa.ChunkedArray:

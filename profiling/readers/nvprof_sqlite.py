@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..attribution.assemble import assemble
-from ..attribution.cupti_names import LAUNCH_SHAPE
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
 from ..native import demangle
 from ..recording.store import RecordingWriter
 from . import Options
-from .cupti_calls import DRIVER, RUNTIME
-from .nsys_sqlite import copy_kinds
+from .cupti_tables import scan_kernels, scan_memory
+from .metrics import load_toml
 from .source import Source
 from .sqlite_tables import SqliteTables
 
@@ -33,7 +33,7 @@ NAME = "nvprof SQLite file"
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _KERNELS = (f"{_PREFIX}CONCURRENT_KERNEL", f"{_PREFIX}KERNEL")
 _COPIES = ((f"{_PREFIX}MEMCPY", "memcpy"), (f"{_PREFIX}MEMCPY2", "memcpy"), (f"{_PREFIX}MEMSET", "memset"))
-_CALLS = ((f"{_PREFIX}RUNTIME", RUNTIME, "runtime"), (f"{_PREFIX}DRIVER", DRIVER, "driver"))
+_CALLS = {"runtime": f"{_PREFIX}RUNTIME", "driver": f"{_PREFIX}DRIVER"}  # also the tables of cupti_calls.toml
 _MARKER, _METRIC, _EVENT, _DEVICE = (f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE"))
 _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
 # CUpti_ActivityFlag of markers, and CUpti_ActivityObjectKind of the object they belong to.
@@ -42,14 +42,6 @@ _OF_THREAD = 2
 # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, and the formats of payloads by CUpti_MetricValueKind: 8 bytes, little-endian.
 _ARGB = 2
 _PAYLOADS = {0: "<d", 1: "<Q", 4: "<q"}
-_PLACE = {
-    "start_ns": "start",
-    "end_ns": "end",
-    "device": "deviceId",
-    "context": "contextId",
-    "stream": "streamId",
-    "correlation_id": "correlationId",
-}
 _I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
 
 
@@ -80,7 +72,7 @@ class _File:
         self._strings: dict[int, str] = dict(
             zip(strings["_id_"].to_pylist(), (text or "" for text in strings["value"].to_pylist()), strict=True)
         )
-        self._place = {key: place for place, key in enumerate(sorted(self._strings))}
+        self._position = {key: position for position, key in enumerate(sorted(self._strings))}
         self._kept: dict[tuple[int, bool], str] = {}
         self._replayed = bool(tables.count(_METRIC) or tables.count(_EVENT))
 
@@ -93,7 +85,7 @@ class _File:
     def missing(self) -> dict[str, str]:
         """Missing data by name, with the consequence."""
         missing = {}
-        calls = sum(self._tables.count(name) for name, *_ in _CALLS)
+        calls = sum(map(self._tables.count, _CALLS.values()))
         if not any(map(self._tables.count, _KERNELS)):
             missing["kernels"] = f"no kernel despite {calls} CUDA API calls: GPU activity was not recorded"
         elif not calls:
@@ -111,17 +103,10 @@ class _File:
 
     def device(self) -> dict[str, Any] | None:
         """The device of the first kernel; None if unknown."""
-        numbers = (
-            "id",
-            "name",
-            "computeCapabilityMajor",
-            "computeCapabilityMinor",
-            "numMultiprocessors",
-            "globalMemorySize",
-            "globalMemoryBandwidth",
-            "coreClockRate",
-        )
-        rows = self._tables.read(_DEVICE, dict.fromkeys(numbers, _I64)).to_pylist()
+        numbers = dict.fromkeys(("id", "name", "computeCapabilityMajor", "computeCapabilityMinor"), _I64)
+        numbers |= dict.fromkeys(("numMultiprocessors", "globalMemorySize"), _I64)
+        numbers |= dict.fromkeys(("globalMemoryBandwidth", "coreClockRate"), _I64)
+        rows = self._tables.read(_DEVICE, numbers).to_pylist()
         used = next(
             (t["deviceId"][0].as_py() for k in _KERNELS for t in self._tables.scan(k, {"deviceId": _I64})), None
         )
@@ -164,7 +149,7 @@ class _File:
         domains = [self._strings.get(d) if d else None for d in picked["domain"].to_pylist()]
         return pa.table(
             {
-                "name": self._names(picked["name"], "?"),
+                "name": self._names(picked["name"]),
                 "start_ns": picked["timestamp"],
                 "end_ns": pa.array(end, mask=open_),
                 "thread": thread,
@@ -189,70 +174,56 @@ class _File:
 
     def _launches(self) -> pa.Table:
         wanted = dict.fromkeys(("cbid", "start", "end", "threadId", "correlationId", "returnValue"), _I64)
-        pieces = []
+        known = load_toml("cupti_calls.toml")
+        tables, codes = [], []
         names: list[str] = []
-        for name, calls, kind in _CALLS:
-            table = self._tables.read(name, wanted)
-            cbid = pc.fill_null(table["cbid"], 0).to_numpy()
-            distinct, which = np.unique(cbid, return_inverse=True)
-            codes = which + len(names)
-            names += [calls.get(number, f"{kind} call {number}") for number in distinct.tolist()]
-            thread = pa.array(pc.fill_null(table["threadId"], 0).to_numpy() & 0xFFFFFFFF)  # stored as signed 32 bits
-            pieces.append((codes, thread, table))
-        tables = pa.concat_tables([table for *_, table in pieces])
-        threads = pa.chunked_array([thread for _, thread, _ in pieces])
-        codes = pa.array(np.concatenate([codes for codes, *_ in pieces]).astype(np.int32))
+        for api, table in _CALLS.items():
+            tables.append(self._tables.read(table, wanted))
+            distinct, code = np.unique(pc.fill_null(tables[-1]["cbid"], 0).to_numpy(), return_inverse=True)
+            codes.append(code + len(names))
+            names += [known[api].get(str(number), f"{api} call {number}") for number in distinct.tolist()]
+        calls = pa.concat_tables(tables)
+        thread = pc.bit_wise_and(pc.fill_null(calls["threadId"], 0), 0xFFFFFFFF)  # stored as signed 32 bits
+        code = pa.array(np.concatenate(codes).astype(np.int32))
         return pa.table(
             {
-                "name": pa.DictionaryArray.from_arrays(codes, pa.array(names, _TEXT)),
-                "start_ns": tables["start"],
-                "end_ns": tables["end"],
-                "thread": threads,
-                "thread_key": threads,
-                "correlation_id": tables["correlationId"],
-                "return_value": tables["returnValue"],
+                "name": pa.DictionaryArray.from_arrays(code, pa.array(names, _TEXT)),
+                "start_ns": calls["start"],
+                "end_ns": calls["end"],
+                "thread": thread,
+                "thread_key": thread,
+                "correlation_id": calls["correlationId"],
+                "return_value": calls["returnValue"],
             }
         )
 
     def _kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        columns = _PLACE if needed is not None else {**_PLACE, **LAUNCH_SHAPE}
-        extra = [] if needed is not None else ["staticSharedMemory", "dynamicSharedMemory", "graphId"]
-        wanted = dict.fromkeys([*columns.values(), *extra, "name"], _I64)
+        demangled = partial(self._names, demangled=True)
         for table in _KERNELS:
-            for batch in self._tables.scan(table, wanted):
-                found = {ours: batch[theirs] for ours, theirs in columns.items()}
-                found["name"] = self._names(batch["name"], "?", demangled=True)
-                if extra:
-                    found["shared_memory_bytes"] = pc.add(batch[extra[0]], batch[extra[1]])
-                    graph = batch["graphId"]
+            for found in scan_kernels(self._tables, table, "name", demangled, needed):
+                if "graph_id" in found:  # 0: outside of any graph
+                    graph = found["graph_id"]
                     found["graph_id"] = pc.if_else(pc.equal(graph, 0), pa.scalar(None, _I64), graph)
                 yield pa.table(found)
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        wanted = dict.fromkeys([*_PLACE.values(), "copyKind", *(["bytes"] if needed is None else [])], _I64)
         for table, kind in _COPIES:
-            for batch in self._tables.scan(table, wanted):
-                found = {ours: batch[theirs] for ours, theirs in _PLACE.items()}
-                found["kind"] = pa.array([kind] * batch.num_rows, _TEXT)
-                found["memcpy_kind"] = copy_kinds(batch["copyKind"])
-                if needed is None:
-                    found["bytes"] = batch["bytes"]
-                yield pa.table(found)
+            yield from map(pa.table, scan_memory(self._tables, table, kind, needed))
 
-    def _names(self, ids: pa.ChunkedArray, absent: str, *, demangled: bool = False) -> pa.DictionaryArray:
-        """Texts of string ids, scrubbed; each id has one code in the whole file: its index in the string table."""
+    def _names(self, ids: pa.ChunkedArray, *, demangled: bool = False) -> pa.DictionaryArray:
+        """Texts of string ids, scrubbed, `?` for none; an id has one code in the whole file: its index in the table."""
         used = ids.to_pylist()
         for key in set(used):
             if key in self._strings and (key, demangled) not in self._kept:
                 text = self._strings[key]
-                self._kept[key, demangled] = (scrub(demangle(text)) if demangled else text) or absent
-        texts = [self._kept.get((key, demangled), absent) for key in self._place] + [absent]
-        codes = pa.array([self._place.get(key, len(self._place)) for key in used], pa.int32())
+                self._kept[key, demangled] = (scrub(demangle(text)) if demangled else text) or "?"
+        texts = [self._kept.get((key, demangled), "?") for key in self._position] + ["?"]
+        codes = pa.array([self._position.get(key, len(self._position)) for key in used], pa.int32())
         return pa.DictionaryArray.from_arrays(codes, pa.array(texts, _TEXT))
 
 
 def _payload(kind: int | None, value: bytes | None) -> str | None:
-    """A payload as text; null for other kinds, and for zero, which also stands for a missing payload."""
+    """A payload as text; None for other kinds, and for zero, which also stands for a missing payload."""
     layout = _PAYLOADS.get(kind) if kind is not None else None
     if layout is None or value is None or len(value) != 8 or not any(value):
         return None

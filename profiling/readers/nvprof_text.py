@@ -1,8 +1,7 @@
 """Reads the output of nvprof: GPU traces and metrics, as CSV (`--csv`) or plain text, mixed with program output.
 
 - A trace (`--print-gpu-trace`) has a row per kernel, memcpy and memset. In CSV a second row has each column's unit,
-which
-  differs from file to file; in plain text each value has its own unit. The tool rounds starts, but not durations.
+  which differs from file to file; in plain text each value has its own unit. The tool rounds starts, not durations.
 - Metrics (`--metrics`) are means over the invocations of a kernel: a kernel invoked three times becomes three rows with
   the mean, so that sums are right. With `--print-gpu-trace` they are columns of each launch. Kernels are replayed for
   metrics, so there is no timeline.
@@ -12,19 +11,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from ..attribution.assemble import assemble
-from ..attribution.profile import Options, Profile, describe_steps
+from ..attribution.profile import Options, describe_steps, profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
 from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
 from . import metrics
-from .csv_lines import lines_of, parse_number, parse_rows
+from .csv_lines import lines_of, parse_number, parse_row
 from .source import Source
 
 NAME = "nvprof output"
@@ -100,16 +99,16 @@ class _Output:
     def run(self, lines: Iterator[str]) -> None:
         for line in lines:
             if _TRACE_CSV.match(line):
-                self._trace(next(parse_rows([line])), _csv_cells(lines), csv=True)
+                self._trace(parse_row(line), _csv_cells(lines), csv=True)
             elif _TRACE_TEXT.match(line):
                 self._trace(re.split(r"\s{2,}", line.strip()), _text_cells(lines), csv=False)
             elif _METRICS_CSV.match(line):
-                header = next(parse_rows([line]))
+                header = parse_row(line)
                 self._metrics(dict(zip(header, cells, strict=False)) for cells in _csv_cells(lines))
             elif _METRICS_TEXT.match(line):
                 self._metrics(_metrics_of_text(lines))
             elif _LAUNCH_METRICS_CSV.match(line):
-                self._launch_metrics(next(parse_rows([line])), _csv_cells(lines))
+                self._launch_metrics(parse_row(line), _csv_cells(lines))
             else:
                 continue
             self.found = True
@@ -130,10 +129,8 @@ class _Output:
         if not traced:
             describe_steps(self._writer, [], None)
             return
-        kernels, memory = (_table(rows) for rows in (self._kernels, self._memory))
-        none = _table([])
-        profile = Profile("nvprof", none, lambda: iter([]), lambda _: iter([kernels]), lambda _: iter([memory]), 0)
-        assemble(profile, self._writer, self._options)
+        tables = map(table_of_rows, ((), (), self._kernels, self._memory))  # no ranges, no API calls
+        assemble(profile_of_tables("nvprof", *tables), self._writer, self._options)
 
     def _trace(self, header: list[str], rows: Iterator[list[str]], *, csv: bool) -> None:
         units: dict[str, str] = {}
@@ -243,9 +240,7 @@ class _Output:
         self._lost["flops_partly_counted"] += count if counted and len({*counted} - {"half precision"}) < 2 else 0
         self._lost["metrics_averaged"] += count if count > 1 else 0
         kernel = scrub(kernel)
-        row: dict[str, Any] = {"device": int(found[2]) if found is not None else None}
-        for column, amount in columns.items():
-            row[column] = amount if column == "achieved_occupancy" else round(amount)
+        row = {"device": int(found[2]) if found is not None else None, **columns}
         for first in range(0, count, _BATCH_ROWS):
             size = min(_BATCH_ROWS, count - first)
             arrays = {
@@ -254,11 +249,8 @@ class _Output:
             once = pa.repeat(pa.scalar(0, pa.int32()), size)  # a long name is stored once for ten million launches
             named = {"name": kernel, "source": "nvprof"}
             arrays |= {name: pa.DictionaryArray.from_arrays(once, pa.array([text])) for name, text in named.items()}
-            self._write(pa.table(arrays))
+            self._writer.write("kernels", pa.table(arrays))
         self._measured += count
-
-    def _write(self, rows: pa.Table) -> None:
-        self._writer.write("kernels", rows)
 
 
 def _csv_cells(lines: Iterator[str]) -> Iterator[list[str]]:
@@ -267,7 +259,7 @@ def _csv_cells(lines: Iterator[str]) -> Iterator[list[str]]:
         if line.startswith("=="):
             return
         if line.strip():
-            yield from parse_rows([line])
+            yield parse_row(line)
 
 
 def _text_cells(lines: Iterator[str]) -> Iterator[list[str]]:
@@ -297,14 +289,3 @@ def _metrics_of_text(lines: Iterator[str]) -> Iterator[dict[str, str]]:
                     "Metric Name": cells[1],
                     "Avg": cells[5],
                 }
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows in the form of the neutral tables."""
-    texts = {"name", "kind", "memcpy_kind"}
-    names = dict.fromkeys(["start_ns", "end_ns", *(name for row in rows for name in row)])
-    if not any("name" in row for row in rows):
-        names = dict.fromkeys(["name", "kind", *names])
-    columns = {n: pa.array([row.get(n) for row in rows], pa.string() if n in texts else pa.int64()) for n in names}
-    columns["name"] = columns["name"].dictionary_encode()
-    return pa.table(columns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -22,7 +22,7 @@ import pyarrow as pa
 from ..attribution.assemble import assemble
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import NONE, Bools, Ints, nest
-from ..attribution.profile import Profile
+from ..attribution.profile import Profile, profile_of_tables
 from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE, MODULE_CALL, NODE_PREFIX, OPERATOR, scrub
 from ..errors import CurvescopeError
 from ..recording.rank_info import META_KEY
@@ -66,7 +66,6 @@ _CATEGORIES = {
     "cuda_profiler_range": _COUNTER,
 }
 _PLACE = ("device", "stream", "correlation_id")
-_BATCH_ROWS = 1 << 18
 _NO_THREAD = -(1 << 63)
 _CATEGORY = attrgetter("ph", "cat")
 _Table = dict[str, npt.NDArray[Any]]
@@ -229,17 +228,10 @@ class _Events:
         kernels = {name: column[device["kind"] == _KERNEL] for name, column in device.items()}
         memory = {name: column[device["kind"] != _KERNEL] for name, column in device.items()}
         if len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]:
-            kernel_batches = _batches(self._kernel_rows(kernels))
+            kernel_rows = self._kernel_rows(kernels)
         else:
-            kernel_batches = _batches(self._own_rows(host))
-        return Profile(
-            "torch",
-            ranges,
-            _batches(self._named(calls)),
-            kernel_batches,
-            _batches(self._memory_rows(memory)),
-            len(calls["name"]) + len(device["name"]),
-        )
+            kernel_rows = self._own_rows(host)
+        return profile_of_tables("torch", ranges, self._named(calls), kernel_rows, self._memory_rows(memory))
 
     def _host_rows(self, host: _Table) -> pa.Table:
         """Operators and ranges."""
@@ -361,14 +353,6 @@ def _thread_number(thread: str) -> int:
 
 def _nullable(column: npt.NDArray[Any]) -> pa.Array:
     return pa.array(column, mask=column == NONE)
-
-
-def _batches(table: pa.Table) -> Callable[..., Iterator[pa.Table]]:
-    def slices(_needed: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        for first in range(0, table.num_rows, _BATCH_ROWS):
-            yield table.slice(first, _BATCH_ROWS)
-
-    return slices
 
 
 def _place(information: Any) -> dict[str, Any] | None:

@@ -1,12 +1,13 @@
-"""A file to import: told by its content, unpacked where it is gzip, and never trusted.
+"""A file to import: recognised by its content, unpacked if it is gzip, and never trusted.
 
-What a file is comes from its first bytes, never from its name. Nothing is written beside it.
+The first bytes decide on the format, never the file's name. Nothing is written beside the file.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import math
 import os
 import shutil
 import sqlite3
@@ -22,14 +23,14 @@ from ..errors import CurvescopeError
 from .sqlite_tables import PRAGMAS, SqliteTables
 
 HEAD_BYTES = 1 << 20
-# gzip packs at most 1,032 times; profiles 10 to 40 times. Past both limits a file is a bomb, or as good as one.
+# gzip packs at most 1,032 times; profiles 10 to 40 times. A file beyond both limits is a decompression bomb.
 MOST_RATIO = 200
-FREE_BYTES = 1 << 30  # unpacked, below which the ratio does not matter
+FREE_BYTES = 1 << 30  # unpacked; the ratio does not matter below
 MOST_BYTES = 1 << 36  # unpacked, 64 GiB
 
 _SQLITE = b"SQLite format 3\x00"
 _GZIP = b"\x1f\x8b"
-# First bytes of what people hand in but nobody here reads, and the remedy.
+# First bytes of formats that no reader here reads, and the remedy.
 _FOREIGN = (
     (b"PK\x03\x04", "a ZIP archive; unpack it and import the profile in it"),
     (b"(\xb5/\xfd", "packed by zstd; unpack it with `unzstd` first"),
@@ -44,20 +45,20 @@ class Source:
     """One file, read only; a context manager that closes what it opened.
 
     Attributes:
-        path: where it lies.
-        packed: whether it is gzip; everything else here shows it unpacked.
-        head: its first bytes, up to 1 MiB.
+        path: the file.
+        packed: whether it is gzip; every other attribute and method gives the unpacked content.
+        head: first bytes, up to 1 MiB.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the first bytes.
 
         Raises:
-            CurvescopeError: the file cannot be read, is empty, damaged, or packed in a way that is not read.
+            CurvescopeError: the file cannot be read, is empty, damaged, or packed in a format that is not read.
         """
         self.path = path
         self.packed = False
-        self._open_things = ExitStack()
+        self._opened = ExitStack()
         with self._open_raw() as file:
             self.packed = file.read(2) == _GZIP
             self.size_bytes = os.fstat(file.fileno()).st_size
@@ -73,32 +74,36 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open_things.close()
+        self._opened.close()
 
     @cached_property
     def tables(self) -> SqliteTables | None:
-        """The tables of a SQLite database; null if it is none.
+        """The tables of a SQLite database; None for other files.
 
         Raises:
-            CurvescopeError: another program has not finished writing it, or it is no whole database.
+            CurvescopeError: another program has not finished writing it, or it is damaged.
         """
         if not self.head.startswith(_SQLITE):
             return None
-        path = self._open_things.enter_context(self.on_disk())
-        return SqliteTables(self._open_things.enter_context(open_sqlite(path)), path)
+        path = self._opened.enter_context(self.on_disk())
+        return SqliteTables(self._opened.enter_context(open_sqlite(path)), path)
 
     @cached_property
     def text(self) -> str:
-        """The first bytes as text, white space and byte order mark cut off its front; empty for binary files."""
+        """The first bytes as text, without leading white space and byte order mark; empty for binary files."""
         if b"\x00" in self.head[:4096]:
             return ""
         return self.head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The content as a stream, unpacked; damage met while reading becomes a `CurvescopeError`."""
+        """The content as a stream, unpacked; reading raises `CurvescopeError` for a damaged file."""
         with self._open_raw() as file:
-            yield _Unpacked(file, self.size_bytes) if self.packed else io.BufferedReader(_Plain(file), 1 << 20)
+            checked = _Checked(file, math.inf)
+            if self.packed:
+                most_bytes = min(MOST_BYTES, max(FREE_BYTES, MOST_RATIO * self.size_bytes))
+                checked = _Checked(gzip.GzipFile(fileobj=file), most_bytes)
+            yield io.BufferedReader(checked, 1 << 20)
 
     def read_all(self, most_bytes: int) -> bytes:
         """The whole content.
@@ -114,7 +119,7 @@ class Source:
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """The path of an unpacked file: itself, or a temporary copy that goes when the block ends."""
+        """The path of an unpacked file: itself, or a temporary copy, which is deleted when the block ends."""
         if not self.packed:
             yield self.path
             return
@@ -140,35 +145,11 @@ class Source:
             yield file
 
 
-class _Plain(io.RawIOBase):
-    """A file whose read errors name the remedy."""
+class _Checked(io.RawIOBase):
+    """A stream whose errors name the remedy; it refuses gzip files that unpack to more than any profile does."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        try:
-            size: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
-        except OSError as error:
-            raise CurvescopeError(f"it cannot be read ({error.strerror}); check the disk.") from error
-        return size
-
-
-class _Unpacked(io.BufferedReader):
-    """A gzip stream that refuses bombs and says what is wrong with a damaged one."""
-
-    def __init__(self, file: BinaryIO, packed_bytes: int) -> None:
-        file.seek(0)
-        super().__init__(_Gunzip(file, packed_bytes), 1 << 20)
-
-
-class _Gunzip(io.RawIOBase):
-    def __init__(self, file: BinaryIO, packed_bytes: int) -> None:
-        self._stream = gzip.GzipFile(fileobj=file)
-        self._most = min(MOST_BYTES, max(FREE_BYTES, MOST_RATIO * packed_bytes))
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: float) -> None:
+        self._stream, self._most = stream, most_bytes
         self._seen = 0
 
     def readable(self) -> bool:
@@ -176,19 +157,18 @@ class _Gunzip(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
-            data = self._stream.read(len(buffer))
+            size: int = self._stream.readinto(buffer)  # type: ignore[union-attr]
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise CurvescopeError(f"it is cut off or damaged ({error}); copy or record it again.") from error
         except OSError as error:
             raise CurvescopeError(f"it cannot be read ({error.strerror}); check the disk.") from error
-        self._seen += len(data)
+        self._seen += size
         if self._seen > self._most:
             raise CurvescopeError(
-                f"it holds more than {self._most >> 20} MiB unpacked: no profile packs like that. Unpack it by hand if "
-                "you trust it."
+                f"it holds more than {int(self._most) >> 20} MiB unpacked: no profile packs like that. Unpack it by "
+                "hand if you trust it."
             )
-        buffer[: len(data)] = data
-        return len(data)
+        return size
 
 
 @contextmanager

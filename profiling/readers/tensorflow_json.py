@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from ..attribution.assemble import assemble
-from ..attribution.profile import Profile
+from ..attribution.profile import Profile, profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
@@ -125,16 +123,7 @@ class _Trace:
         if kernels and not any(row["layer"] for row in kernels):
             missing["layers"] = "no kernel names its scope, as on JAX's CPU: layer and phase are unknown"
         source = "jax" if self.is_jax else "tensorflow"
-        of_host = _table(ranges, "ranges"), _table(launches, "api_calls")
-        on_device = _table(kernels, "kernels"), _table(memory, "memory")
-        return Profile(
-            source,
-            of_host[0],
-            lambda: iter([of_host[1]]),
-            lambda _: iter([on_device[0]]),
-            lambda _: iter([on_device[1]]),
-            len(kernels) + len(memory),
-        ), missing
+        return profile_of_tables(source, *map(table_of_rows, (ranges, launches, kernels, memory))), missing
 
     def _timeline(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
         """TensorFlow 1."""
@@ -233,16 +222,12 @@ def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
 def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
     """Columns of a copy or set; none for a kernel."""
     lowered = name.lower()
-    if lowered.startswith("memset"):
-        return {
-            "kind": "memset",
-            "memcpy_kind": None,
-            "bytes": _number(details.get("size", details.get("num_bytes")), 62),
-        }
-    if not lowered.startswith("memcpy"):
+    if not lowered.startswith(("memcpy", "memset")):
         return {}
-    kind = next((kind for short, kind in _COPIES.items() if short.lower() in lowered), None)
-    return {"kind": "memcpy", "memcpy_kind": kind, "bytes": _number(details.get("size", details.get("num_bytes")), 62)}
+    copies = lowered.startswith("memcpy")
+    memcpy_kind = next((kind for short, kind in _COPIES.items() if copies and short.lower() in lowered), None)
+    size = _number(details.get("size", details.get("num_bytes")), 62)
+    return {"kind": lowered[:6], "memcpy_kind": memcpy_kind, "bytes": size}
 
 
 def _shape(details: Mapping[str, str]) -> dict[str, Any]:
@@ -273,17 +258,3 @@ def _id(value: Any) -> int | None:
 
 def _hashable(value: Any) -> bool:
     return value is None or isinstance(value, (int, str, float))
-
-
-_TEXTS = {"name", "layer", "phase", "op", "kind", "memcpy_kind"}
-_ALWAYS = {"kernels": ("layer", "phase", "op"), "memory": ("kind", "memcpy_kind"), "ranges": ("kind",), "api_calls": ()}
-
-
-def _table(rows: Iterable[dict[str, Any]], kind: str) -> pa.Table:
-    rows = list(rows)
-    names = dict.fromkeys(["name", "start_ns", "end_ns", *_ALWAYS[kind], *(name for row in rows for name in row)])
-    columns = {n: pa.array([row.get(n) for row in rows], pa.string() if n in _TEXTS else pa.int64()) for n in names}
-    columns["name"] = columns["name"].dictionary_encode()
-    if kind == "memory":
-        columns.pop("op", None)
-    return pa.table(columns)

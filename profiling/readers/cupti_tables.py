@@ -1,0 +1,76 @@
+"""Columns of kernels, memcpys and memsets that SQLite files of Nsight Systems and nvprof share: both store CUPTI's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
+from .sqlite_tables import SqliteTables
+
+# Columns of the neutral tables, and the columns of the files.
+WORK = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "device": "deviceId",
+    "context": "contextId",
+    "stream": "streamId",
+    "correlation_id": "correlationId",
+}
+_KERNEL_COLUMNS = {**LAUNCH_SHAPE, "graph_id": "graphId"}
+_SHARED_MEMORY = ("staticSharedMemory", "dynamicSharedMemory")
+# ENUM_CUDA_MEMCPY_OPER of Nsight Systems has CUPTI's numbers; 11 to 13 are migrations of unified memory.
+_MEMCPY_KINDS = {**COPY_KINDS, 11: "HtoD", 12: "DtoH", 13: "DtoD"}
+
+Columns = dict[str, pa.ChunkedArray | pa.Array]
+
+
+def scan_kernels(
+    tables: SqliteTables,
+    table: str,
+    name: str,
+    decode: Callable[[pa.ChunkedArray], pa.Array],
+    needed: Sequence[str] | None,
+    work: Mapping[str, str] = WORK,
+) -> Iterator[Columns]:
+    """Columns of a table of kernels, batch by batch.
+
+    Args:
+        tables: the file.
+        table: the table.
+        name: the column with string ids of names.
+        decode: gives the names of string ids.
+        needed: the columns of `work` to read; None for these and the launch's too.
+        work: columns of all device work.
+    """
+    columns = _select(work, _KERNEL_COLUMNS, needed)
+    shared = _SHARED_MEMORY if needed is None else ()
+    for batch in tables.scan(table, dict.fromkeys((*columns.values(), *shared, name), pa.int64())):
+        found = {ours: batch[theirs] for ours, theirs in columns.items()}
+        found["name"] = decode(batch[name])
+        if shared:
+            found["shared_memory_bytes"] = pc.add(*(batch[column] for column in shared))
+        yield found
+
+
+def scan_memory(
+    tables: SqliteTables,
+    table: str,
+    kind: str,
+    needed: Sequence[str] | None,
+    work: Mapping[str, str] = WORK,
+) -> Iterator[Columns]:
+    """Columns of a table of memcpys or memsets (`kind`), batch by batch; arguments as of `scan_kernels`."""
+    columns = _select(work, {"bytes": "bytes", "address": "virtualAddress"}, needed)
+    numbers = pa.array(list(_MEMCPY_KINDS), pa.int64())
+    for batch in tables.scan(table, dict.fromkeys((*columns.values(), "copyKind"), pa.int64())):
+        found = {ours: batch[theirs] for ours, theirs in columns.items()}
+        found["kind"] = pa.repeat(kind, batch.num_rows)
+        found["memcpy_kind"] = pa.array(list(_MEMCPY_KINDS.values())).take(pc.index_in(batch["copyKind"], numbers))
+        yield found
+
+
+def _select(work: Mapping[str, str], further: Mapping[str, str], needed: Sequence[str] | None) -> dict[str, str]:
+    return {**work, **further} if needed is None else {ours: work[ours] for ours in needed if ours in work}

@@ -1,4 +1,4 @@
-"""Collectives, sends and receives by the names of the kernels and calls that run them."""
+"""Recognises collectives, sends and receives by the names of their kernels and calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 # NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
-# ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, as torch names its work: gloo:all_reduce.
+# ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's names: gloo:all_reduce.
 _NCCL = re.compile(
     r"nccl(?:Dev)?(?:Kernel)?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|AlltoAll)", re.IGNORECASE
 )
@@ -19,9 +19,9 @@ _SPELLED |= {"broadcast": "Broadcast", "reduce": "Reduce", "alltoall": "AlltoAll
 
 @lru_cache(maxsize=65_536)
 def collective(name: str) -> str | None:
-    """What all ranks of a group do together under this name, as NCCL spells it; null for all else.
+    """The collective of this name in NCCL's spelling; None for other names.
 
-    Sends and receives are communication, but between two ranks, and are none.
+    Sends and receives are communication between two ranks, not collectives.
     """
     if match := _NCCL.search(name):
         return _SPELLED.get(match[1].lower(), match[1])

@@ -1,4 +1,4 @@
-"""What CUPTI calls things wherever its records are read: SQLite files of NVIDIA's profilers, and the collector."""
+"""Names and numbers of CUPTI's records, for SQLite files of NVIDIA's profilers and for the collector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COPY_KINDS = {
     9: "HtoH",
     10: "PtoP",
 }
-# Columns of the `kernels` table: members of CUPTI's kernel record, which name the columns of SQLite files too.
+# Columns of the `kernels` table, and members of CUPTI's kernel record; columns of SQLite files have the same names.
 LAUNCH_SHAPE = {
     "grid_x": "gridX",
     "grid_y": "gridY",

@@ -1,7 +1,7 @@
-"""Spans of host threads, nested by time, over columns.
+"""Nests the spans of host threads by time, over columns.
 
-Spans of one thread nest by time. A span that outlasts the one around it is cut to it, and counted. A moment of a thread
-lies in the innermost span that contains it.
+A span that ends after the one around it is cut to that end, and counted. A moment of a thread lies in the innermost
+span that contains it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
-NONE = -1  # in code columns: no layer, no phase, no span
+NONE = -1  # in arrays of codes and indices: no layer, no phase, no span
 
 
 @dataclass
 class Nest:
-    """Spans of several threads, each in the innermost one of its thread that contains it; arrays of shape (spans,).
+    """The nesting of the spans of several threads; arrays of shape (spans,).
 
     Attributes:
-        parent: index of the span around each, or `NONE`.
+        parent: index of the innermost span around each, or `NONE`.
         end_ns: ends, cut to that of the parent.
-        levels: the spans that lie in another one, by depth, outermost first.
-        cut: how many ends were cut.
-        timelines: by thread, moments in order and the innermost span from each of them on.
+        levels: indices of the spans inside another one, by depth, outermost first.
+        cut: number of ends that were cut.
+        timelines: by thread, moments in order, and the innermost span from each of them on.
     """
 
     parent: Ints
@@ -37,7 +37,7 @@ class Nest:
     timelines: dict[int, tuple[Ints, Ints]]
 
     def innermost(self, thread: Ints, moment_ns: Ints) -> Codes:
-        """The innermost span around each (thread, moment); `NONE` where there is none. Shape (moments,)."""
+        """The innermost span around each (thread, moment), or `NONE`; shape (moments,)."""
         found = np.full(len(moment_ns), NONE, np.int32)
         for key, rows in _groups(thread):
             if (timeline := self.timelines.get(key)) is not None:
@@ -48,17 +48,17 @@ class Nest:
 
 
 def last_at(times: Ints, moments: Ints) -> Ints:
-    """Place of the last of some rising times that is not after each moment; -1 where all are."""
+    """Index of the last of the sorted times that is not after each moment; -1 if all are."""
     if not len(moments):
         return np.zeros(0, np.int64)
-    # Moments that are read together lie together: a search among what lies around them stays in the caches.
+    # Moments of one batch are close together: a search among the times around them stays in the caches.
     first, last = np.searchsorted(times, [moments.min(), moments.max()], side="right")
     at: Ints = np.searchsorted(times[first:last], moments, side="right") + (first - 1)
     return at
 
 
 def nest(thread: Ints, start_ns: Ints, end_ns: Ints) -> Nest:
-    """Nest spans by thread and time; one without extent contains nothing."""
+    """Nest spans by thread and time; a span without duration contains nothing."""
     parent = np.full(len(start_ns), NONE, np.int64)
     depth = np.zeros(len(start_ns), np.int64)
     found = Nest(parent, end_ns.copy(), [], 0, {})
@@ -77,7 +77,7 @@ def nest(thread: Ints, start_ns: Ints, end_ns: Ints) -> Nest:
 
 
 def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -> int:
-    """Fill in parent and depth of one thread's ranges, given in order of start; returns how many ends were cut."""
+    """Set parent and depth of one thread's ranges, in order of start; return the number of ends that were cut."""
     ended = np.searchsorted(np.sort(end_ns[rows]), start_ns[rows], side="right")
     level = np.arange(len(rows)) - ended
     up = np.full(len(rows), NONE, np.int64)
@@ -89,7 +89,7 @@ def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -
         parent[rows[inner]] = rows[up[inner]]
         depth[rows] = level
         return 0
-    # Ranges that cross: taken one by one, each inside the last one that is open.
+    # Some ranges cross: go through them one by one; each lies inside the last open one.
     cut = 0
     stack: list[int] = []
     for row in rows.tolist():
@@ -105,7 +105,7 @@ def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -
 
 
 def _timeline(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints) -> tuple[Ints, Ints]:
-    """Moments in order, and the innermost open range from each of them on."""
+    """Moments in order, and the innermost range from each of them on."""
     times = np.concatenate([end_ns[rows], start_ns[rows]])
     states = np.concatenate([parent[rows], rows])
     # At one moment: ends from the inside out, then starts from the outside in.
@@ -115,7 +115,7 @@ def _timeline(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints) -> tuple[I
 
 
 def _levels(depth: Ints, parent: Ints) -> list[Ints]:
-    """The ranges that lie in another one, by depth, outermost first."""
+    """Indices of the ranges inside another one, by depth, outermost first."""
     inner = np.flatnonzero(parent != NONE)
     order = inner[np.argsort(depth[inner], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

@@ -1,16 +1,16 @@
-"""What a reader or recorder hands over: neutral tables, columns by name, and what the user says about them.
+"""The interface of readers and recorders to attribution: neutral tables of a profile, and the user's options.
 
 A column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
 
 - ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
-  color_argb, payload; `shown`, false for what only places the work in it, such as a framework's operators.
-  Of operators: `role` (see `range_names`), sequence and forward_thread (see `placement.HostSpans`), and shapes,
+  color_argb, payload; `shown`, false for ranges that only place the work in them, e.g. a framework's operators.
+  For operators: `role` (see `range_names`), sequence and forward_thread (see `placement.HostSpans`), and shapes,
   concrete and dtypes of their arguments, as JSON.
 - launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
-- device: for kernels name and columns of the `kernels` table; for copies and sets columns of the `memory` table; for
-  both start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has
-  thread_key instead of a launch: it lies where it runs.
-- each may have `source`, where that is not the profile's.
+- kernels: name and columns of the `kernels` table; memory (memcpys and memsets): columns of the `memory` table; both:
+  start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has a thread_key
+  instead of a launch.
+- each may have `source`, if it differs from the profile's.
 
 Names are dictionary-encoded, all batches of one table with one dictionary.
 """
@@ -30,17 +30,17 @@ from .range_names import RangeNames
 _TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind"})
 _BATCH_ROWS = 1 << 18
 
-Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # takes the columns that are needed; None for all
+Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # takes the names of the needed columns; None for all
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says about a profile.
+    """The user's options for a profile.
 
     Attributes:
-        batch: samples per step; read from marks or shapes if not given.
-        range_pattern: what range names say, as `range_names.RangeNames` takes it; known habits if not given.
-        report: takes what is being read, how much of it is done, and how much there is.
+        batch: samples per step; default: from marks or shapes.
+        range_pattern: regular expression for range names, see `range_names.RangeNames`; default: known conventions.
+        report: callback for progress; takes the activity, the amount done, and the total amount.
     """
 
     batch: int | None = None
@@ -59,12 +59,13 @@ class Profile:
 
     Attributes:
         source: value of the `source` columns.
-        ranges: all at once.
-        launches: reads host calls, batch by batch.
-        kernels: likewise the kernels; called again where no range marks the steps, and where operators count work.
-        memory: likewise copies and sets.
-        count: rows of launches, kernels, copies and sets, for the progress report.
-        replayed: whether kernels were run again and again for metrics, so that their times mean nothing.
+        ranges: all ranges.
+        launches: function that reads API calls, batch by batch.
+        kernels: function that reads kernels, batch by batch; called twice if no range marks the steps or if operators
+            have shapes.
+        memory: function that reads memcpys and memsets, batch by batch.
+        count: number of launches, kernels, memcpys and memsets, for the progress report.
+        replayed: whether kernels were replayed for metrics, so that their times are not those of normal execution.
     """
 
     source: str
@@ -102,7 +103,7 @@ def profile_of_tables(
 
 
 def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:
-    """Write the steps, and how they were found."""
+    """Write the steps, and how they were found (`steps_from`)."""
     if rows:
         writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
     batches = sorted({row["batch"] for row in rows if row["batch"] is not None})

@@ -1,4 +1,4 @@
-"""Device work joined to the host: launch by correlation id, range by thread and time, step by launch."""
+"""Joins device work to the host: to its launch by correlation id, then to the range and step around the launch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from . import steps
 from .nesting import NONE, Bools, Codes, Ints
 from .placement import HostSpans, place
 
-_STRETCH_ROWS = 1 << 16  # what is worked out of so many stays in the processor's caches
+_STRETCH_ROWS = 1 << 16  # intermediate results for so many rows stay in the processor's caches
 
 
 @dataclass
 class Launches:
-    """Host calls, arrays of shape (calls,).
+    """API calls, arrays of shape (calls,).
 
     Attributes:
         start_ns: starts.
         process: number of the process.
-        correlation: CUDA's number, which the work that was launched carries too.
+        correlation: CUDA's correlation id, which the launched work carries, too.
         range_: index of the innermost range around each, or `NONE`.
         step: number of the marked step around each, or `NONE`.
     """
@@ -37,19 +37,19 @@ class Launches:
 
 @dataclass
 class DeviceWork:
-    """Kernels, copies and sets in the order their rows are written, arrays of shape (rows,).
+    """Kernels, memcpys and memsets in the order of the written rows, arrays of shape (rows,).
 
-    Rows without time have start and end 0 and `timed` False. Codes are 32 bits: ten million rows have to fit.
+    Rows without time have start and end 0 and `timed` False. Codes have 32 bits, to save memory for ten million rows.
 
     Attributes:
         start_ns: starts.
         end_ns: ends.
-        timed: whether it has both.
+        timed: whether each has both.
         range_: index of the innermost range around each row's launch, or `NONE`.
-        step: number of each row's step, or `NONE`; where no step is marked, as long as none is found.
-        kernel_name: code of a kernel's name; `NONE` for copies and sets.
-        stream: tells streams apart, over devices.
-        on_host: whether the host did it itself.
+        step: number of each row's step, or `NONE`; without marks all `NONE` until `Timeline.find_steps`.
+        kernel_name: code of a kernel's name; `NONE` for memcpys and memsets.
+        stream: number of the stream, distinct over devices.
+        on_host: whether the host itself did the work.
     """
 
     start_ns: Ints
@@ -64,13 +64,13 @@ class DeviceWork:
 
 @dataclass
 class Placed:
-    """Where some device work lies, by its launches.
+    """Ranges and steps of some device work, by its launches; arrays of shape (rows,).
 
     Attributes:
         range_: index of the innermost range around each row's launch, or `NONE`.
         step: number of the marked step around it, or `NONE`.
-        before_launch: as of `Timeline`.
-        lost: likewise.
+        before_launch: as in `Timeline`, for these rows.
+        lost: named counts, for these rows.
     """
 
     range_: Codes
@@ -80,15 +80,15 @@ class Placed:
 
 
 class Timeline:
-    """What the joins find: of the ranges first, then of the host's calls, then of the device's work, piece by piece.
+    """Joins ranges first, then API calls, then device work batch by batch, and keeps the results.
 
     Attributes:
-        placement: of the ranges.
+        placement: layers, phases and operators of the ranges.
         marked: the steps that ranges mark.
         step_rows: rows of the `steps` table.
         steps_from: how the steps were found.
-        before_launch: how many kernels, copies and sets seem to begin before their launch, and the most nanoseconds:
-            what the two clocks are apart at least.
+        before_launch: number of kernels, memcpys and memsets that seem to begin before their launch, and the largest
+            lead in nanoseconds: a lower bound of the difference of the two clocks.
         lost: named counts.
     """
 
@@ -98,7 +98,7 @@ class Timeline:
         Args:
             spans: operators, push/pop ranges, start/end ranges and marks.
             nested: the operators and push/pop ranges among them.
-            names: one per entry of `spans.meanings`.
+            names: name of each entry of `spans.meanings`.
         """
         marks = steps.find_marks(spans, names)
         self.marked = steps.MarkedSteps(marks)
@@ -118,25 +118,25 @@ class Timeline:
         self.join(Launches(none, codes, none, codes, codes))
 
     def place_calls(self, start_ns: Ints, process: Codes, thread: Ints, correlation: Ints) -> Launches:
-        """Host calls in the ranges and marked steps."""
+        """The ranges and marked steps of API calls."""
         range_ = self.placement.nest.innermost(thread, start_ns)
         return Launches(start_ns, process, correlation, range_, self.marked.step_of(process, start_ns))
 
     def join(self, launches: Launches) -> None:
-        """Take all host calls: from here on work can be placed."""
+        """Store all API calls; required before `place_work`."""
         self._launches, self._joiner = launches, Joiner(launches.process, launches.correlation)
 
     def place_work(
         self, start_ns: Ints, timed: Bools, process: Codes, correlation: Ints, thread: Ints | None
     ) -> Placed:
-        """Range and marked step of device work; `take` counts it. Several threads may ask at once.
+        """Ranges and marked steps of device work, for `take`; several threads may call it at once.
 
         Args:
-            start_ns: starts, 0 where there is none.
+            start_ns: starts, 0 if missing.
             timed: whether each has a start and an end.
             process: numbers of the processes.
-            correlation: of the launches.
-            thread: of work that the host does itself, which is its own launch, else `NONE`; null where there is none.
+            correlation: correlation ids of the launches.
+            thread: thread of work that the host itself does without a launch, else `NONE`; None without such work.
         """
         launches = self._launches
         if len(launches.start_ns):
@@ -150,7 +150,7 @@ class Timeline:
             ahead_ns = np.zeros(len(start_ns), np.int64)
             alone = np.ones(len(start_ns), np.bool_)
         if alone.any():
-            # Work is placed by its launch; where that was not recorded, by its own time.
+            # Work without a recorded launch is placed by its own time.
             range_[alone], ahead_ns[alone] = NONE, 0
             step[alone] = self.marked.step_of(process[alone], start_ns[alone])
             if thread is not None:
@@ -173,7 +173,7 @@ class Timeline:
         return Placed(range_, step, ahead, lost)
 
     def take(self, placed: Placed, end_ns: Ints) -> None:
-        """Count device work that was placed, with its ends."""
+        """Count placed device work, and let its ends extend the marked steps."""
         self.lost += placed.lost
         count, most_ns = placed.before_launch
         self.before_launch = self.before_launch[0] + count, max(self.before_launch[1], most_ns)
@@ -181,24 +181,24 @@ class Timeline:
             self.marked.reach(placed.step, end_ns)
 
     def finish_marked_steps(self, placed: Iterable[tuple[Ints, Codes]], batch: int | None) -> None:
-        """Say how long the marked steps are, all their work being known.
+        """Make the rows of marked steps, after all device work.
 
         Args:
-            placed: starts and steps of all device work, piece by piece.
+            placed: starts and steps of all device work, batch by batch.
             batch: samples per step, if the user gave it.
         """
         windows = self.marked.windows()
         low = np.array([start for *_, start, _ in windows])
         for start_ns, step in placed:
-            # None reaches past the end: that is where the last work of the step ends.
+            # No work ends after its step, which ends with its last work.
             self.lost["device_work_cut_by_steps"] += int(np.count_nonzero((start_ns < low[step]) & (step != NONE)))
         self._describe(windows, batch)
 
     def find_steps(self, work: DeviceWork, batch: int | None) -> None:
-        """Find steps that nothing marks, and give the work its steps.
+        """Find steps without marks, and set the steps of the work.
 
         Args:
-            work: all of it.
+            work: all device work.
             batch: samples per step, if the user gave it.
         """
         timed = work.timed
@@ -219,12 +219,12 @@ class Timeline:
         self._describe([(NONE, 0, *window) for window in found], batch)
 
     def _describe(self, windows: list[tuple[int, int, int, int]], batch: int | None) -> None:
-        told = self._batches(len(windows))
+        batches = self._batches(len(windows))
         for step, (process, of_mark, start, end) in enumerate(windows):
             self.step_rows.append(
                 {
                     "step": step,
-                    "batch": batch or of_mark or told[step] or None,
+                    "batch": batch or of_mark or batches[step] or None,
                     "round": 0,
                     "index": step,
                     "start_ns": start,
@@ -235,41 +235,41 @@ class Timeline:
             )
 
     def _batches(self, count: int) -> list[int]:
-        """The batch size that the first span in each step tells by its name or shapes; 0 where none does."""
-        told = [0] * count
+        """Batch size of each step, from its first span with one in its name or shapes; 0 if unknown."""
+        batches = [0] * count
         batch, process, start_ns, end_ns = self._batch
         rows = np.flatnonzero(batch)
         if not self.marked:
             values = np.unique(batch[rows])
-            return [int(values[0])] * count if len(values) == 1 else told
+            return [int(values[0])] * count if len(values) == 1 else batches
         rows = rows[np.lexsort((-end_ns[rows], start_ns[rows]))]
         step = self.marked.step_of(process[rows], start_ns[rows])
         for row, at in zip(rows.tolist(), step.tolist(), strict=True):
-            if at != NONE and not told[at]:
-                told[at] = int(batch[row])
-        return told
+            if at != NONE and not batches[at]:
+                batches[at] = int(batch[row])
+        return batches
 
 
 class Joiner:
     """Finds the launch of device work by process and correlation id."""
 
     def __init__(self, process: Codes, keys: Ints) -> None:
-        """Index the launches; of two with one id the first counts.
+        """Index the launches; the first of several with one id counts.
 
         Args:
             process: number of each launch's process.
-            keys: its correlation id.
+            keys: correlation id of each launch.
         """
         self._several = len(process) > 0 and bool((process != process[0]).any())
         self._processes, which = (
             np.unique(process, return_inverse=True) if self._several else (process[:1], np.zeros(len(keys), np.int8))
         )
         self._low, self._high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
-        # Ids in a row, as profilers give them: a table beats a search.
+        # Profilers count ids up: a lookup beats a search.
         self._dense = not self._several and self._high - self._low < 4 * len(keys) + 1024
         if self._dense:
             self._table = np.full(max(self._high - self._low + 1, 0), NONE, np.int32)
-            for first in reversed(range(0, len(keys), _STRETCH_ROWS)):  # backwards, so that the first of two stays
+            for first in reversed(range(0, len(keys), _STRETCH_ROWS)):  # backwards, so that the first of several stays
                 stretch = keys[first : first + _STRETCH_ROWS][::-1] - self._low
                 self._table[stretch] = np.arange(first + len(stretch) - 1, first - 1, -1, dtype=np.int32)
         else:
@@ -280,10 +280,10 @@ class Joiner:
             )
 
     def find(self, process: Codes, correlation: Ints) -> Codes:
-        """Index of the launch of each row; `NONE` where there is none."""
+        """Index of the launch of each row, or `NONE`."""
         found = np.full(len(correlation), NONE, np.int32)
         for index, of_launches in enumerate(self._processes.tolist()):
-            # One process among the launches, or none told of the work: ids alone tell.
+            # With launches of one process, or work without processes, ids alone decide.
             mine = correlation != NONE
             if self._several or (of_launches != NONE and (process != NONE).any()):
                 mine &= process == of_launches
@@ -295,7 +295,7 @@ class Joiner:
         return found
 
     def _at(self, wanted: Ints, index: int) -> Codes:
-        """Index of the launch with each id, of the process with this index; `NONE` where there is none."""
+        """Index of the launch with each id in the process with this index, or `NONE`."""
         if self._dense:
             inside = (wanted >= self._low) & (wanted <= self._high)
             if inside.all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.store import Recording, open_recording
+
+_NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
 
 
 @contextmanager
@@ -33,6 +35,16 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         for line in notes(done):
             print(line, file=sys.stderr)
         yield open_recording(done.path)
+
+
+def describe_rows(rows: Mapping[str, int]) -> str:
+    """Numbers of recorded rows in words, e.g. `8772 kernels, 1 API call`.
+
+    Args:
+        rows: number of rows by table.
+    """
+    nouns = ((count, _NOUNS.get(table, table)) for table, count in rows.items() if count)
+    return ", ".join(f"{count} {noun.removesuffix('s') if count == 1 else noun}" for count, noun in nouns) or "nothing"
 
 
 def notes(done: Imported) -> list[str]:

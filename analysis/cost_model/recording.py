@@ -14,6 +14,7 @@ from ...profiling.hardware.devices import Device, get_device
 from ...profiling.masking import without_secrets
 from ...profiling.recording.remote_store import AnyPath
 from ...profiling.recording.store import RecordingWriter
+from ..render.numbers import quantity
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
 from .frameworks import FRAMEWORKS, Framework
@@ -62,11 +63,12 @@ def model_steps(
     """
     step = estimate_step(operations, batches, machine_for(device), library, kind, framework=framework)
     if not step.fits.all():
-        needs_gib = (step.memory_bytes[~step.fits][0] + CONTEXT_BYTES) / 2**30
+        needs_bytes = step.memory_bytes[~step.fits][0] + CONTEXT_BYTES
         fitting = [int(batch) for batch in step.batches[step.fits]]
         raise CurvescopeError(
             f"The memory model says that {name} at batch {int(step.batches[~step.fits][0])} needs "
-            f"{needs_gib:.1f} GiB without workspace, and {device.name} has {device.memory_bytes / 2**30:.1f}. "
+            f"{quantity(needs_bytes, 'B')} without workspace, and {device.name} has "
+            f"{quantity(device.memory_bytes, 'B')}. "
             + (f"Of these batch sizes {max(fitting)} is the largest that fits." if fitting else "Choose smaller ones.")
         )
     return step

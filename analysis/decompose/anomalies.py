@@ -34,7 +34,7 @@ class Verdict:
     ANOMALY = "anomaly"
     FIXED_COST = "fixed cost"  # real, and what a fixed cost shared by larger batches gives
     SMALL = "real but under 2 %"
-    UNSURE = "unsure"  # its own interval excludes 0, but among so many tests chance may do that
+    NOT_SIGNIFICANT = "not significant"  # its own interval excludes 0, but Holm's correction takes it back
     NOISE = "noise"
 
 
@@ -142,7 +142,7 @@ def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimat
         visible = curve.evaluate(shown)
         if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
             return Verdict.FIXED_COST
-    return Verdict.UNSURE if value.p < LEVEL else Verdict.NOISE
+    return Verdict.NOT_SIGNIFICANT if value.p < LEVEL else Verdict.NOISE
 
 
 def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:

@@ -1,4 +1,4 @@
-"""Causes of an anomaly as text for a terminal: what each takes of it, on which evidence, and what would refute it."""
+"""Causes of an anomaly as text for a terminal: the amount of each, its evidence, and what would refute it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
-from .numbers import number, signed
+from .numbers import number, quantity, signed
 from .text import share, shortened, table
 
 _SHOWN_TERMS = 3
@@ -35,23 +35,23 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
 
 
 def verdict_sentence(attribution: Attribution) -> str:
-    """Which cause accounts for most of the anomaly, in one sentence; the share is of its terms in its direction."""
+    """The largest cause in one sentence; its share is of the terms with the sign of the anomaly."""
     verdict = attribution.verdict
     if verdict is None:
-        return "There is nothing to explain."
+        return "There is no deviation to explain."
     if attribution.noise:
-        return "It is less than its own noise: more rounds on a quiet machine would tell."
+        return "It is not significant: measure more rounds on a quiet machine."
     agreeing = sum(c.amount for c in attribution.causes if c.amount * attribution.value > 0)
     portion = verdict.amount / agreeing if agreeing else 1.0
     part = f"{portion:.0%}" if agreeing else "all"
     where = verdict.terms[0].label
     if verdict.cause == UNEXPLAINED:
         most = "Most of it" if portion > 0.5 else "The largest part"
-        return f"{most} ({part}) has no cause in the recording, first in {where}."
+        return f"{most} ({part}) has no known cause, largest in {where}."
     if verdict.cause == NOT_SIGNIFICANT:
-        return f"No term of it alone is significant, the largest is {where}: more rounds would tell."
+        return f"None of its terms is significant alone; the largest is {where}. Measure more rounds."
     most = "Mostly" if portion > 0.5 else "Several causes, the largest"
-    return f"{most} {verdict.cause} ({part}), first in {where}."
+    return f"{most} {verdict.cause} ({part}), largest in {where}."
 
 
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:
@@ -70,7 +70,7 @@ def refutation_text(claim: Claim) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """One piece of evidence in a line, with the table it is from."""
+    """One fact in a line, with its table."""
     before, after = (_value(v, evidence.unit) for v in (evidence.before, evidence.after))
     both = before if before == after else f"{before} → {after}"
     unit = "" if evidence.unit in ("", "1", "B") else f" {evidence.unit}"
@@ -82,6 +82,4 @@ def _value(value: float | str | None, unit: str) -> str:
         return "unknown"
     if isinstance(value, str):
         return shortened(value)
-    if unit == "B":
-        return f"{value / 2**20:.3g} MiB" if value >= 2**20 else f"{value:.0f} B"
-    return number(value, 3)
+    return quantity(value, unit) if unit == "B" else number(value, 3)

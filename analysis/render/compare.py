@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
-from .numbers import number
+from .numbers import number, quantity
 from .text import shortened, table
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -24,8 +24,8 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     for letter, side in zip(letters, comparison.sides, strict=True):
         roofs = [side.hardware.roof(level) for level in ("compute", "DRAM")]
         shown = [
-            "unknown" if roof is None else f"{number(roof.per_s / scale, 3)} {unit}"
-            for roof, scale, unit in zip(roofs, (1e12, 1e9), ("TFLOP/s", "GB/s"), strict=True)
+            "unknown" if roof is None else quantity(roof.per_s, unit)
+            for roof, unit in zip(roofs, ("FLOP/s", "B/s"), strict=True)
         ]
         sides.add_row(letter, Text(side.name), Text(side.hardware.name or "unknown"), *shown)
     blocks: list[RenderableType] = [sides, Text()]
@@ -39,7 +39,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         if hidden > 0:
             blocks.append(Text(f"{hidden} smaller rows are not shown; --all shows them.", "dim"))
     elif not comparison.unseen:
-        blocks.append(Text("No common batch size was profiled in all of them: there are no rows to compare."))
+        blocks.append(Text("No batch size was profiled in all recordings: there are no rows to compare."))
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
 
 
@@ -58,12 +58,12 @@ def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None,
         if wide:
             cells.append(_interval(line.changes[0]))
         if remarks:
-            told = [
+            remarks_of = [
                 f"{letter}: {r}" if len(letters) > 2 else r
                 for letter, r in zip(letters[1:], line.remarks, strict=True)
                 if r
             ]
-            cells.append(Text("; ".join(told)))
+            cells.append(Text("; ".join(remarks_of)))
         rows.add_row(*cells)
     return rows
 
@@ -85,29 +85,31 @@ def _interval(change: Change | None) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """What the numbers are."""
-    found = ["A/B above 1 is faster than A; * is more than noise (95 %, Holm over all changes of its table)."]
+    found = ["A/B above 1: B is faster than A. * significant (95 %, Holm correction over all changes of the table)."]
     if comparison.differences:
         differing = "; ".join(f"{name}: {', '.join(values)}" for name, values in comparison.differences.items())
-        found.append(f"Recorded under different settings: {differing}.")
+        found.append(f"Recorded with different settings: {differing}.")
     if comparison.modelled:
-        found.append(f"Modelled, nothing was measured: {', '.join(comparison.modelled)}.")
+        found.append(f"Modelled, not measured: {', '.join(comparison.modelled)}.")
     if comparison.unseen:
         found.append(
-            f"No kernel, copy or set of the device was recorded in {', '.join(comparison.unseen)}: there are no rows, "
-            f"and a profiled step there is as long as its mark on the host. {RECORD_DEVICE}"
+            f"{', '.join(comparison.unseen)}: no kernel, memcpy or memset was recorded, so there are no rows, and "
+            f"profiled steps have only the duration of their host range. {RECORD_DEVICE}"
         )
     if comparison.profiled:
-        found.append(f"Every step was profiled in {', '.join(comparison.profiled)}: times hold what profiling cost.")
+        found.append(
+            f"Every step was profiled in {', '.join(comparison.profiled)}: times include the profiling overhead."
+        )
     one_device = len({side.hardware.name for side in comparison.sides}) == 1
     if one_device and not comparison.modelled and any(c and c.real for line in comparison.steps for c in line.changes):
         found.append(
-            "A machine that changed its pace between the recordings shows it as a change here: record A again, and "
-            "compare it with A, to see how much."
+            "A change of the machine's speed between the recordings also appears as a change. To see its size, record "
+            "A again and compare the two."
         )
     for letter, ratios in zip(_LETTERS[1:], comparison.roof_ratios, strict=False):
         if ratios:
             shares = ", ".join(f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items())
             found.append(
-                f"Roofs of {letter} over A: {shares}; a row between them, give or take a tenth, follows the hardware."
+                f"Roofs of {letter} over A: {shares}; a row between these ratios (± 10 %) follows the hardware."
             )
     return found

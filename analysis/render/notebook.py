@@ -62,7 +62,7 @@ def explanation_html(explanation: Explanation) -> str:
         f"<p><b>{escape(title)}</b><br>{escape(escape_controls(verdict_sentence(explanation.attribution)))}</p>"
         + _table(["term", unit, "share", "", "kernel"], rows)
         + _table(["cause", unit, "share", ""], causes)
-        + "<p><small>* more than noise. Terms, and causes, add up to the anomaly.</small></p>"
+        + "<p><small>* significant. Terms add up to the anomaly, and so do causes.</small></p>"
     )
 
 

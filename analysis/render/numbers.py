@@ -1,8 +1,10 @@
-"""Numbers as text, with units that fit their size."""
+"""Numbers as text, with units that fit their size; `base.js` of the report repeats number, signed and quantity."""
 
 from __future__ import annotations
 
 import math
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -19,6 +21,20 @@ def number(value: float, digits: int = 4) -> str:
 def signed(value: float, digits: int = 3) -> str:
     """The same with its sign."""
     return ("+" if value > 0 else "") + number(value, digits)
+
+
+def quantity(value: float, unit: str, digits: int = 3) -> str:
+    """A quantity with a decimal prefix that fits its size, e.g. 8.87 TFLOP/s or 4.96 GB (GB is 10⁹ bytes).
+
+    Args:
+        value: the quantity in `unit`, at least 0.
+        unit: B, B/s, FLOP/s or Hz; clocks have the prefix M, as in NVIDIA's tools.
+        digits: significant digits.
+    """
+    if unit == "Hz":
+        return f"{number(value / 1e6)} MHz"
+    size, prefix = next(((size, prefix) for size, prefix in _PREFIXES if value >= size), (1.0, ""))
+    return f"{number(value / size, digits)} {prefix}{unit}"
 
 
 def duration(duration_ns: float) -> str:

@@ -16,11 +16,11 @@ from .text import interval, shortened, table
 
 _ROWS = 8
 _UNREADABLE = 5
-_TELLING = 0.2  # share of an excess under which a term is not named
+_LEAST_SHARE = 0.2  # share of an excess below which a term is not named
 _NOTHING_MS = 1e-6  # a picosecond: what subtraction leaves of equal times
 _SENTENCES = {
-    "point_to_point": "sends and receives, whose waiting is not told",
-    "collectives_that_differ": "collectives left out: ranks of their channel called different ones in the step",
+    "point_to_point": "sends and receives, whose waiting time is unknown",
+    "collectives_that_differ": "collectives excluded: the ranks of their channel called different ones in the step",
 }
 
 
@@ -38,14 +38,16 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
     blocks += [Text(), Text("Balance by layer, mean over steps", "bold"), _imbalances(found, limit)]
     if found.waits:
         blocks += [Text(), Text("Waiting in collectives, per step and rank", "bold"), _waits(found, limit)]
-        blocks.append(Text("Waiting is a collective's duration less its shortest on any rank, who came last.", "dim"))
+        blocks.append(
+            Text(
+                "Waiting: duration of a collective minus its shortest duration on any rank, the last to arrive.", "dim"
+            )
+        )
     for name, count in found.unmatched.items():
         if count:
             blocks.append(Text(f"{count} {_SENTENCES[name]}.", "yellow"))
     if found.unreadable:
-        blocks.append(
-            Text(f"{len(found.unreadable)} recordings could not be read, and the rest is without them:", "yellow")
-        )
+        blocks.append(Text(f"{len(found.unreadable)} recordings could not be read and are not included:", "yellow"))
         for place, reason in found.unreadable if everything else found.unreadable[:_UNREADABLE]:
             blocks.append(Text(f"  {place}: {reason}", "yellow"))
         if not everything and len(found.unreadable) > _UNREADABLE:
@@ -55,8 +57,8 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
 
 def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
     if not found.stragglers:
-        return [Text("No straggler: no rank's own time is more than the others' by more than noise and 2 %.", "bold")]
-    rows = table("rank", "node", "more ms", "of step", "slow steps", "others wait ms", "where")
+        return [Text("No straggler: no rank's own time is significantly longer than the others', and by 2 %.", "bold")]
+    rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where")
     rows.columns[-1].justify = "left"
     for one in found.stragglers[:limit]:
         rows.add_row(
@@ -66,12 +68,12 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
             f"{one.share:+.1%}",
             Text(_when(one), "" if one.verdict == SLOW else "yellow"),
             number(one.waited_for_ms, 3),
-            Text(", ".join(_told_terms(one))),
+            Text(", ".join(_main_terms(one))),
         )
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
     if limit is not None and len(found.stragglers) > limit:
         blocks.append(Text(f"{len(found.stragglers) - limit} more; --all shows them.", "dim"))
-    blocks.append(Text("Own time, all but communication, over the median of the other ranks, mean over steps.", "dim"))
+    blocks.append(Text("Own time (without communication) over the median of the other ranks, mean over steps.", "dim"))
     return blocks
 
 
@@ -84,10 +86,10 @@ def _when(one: Straggler) -> str:
     return f"{len(one.slow_steps)} of {one.steps}, {one.slow_steps[0]} to {one.slow_steps[-1]}"
 
 
-def _told_terms(one: Straggler) -> list[str]:
+def _main_terms(one: Straggler) -> list[str]:
     """The terms that make up most of it."""
-    telling = [term for term in one.terms if term.excess_ms >= _TELLING * one.excess_ms.value]
-    return [f"{_term(term)} {signed(term.excess_ms)}" for term in telling[:2]]
+    named = [term for term in one.terms if term.excess_ms >= _LEAST_SHARE * one.excess_ms.value]
+    return [f"{_term(term)} {signed(term.excess_ms)}" for term in named[:2]]
 
 
 def _term(term: TermExcess) -> str:
@@ -143,5 +145,5 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(f"{len(rest)} smaller terms", signed(total_ms(rest)), "", "")
-    note = f"Mean of {used} of {steps} steps, pair by pair (disturbed ones left out); bold is more than noise (Holm)."
+    note = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); bold: significant (Holm)."
     return Group(Text(head, "bold"), rows, Text(note, "dim"))

@@ -28,7 +28,7 @@ from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import Work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, undisturbed_steps
 from .causes import evidence_text, verdict_sentence
-from .numbers import signed
+from .numbers import number, quantity, signed
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
@@ -160,7 +160,7 @@ def _verdict(found: Diagnosis, watched: bool) -> str:
         time = found.curve.points[-1].time_ms.value
         batch = f"batch {batches[-1]}" if batches[-1] else "unknown batch"
         profiled = ", all of them profiled" if watched else ""
-        return f"a step of {batch} takes {time:.4g} ms (n = {found.curve.points[-1].n}{profiled})."
+        return f"a step of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
     if found.explanations:
         first = found.explanations[0]
         size = found.curve.at(first.functional.last).time_ms.value
@@ -169,29 +169,29 @@ def _verdict(found: Diagnosis, watched: bool) -> str:
         if to is not None:
             what = f"batch {to} costs {amount.replace('+', '')} more than {to / at:g} times batch {at}"
         else:
-            what = f"after batch {at} the step time leaves its straight line by {amount}"
+            what = f"after batch {at} the step time deviates from its straight line by {amount}"
         return f"{what}."
     if found.anomalies:
         labels = ", ".join(f.shown.label for f in found.anomalies)
-        return f"{labels} is more than noise and fixed cost; nothing was profiled there to say where from."
+        return f"{labels} is significant; no step was profiled there, so its terms are unknown."
     span = f"from batch {batches[0]} to {batches[-1]}"
-    if all(f.verdict in (Verdict.NOISE, Verdict.UNSURE) for f in found.findings):
-        return f"nothing {span} is more than noise."
-    return f"no anomaly {span}; fixed plus proportional cost accounts for what is more than noise."
+    if all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in found.findings):
+        return f"no anomaly {span}; no deviation is significant."
+    return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
 
 
 def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
     caveats = []
     if meta.get("recording_type") == MODELLED:
-        caveats.append("Modelled: every time is the cost model's, nothing was measured; intervals are of its error.")
+        caveats.append("Modelled, not measured: times come from the cost model, and intervals show its error.")
     if watched:
-        caveats.append("Every step was profiled: times hold the profiling overhead, which is unknown.")
+        caveats.append("Every step was profiled: times include an unknown profiling overhead.")
     if meta.get("status") != "complete":
         caveats.append(f"The recording is not complete (status: {meta.get('status')}).")
     if not hardware.roofs:
-        caveats.append("No peak of this device is known and no ceiling was measured: the roofline has no roof.")
-    caveats.append("FLOPs are those of the direct algorithm and bytes compulsory ones, unless a point says measured.")
+        caveats.append("No peak of this device is known and no ceiling was measured: there is no roof.")
+    caveats.append("FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured.")
     return {
         "name": one.name,
         "network": meta.get("network"),
@@ -216,10 +216,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
 
 
 def _fact(name: str, value: Any) -> str:
-    """A fact as text; of large numbers the unit is in the name."""
-    for ending, scale, unit in (("_bytes", 2**20, "MiB"), ("_hz", 1e6, "MHz"), ("_bytes_per_s", 1e9, "GB/s")):
+    """A fact as text; the end of its name holds its unit."""
+    for ending, unit in (("_bytes", "B"), ("_hz", "Hz"), ("_bytes_per_s", "B/s")):
         if name.endswith(ending) and isinstance(value, (int, float)):
-            return f"{value / scale:,.4g} {unit}" if value < 1e4 * scale else f"{value / scale:,.0f} {unit}"
+            return quantity(value, unit, 4)
     return str(value)
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..roofline import COMPULSORY, Roofline
-from .numbers import number
+from .numbers import number, quantity
 from .text import ABOVE_ROOF_NOTE, rate, shortened, table
 
 
@@ -19,12 +19,12 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
         roofs = table("roof", "limit", "", "source")
         roofs.columns[2].justify = roofs.columns[3].justify = "left"
         for roof in drawn.roofs:
-            unit, scale = ("GFLOP/s", 1e9) if roof.level == "compute" else ("GB/s", 1e9)
             named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
-            roofs.add_row(named, f"{number(roof.per_s / scale)} {unit}", roof.kind, Text(roof.source))
+            limit_text = quantity(roof.per_s, "FLOP/s" if roof.level == "compute" else "B/s", 4)
+            roofs.add_row(named, limit_text, roof.kind, Text(roof.source))
         blocks += [roofs, Text()]
     else:
-        note = "No peak of this device is known and no ceiling was measured: points have no roof, bounds are unknown."
+        note = "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown."
         blocks += [Text(note, "yellow"), Text()]
     rows = table(drawn.by, "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound")
     for point in drawn.points if limit is None else drawn.points[:limit]:
@@ -42,7 +42,7 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     blocks.append(rows)
     hidden = 0 if limit is None else len(drawn.points) - limit
     if hidden > 0:
-        blocks.append(Text(f"{hidden} shorter ones are not shown; --all shows them.", "dim"))
+        blocks.append(Text(f"{hidden} shorter rows are not shown; --all shows them.", "dim"))
     blocks += [Text(note, "dim") for note in notes(drawn)]
     return Group(*blocks)
 
@@ -52,17 +52,19 @@ def notes(drawn: Roofline) -> list[str]:
     flops = Counter(point.flops_source for point in drawn.points)
     found = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
     if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):
-        found.append("* compulsory bytes, each operand moved once: a lower bound set against the DRAM roof.")
+        found.append("* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM roof.")
     if any(point.exceeded_roofs for point in drawn.points):
         found.append(ABOVE_ROOF_NOTE)
     if any(point.bound != "unknown" for point in drawn.points):
-        found.append("Bound: by the roof it reaches half of at least; neither, where it stays below.")
+        found.append("Bound: the roof of which it reaches at least half; else neither.")
     if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):
-        found.append("No compute roof in this recording's precision is known: `curvescope bench ceilings` measures it.")
+        found.append(
+            "No compute roof is known for the precision of this recording: `curvescope bench ceilings` measures it."
+        )
     whole = sum(point.time_s for point in drawn.points) + drawn.time_without_work_s
     if drawn.time_without_work_s > 0 and whole > 0:
         share = drawn.time_without_work_s / whole
-        found.append(f"{share:.0%} of the time is of kernels whose work is not known; they have no point.")
+        found.append(f"Kernels with unknown work take {share:.0%} of the time and have no point.")
     if drawn.n_steps is None:
         found.append("This profile has no steps: times are totals of all its kernels.")
     return found

@@ -47,7 +47,7 @@ def render_series(series: Series, everything: bool = False) -> RenderableType:
         assert point.loss is not None
         blocks += [Text(), _loss(point, point.loss, everything)]
     if not split and len(series.points) > 1:
-        blocks.append(Text("No step was profiled: what eats the rest is not known.", "yellow"))
+        blocks.append(Text("No step was profiled: the causes of the loss are unknown.", "yellow"))
     return Group(*blocks)
 
 
@@ -86,14 +86,16 @@ def _notes(series: Series) -> list[str]:
         ", ".join(str(number) for number in column)
         for column in zip(*((point.point.devices, point.discarded) for point in points), strict=True)
     )
-    notes.append(f"Run and not kept, of all batch sizes on {devices} devices: {discarded} steps.")
+    notes.append(f"Discarded steps on {devices} devices: {discarded} (all batch sizes).")
     if any(point.incomplete for point in points):
         left = ", ".join(str(point.incomplete) for point in points)
-        notes.append(f"Left out, as some rank did not finish its visit: {left} steps.")
+        notes.append(f"Excluded because some rank did not finish its visit: {left} steps.")
     if error_ns := max(point.clock_error_ns for point in points):
-        notes.append(f"The nodes' clocks are known to ±{number(error_ns / 1e3, 2)} µs.")
+        notes.append(f"The clocks of the nodes are aligned to ±{number(error_ns / 1e3, 2)} µs.")
     if unmatched := sum(point.unmatched for point in points):
-        notes.append(f"{unmatched} profiled steps have collectives that not all ranks have: waiting is not told there.")
+        notes.append(
+            f"{unmatched} profiled steps have collectives that some ranks lack: their waiting time is unknown."
+        )
     return notes
 
 
@@ -115,7 +117,7 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
             rows.add_row(_LABELS[kind], *cells)
     rows.add_section()
     rows.add_row("efficiency", *(f"{1 - math.fsum(column):.1%}" for column in zip(*shares, strict=True)))
-    return Group(rows, Text("Share of the step's time; dim where it is not more than noise.", "dim"))
+    return Group(rows, Text("Share of the step's time; dim: not significant.", "dim"))
 
 
 def _part_of(point: ScaledPoint, kind: str) -> Share | None:
@@ -124,7 +126,7 @@ def _part_of(point: ScaledPoint, kind: str) -> Share | None:
 
 def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     title = f"{point.point.devices} devices lose {signed(loss.value.value)} ms per step ({interval(loss.value)})"
-    rows = table("part", "ms", "of the step", "95 % interval")
+    rows = table("term", "ms", "of the step", "95 % interval")
     for part in loss.shares:
         rows.add_row(*_part(_LABELS[part.key.kind], part, point.time_ms.value))
         if part.key.kind == KERNELS:
@@ -134,7 +136,7 @@ def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     total = total_ms(loss.shares)
     rows.add_section()
     rows.add_row("lost", signed(total), share(total, point.time_ms.value), "")
-    marks = Text("* more than noise, among the parts it is listed with.", "dim")
+    marks = Text("* significant (Holm correction over the terms of its list).", "dim")
     return Group(Text(title, "bold"), Padding(Group(rows, marks, *_late(loss)), (0, 0, 0, 2)))
 
 
@@ -159,10 +161,10 @@ def _late(loss: Loss) -> list[RenderableType]:
         f"others and is the last in {late.latest_in} of {late.steps} profiled steps."
     )
     if longer:
-        told = "; ".join(f"{_where(part)} {signed(part.value.value)} ms ({interval(part.value)})" for part in longer)
-        text += f" Longer there than on the others: {told}."
+        listed = "; ".join(f"{_where(part)} {signed(part.value.value)} ms ({interval(part.value)})" for part in longer)
+        text += f" Longer there than on the others: {listed}."
     else:
-        text += " Nothing in particular is longer there for certain."
+        text += " No term is significantly longer there."
     return [Text(text)]
 
 

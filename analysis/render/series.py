@@ -19,8 +19,8 @@ _SHOWN = 25
 def noise_sentence(noise: float) -> str:
     """How verdicts on times without repeats are made."""
     return (
-        f"A time without repeats has a stated standard error of {noise * 100:g} % (--noise; not measured). "
-        "A published spread, or repeats, overrule that."
+        f"A single measurement has an assumed standard error of {noise * 100:g} % (--noise). A published spread or "
+        "repeated measurements replace it."
     )
 
 
@@ -31,7 +31,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         title = Text(", ".join(filter(None, (only.problem, only.device_name))), "bold")
         findings = render_findings(only.findings)
         return Group(title, render_curve(only.curve), Text(), findings)
-    rows = table("problem", "device", "place", "ms", "rel.", "p")
+    rows = table("problem", "device", "at", "ms", "relative", "p")
     rows.columns[1].justify = rows.columns[2].justify = "left"
     found = [(s, f) for s in listed for f in s.findings if f.verdict == Verdict.ANOMALY]
     found.sort(key=lambda pair: -abs(relative_size(*pair)))
@@ -49,10 +49,10 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         "; ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no neighbouring batch sizes"
     )
     tests = sum(counts.values())
-    notes = [f"{len(listed)} curves, {tests} tests, one family (Holm): {summary}."]
+    notes = [f"{len(listed)} curves, {tests} tests with one Holm correction: {summary}."]
     if len(found) > _SHOWN and not everything:
         notes.append(f"{len(found) - _SHOWN} smaller anomalies are not shown; --all shows them.")
-    notes.append("rel. is of the time that proportional cost (excess) or a straight line (bend) would give.")
+    notes.append("Relative to the time that proportional cost (excess) or a straight line (bend) would give.")
     blocks = [rows] if found else [Text("No anomaly.", "bold")]
     return Group(*blocks, *(Text(note, "dim") for note in notes))
 

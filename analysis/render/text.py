@@ -58,23 +58,23 @@ def render_curve(curve: Curve) -> RenderableType:
             str(point.n),
         )
     what = f"{curve.statistic.capitalize()} of n steps in {curve.rounds} rounds"
-    notes = [f"{what}; spread is their interquartile range over it."]
+    notes = [f"{what}; spread is their interquartile range over the {curve.statistic}."]
     if curve.profiled:
         notes = [
-            "Mean of n steps without the disturbed ones, all of them profiled: the profiling overhead is not known.",
-            "Spread is their interquartile range over it.",
+            "Mean of n undisturbed steps. All are profiled, so the profiling overhead is unknown.",
+            "Spread is their interquartile range over the mean.",
         ]
     if curve.round_correlation >= _NOTED_ALIKE:
         notes.append(
-            "Visits resemble those just before them: errors of two rounds correlate by up to "
-            f"{curve.round_correlation:.2f}; the intervals are wider for it."
+            "Successive rounds are correlated (up to "
+            f"{curve.round_correlation:.2f}); the intervals are widened accordingly."
         )
     if curve.errors_ms is not None:
-        notes = ["Without repeats: the intervals come from a stated or published error."]
+        notes = ["Single measurements: the intervals come from a stated or published error."]
     if curve.statistic == MODELLED:
-        notes = ["The intervals hold the error of the model; what is less is called not significant."]
+        notes = ["The intervals show the error of the model, not measurement noise."]
     if unstable := [str(p.condition) for p in curve.points if not p.stable]:
-        notes.append(f"! not stable (spread over 2 %): batch {', '.join(unstable)}.")
+        notes.append(f"! unstable (spread over 2 %): batch {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))
 
 
@@ -101,11 +101,11 @@ def render_findings(findings: Sequence[Finding]) -> RenderableType:
         axis = "log2 axis of time per sample" if unit == "ms/sample" else "linear axis of step time"
         blocks += [Text(), rows, Text(f"Curvature on a {axis}; excess of b → kb is T(kb) − k·T(b).", "dim")]
     if not findings:
-        blocks.append(Text("One batch size has no neighbour to be held against: measure at least two."))
-    elif all(f.verdict in (Verdict.NOISE, Verdict.UNSURE) for f in findings):
-        blocks.append(Text("Nothing here is more than noise.", "bold"))
+        blocks.append(Text("A single batch size cannot be compared: measure at least two."))
+    elif all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in findings):
+        blocks.append(Text("No anomaly: no deviation is significant.", "bold"))
     elif not any(f.verdict == Verdict.ANOMALY for f in findings):
-        blocks.append(Text("No anomaly: fixed plus proportional cost accounts for what is more than noise.", "bold"))
+        blocks.append(Text("No anomaly: fixed plus proportional cost explains the significant deviations.", "bold"))
     return Group(*blocks)
 
 
@@ -116,11 +116,11 @@ def _verdict(finding: Finding) -> Text:
             text += f" (bend {signed(finding.tested_value.value)} ms)"
         return Text(text, "bold red")
     if finding.verdict == Verdict.FIXED_COST:
-        return Text(f"{finding.shape}, as fixed cost shared")
+        return Text(f"{finding.shape} (fixed cost amortised)")
     if finding.verdict == Verdict.SMALL:
-        return Text(f"{finding.shape}, under 2 %", "dim")
-    if finding.verdict == Verdict.UNSURE:
-        return Text("unsure among so many tests", "dim")
+        return Text(f"{finding.shape}, below 2 % of the step", "dim")
+    if finding.verdict == Verdict.NOT_SIGNIFICANT:
+        return Text("not significant after Holm correction", "dim")
     return Text("noise", "dim")
 
 
@@ -132,9 +132,9 @@ def render_explanations(explanations: Iterable[Explanation], everything: bool = 
     for explanation in shown:
         blocks += [_explanation(explanation, everything), Text()]
     if shown:
-        blocks.append(Text("* more than noise, over all terms together.", "dim"))
+        blocks.append(Text("* significant (Holm correction over all terms).", "dim"))
     if any(e.functional.kind == "bend" for e in shown):
-        note = "Bend at b: how far the next larger batch lies from the straight line through b and the one before."
+        note = "Bend at b: distance of the next larger batch from the straight line through b and the batch before it."
         blocks.append(Text(note, "dim"))
     if len(listed) > len(shown):
         blocks.append(Text(f"{len(listed) - len(shown)} smaller anomalies are not shown; --all shows them.", "dim"))
@@ -196,8 +196,8 @@ def shortened(name: str, length: int = 60) -> str:
 
 ABOVE_ROOF = "†"  # after a rate
 ABOVE_ROOF_NOTE = (
-    f"{ABOVE_ROOF} above the roof of the device: the algorithm takes fewer FLOPs than the direct one, operands came "
-    "from a cache, or another kernel did a part of the work."
+    f"{ABOVE_ROOF} above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came "
+    "from a cache, or another kernel did some of the work."
 )
 
 
@@ -218,7 +218,9 @@ def render_breakdown(
         if row is None:
             if rest := groups[len(listed) :]:
                 amount = math.fsum(r.time_ms for r in rest)
-                rows.add_row(f"{len(rest)} smaller", number(amount), "", share(amount, breakdown.time_ms), "", "", "")
+                rows.add_row(
+                    f"{len(rest)} smaller rows", number(amount), "", share(amount, breakdown.time_ms), "", "", ""
+                )
             continue
         above = () if hardware is None else above_roofs(row, hardware)
         marked |= bool(above)
@@ -237,14 +239,14 @@ def render_breakdown(
     rows.add_section()
     rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "")
     timed = (
-        "every step was profiled, so the step is the profiled one's own time and what profiling cost it is unknown"
+        "every step was profiled, so the time includes an unknown profiling overhead"
         if breakdown.overhead_ms is None
         else f"{breakdown.n_timed} timed steps"
     )
     note = (
         f"Batch {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
-        f"{breakdown.n_profiled} profiled steps (disturbed ones left out). FLOPs by the direct algorithm, bytes "
-        "compulsory, both from shapes. ± is half the interquartile range."
+        f"{breakdown.n_profiled} profiled steps (disturbed steps are excluded). FLOPs of the direct algorithm and "
+        "compulsory bytes, both from shapes. ± is half the interquartile range."
     )
     notes = [note, ABOVE_ROOF_NOTE] if marked else [note]
     return Group(rows, *(Text(one, "dim") for one in notes))

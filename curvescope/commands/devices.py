@@ -19,6 +19,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from ..analysis.render import terminal
+    from ..analysis.render.numbers import number
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()
@@ -48,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     table = Table(box=None)
     table.add_column("name", no_wrap=True)
-    for heading in ("GPU", "SMs", "TFLOP/s at base", "at boost", "runs at", "GB/s", "L2 MiB", "GiB"):
+    for heading in ("GPU", "SMs", "TFLOP/s at base", "at boost", "runs at", "GB/s", "L2 MB", "GB"):
         table.add_column(heading)
     for device in chosen:
-        base, boost = ("-" if peak is None else f"{peak / 1e12:.2f}" for peak in peaks(device))
+        base, boost = ("-" if peak is None else number(peak / 1e12, 3) for peak in peaks(device))
         table.add_row(
             device.key,
             device.name,
@@ -59,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
             base,
             boost,
             device.running_clock,
-            f"{device.memory_bytes_per_s / 1e9:.0f}",
-            f"{device.l2_bytes / 2**20:.1f}",
-            f"{device.memory_bytes / 2**30:.1f}",
+            number(device.memory_bytes_per_s / 1e9, 3),
+            number(device.l2_bytes / 1e6, 3),
+            number(device.memory_bytes / 1e9, 3),
         )
     console.print(table)
     return 0

@@ -135,6 +135,7 @@ def _package(name: str, extra: str, use: str) -> Callable[[], Check]:
 
 
 def _ceilings() -> Check:
+    from ..analysis.render.numbers import quantity
     from ..profiling.errors import BackendMissingError
     from ..profiling.hardware.ceilings import load
     from ..profiling.hardware.host import describe_device
@@ -147,20 +148,17 @@ def _ceilings() -> Check:
         return Check("ceilings", False, "PyTorch is needed to measure them", str(error))
     if found is None:
         return Check("ceilings", False, "not measured on this device: no utilisation against a measured limit", remedy)
-    limits = [f"{name} {ceiling.per_s / 1e9:.4g} GFLOP/s" for name, ceiling in found.compute.items() if name == "fp32"]
-    limits += [f"{name} {ceiling.per_s / 1e9:.4g} GB/s" for name, ceiling in found.bandwidth.items()]
+    limits = [f"{name} {quantity(limit.per_s, 'FLOP/s')}" for name, limit in found.compute.items() if name == "fp32"]
+    limits += [f"{name} {quantity(limit.per_s, 'B/s')}" for name, limit in found.bandwidth.items()]
     return Check("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")
 
 
 def _store() -> Check:
-    writable = os.access(".", os.W_OK)
-    free_gb = shutil.disk_usage(".").free / 1e9
-    return Check(
-        "folder for recordings",
-        writable,
-        f"./runs, {free_gb:.0f} GB free",
-        "the folder is read-only: choose another with -o DIR",
-    )
+    from ..analysis.render.numbers import quantity
+
+    free = quantity(shutil.disk_usage(".").free, "B")
+    remedy = "the folder is read-only: choose another with -o DIR"
+    return Check("folder for recordings", os.access(".", os.W_OK), f"./runs, {free} free", remedy)
 
 
 _CHECKS: tuple[Callable[[], Any], ...] = (

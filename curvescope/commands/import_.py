@@ -50,14 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import the file."""
-    from ..profile_files import notes
+    from ..profile_files import describe_rows, notes
 
     done = _import(args)
     if args.json:
         document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": done.lost}
         print(json.dumps({**document, "missing": done.missing, "steps_from": done.steps_from}))
         return 0
-    print(f"{done.format}: " + ", ".join(f"{count} {table}" for table, count in done.rows.items() if count))
+    print(f"{done.format}: {describe_rows(done.rows)}")
     for line in notes(done):
         print(line)
     print(escape_controls(f"Recorded in {done.path}."))

@@ -24,8 +24,6 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 if TYPE_CHECKING:
     from ..profiling.readers import Options
 
-_NOUNS = {"kernels": "kernels", "memory": "memory operations", "api_calls": "CUDA calls", "ranges": "ranges"}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -57,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, record it, and print the folder."""
     import sys
 
+    from ..profile_files import describe_rows
     from ..profiling.collect.inject import record_command
     from ..profiling.collect.nvidia_tools import TOOLS
     from ..profiling.errors import CurvescopeError
@@ -81,8 +80,7 @@ def run(args: argparse.Namespace) -> int:
     code = record_command(command, path, options)
     recording = open_recording(path)
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
-    counted = ", ".join(f"{count} {_NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
-    print(f"curvescope: {counted} in {path}", file=sys.stderr)
+    print(f"curvescope: {describe_rows(counts)} in {path}", file=sys.stderr)
     if steps := recording.count_rows("steps"):
         print(f"curvescope: {steps} steps, from {recording.meta['steps_from']}", file=sys.stderr)
     collectors = recording.meta["collectors"]
@@ -95,19 +93,18 @@ def run(args: argparse.Namespace) -> int:
     for line in describe_lost(recording.meta["lost"]):
         print(f"curvescope: {escape_controls(line)}", file=sys.stderr)
     if not recording.complete:
-        print("curvescope: the recording is not complete: recorded data is gone", file=sys.stderr)
+        print("curvescope: the recording is not complete: some recorded data is lost", file=sys.stderr)
     return code
 
 
 def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
     import sys
 
-    from ..profile_files import notes
+    from ..profile_files import describe_rows, notes
     from ..profiling.collect.nvidia_tools import record_with
 
     code, done = record_with(args.tool, command, path, options, with_metrics=args.metrics)
-    counted = ", ".join(f"{count} {table}" for table, count in done.rows.items() if count)
-    for line in (f"{counted or 'nothing'} in {done.path}", *notes(done)):
+    for line in (f"{describe_rows(done.rows)} in {done.path}", *notes(done)):
         print(f"curvescope: {line}", file=sys.stderr)
     return code
 
@@ -115,9 +112,9 @@ def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, op
 def _record_by_plugin(args: argparse.Namespace, command: list[str], path: Path) -> int:
     import sys
 
+    from ..profile_files import describe_rows
     from ..profiling.collect.plugin_recorder import record_by_plugin
 
     code, rows = record_by_plugin(args.tool, command, path)
-    counted = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
-    print(f"curvescope: {counted or 'nothing'} in {path}", file=sys.stderr)
+    print(f"curvescope: {describe_rows(rows)} in {path}", file=sys.stderr)
     return code

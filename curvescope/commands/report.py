@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from .. import __version__
     from ..analysis.explaining import report_input
     from ..analysis.render.html import render_html
+    from ..analysis.render.numbers import quantity
     from ..analysis.render.report_data import report_document
     from ..profiling.errors import CurvescopeError
     from ..profiling.recording.atomic_files import atomic_file
@@ -33,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:
         file.write(page)
-    print(f"Wrote {args.output} ({len(page) / 1e6:.2f} MB).")
+    print(f"Wrote {args.output} ({quantity(len(page), 'B')}).")
     return 0

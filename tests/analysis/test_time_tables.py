@@ -77,4 +77,4 @@ def test_the_whole_table_is_one_family():
     assert alone.findings[0].verdict == Verdict.ANOMALY
     many = pd.concat([one.assign(problem=str(i)) for i in range(20)])
     verdicts = {f.verdict for s in find_all(many, 0.05) for f in s.findings}
-    assert verdicts == {Verdict.UNSURE}
+    assert verdicts == {Verdict.NOT_SIGNIFICANT}

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from curvescope.analysis.render import numbers
 from curvescope.analysis.render.html import json_block, render_html
 from curvescope.cli import main
 
@@ -106,7 +107,7 @@ def test_a_profile_whose_every_step_was_watched_has_a_report(tmp_path, capsys):
 
 def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsys):
     """As ranges recorded around a program without a GPU: the roofline's refusal used to be the report's."""
-    write_planted(tmp_path / "run", network=None, step=None, protocol=None)
+    write_planted(tmp_path / "run", network=None, mode=None, protocol=None)
     shutil.rmtree(tmp_path / "run" / "kernels")
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
     run = embedded(tmp_path / "r.html")["runs"][0]
@@ -227,3 +228,17 @@ def test_the_largest_table_and_timeline_draw_a_page_of_rows_at_a_time(tmp_path):
         opened.evaluate("document.getElementById('filter').dispatchEvent(new Event('input'))")
         assert opened.evaluate("document.querySelector('#kernels [role=status]').textContent").startswith("231 of 2000")
         assert opened.problems == []
+
+
+@browser
+def test_numbers_read_as_in_the_terminal(page):
+    values = [0.0, 1.0, -0.00123456, 0.0000001, 12.345, 99999.0, 320.3e9, 8.873e12, 4.96e9, 512.0, 1733e6]
+    calls = [("number", (4,)), ("signed", (3,))] + [("quantity", (unit, 3)) for unit in ("B", "B/s", "FLOP/s", "Hz")]
+    python = {name: getattr(numbers, name) for name, _ in calls}
+    with Page(page) as opened:
+        for name, rest in calls:
+            for value in values:
+                if name == "quantity" and value < 0:
+                    continue
+                shown = opened.evaluate(f"{name}({', '.join(map(json.dumps, (value, *rest)))})")
+                assert shown.replace("−", "-") == python[name](value, *rest), (name, value, rest)

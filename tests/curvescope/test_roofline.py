@@ -22,7 +22,7 @@ def test_text_says_what_roofs_and_bytes_are(run, capsys):
     assert main(["roofline", str(run)]) == 0
     out = capsys.readouterr().out
     assert "peak" in out
-    assert "of the time is of kernels whose work is not known" in out
+    assert "Kernels with unknown work take" in out
     assert max(map(len, out.splitlines())) <= 80
 
 

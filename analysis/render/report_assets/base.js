@@ -1,5 +1,5 @@
 "use strict";
-// Helpers of every chart: elements whose text is text, numbers, scales, the tooltip.
+// Helpers for all charts: elements (text is never markup), numbers, scales, the tooltip.
 
 const report = JSON.parse(document.getElementById("data").textContent);
 const SVG_NS = "http://www.w3.org/2000/svg";
@@ -20,15 +20,22 @@ function fill(node, attributes, children) {
 const html = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG_NS, tag), attributes, children);
 
+// `number`, `signed` and `quantity` print as analysis/render/numbers.py does, with a true minus sign.
 function number(value, digits = 4) {
   if (value === null || value === undefined) return "";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const decimals = Math.max(0, Math.min(6, digits - 1 - Math.floor(Math.log10(Math.abs(value)))));
-  return value.toFixed(decimals).replace("-", "−");
+  const shown = value.toFixed(decimals);
+  return Number(shown) ? shown.replace("-", "−") : "0";
 }
 const signed = (value, digits = 3) => (value > 0 ? "+" : "") + number(value, digits);
-const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %`.replace("-", "−") : "");
+function quantity(value, unit, digits = 3) {
+  if (unit === "Hz") return `${number(value / 1e6)} MHz`;
+  const [size, prefix] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => value >= least) ?? [1, ""];
+  return `${number(value / size, digits)} ${prefix}${unit}`;
+}
+const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)}%`.replace("-", "−") : "");
 const between = (low, high, digits = 4) =>
   low === null || high === null ? "interval unknown" : `${number(low, digits)} … ${number(high, digits)}`;
 const batchName = (batch) => (batch === null ? "unknown" : String(batch));
@@ -65,8 +72,8 @@ const hideTip = () => { tip.hidden = true; };
 addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
 addEventListener("scroll", hideTip, { passive: true });
 
-// A mark that tells what it is on hover and on focus, to a screen reader too.
-function telling(node, text) {
+// A mark with a description on hover, on focus and for screen readers.
+function described(node, text) {
   node.setAttribute("tabindex", "0");
   node.setAttribute("role", "img");
   node.setAttribute("aria-label", text);
@@ -80,7 +87,7 @@ function telling(node, text) {
   return node;
 }
 
-// Draws again at every width; `draw(width)` returns the element.
+// A chart that is redrawn if its width changes; `draw(width)` returns the element.
 function chart(label, draw) {
   const host = html("div", { class: "chart", role: "group", "aria-label": label });
   let width = 0;

@@ -64,7 +64,7 @@ function curveChart(run, others, perSample, width) {
   pale.forEach((list, place) => {
     root.append(svg("path", { class: "other", d: path(list), "stroke-dasharray": DASHES[place % DASHES.length] }));
     for (const p of list) {
-      root.append(telling(svg("circle", { class: "faint", cx: x(p.x), cy: y(p.ms / p.by), r: 3 }),
+      root.append(described(svg("circle", { class: "faint", cx: x(p.x), cy: y(p.ms / p.by), r: 3 }),
         `${others[place].name}, batch ${p.batch}\n${number(p.ms)} ms per step (${between(p.low, p.high)})`));
     }
   });
@@ -85,8 +85,8 @@ function curveChart(run, others, perSample, width) {
   for (const p of points) {
     const text = `batch ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +
       (p.batch ? `\n${number(p.ms / p.batch)} ms per sample, ${number((1e3 * p.batch) / p.ms)} samples/s` : "") +
-      `\nn = ${p.n}${p.spread === null ? "" : `, spread ${number(100 * p.spread, 2)} %`}`;
-    root.append(telling(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text));
+      `\nn = ${p.n}${p.spread === null ? "" : `, spread ${number(100 * p.spread, 2)}%`}`;
+    root.append(described(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text));
   }
   return root;
 }
@@ -97,9 +97,9 @@ function termsSection(run) {
   const drawn = chart("Terms of the anomaly", (width) => waterfall(chosen, width));
   const about = note("");
   const tell = () => {
-    about.textContent = (chosen.anomaly ? "" : "Not an anomaly: shown to see how cost grows. ") +
+    about.textContent = (chosen.anomaly ? "" : "Not an anomaly; shown to explain how the cost grows. ") +
       `Bars add up to ${signed(chosen.value)} ${chosen.unit} (${between(chosen.low, chosen.high, 3)})` +
-      (chosen.also.length ? `; the same event is also seen as ${chosen.also.join(", ")}` : "") + ". Pale bars are no more than noise.";
+      (chosen.also.length ? `; the same event is also seen as ${chosen.also.join(", ")}` : "") + ". Pale bars are not significant.";
   };
   tell();
   const tools = run.anomalies.length > 1
@@ -135,11 +135,11 @@ function waterfall(anomaly, width) {
     root.append(narrow ? svg("text", { x: 14, y: y + 12, class: strong }, label)
       : svg("text", { x: left - 12, y: barY + 12, "text-anchor": "end", class: strong }, label));
     const mark = svg("rect", {
-      class: `fill-${phaseClass(row.phase, row.kind)}${row.real === false ? " unsure" : ""}`, rx: 2,
+      class: `fill-${phaseClass(row.phase, row.kind)}${row.real === false ? " faded" : ""}`, rx: 2,
       x: Math.min(x(from), x(until)), y: barY, width: Math.max(1.5, Math.abs(x(until) - x(from))), height: bar,
     });
     const kernels = row.before || row.after ? `\n${row.before === row.after ? row.before : `${row.before ?? "none"} → ${row.after ?? "none"}`}` : "";
-    root.append(telling(mark, `${row.label}: ${signed(row.value)} ${anomaly.unit}` +
+    root.append(described(mark, `${row.label}: ${signed(row.value)} ${anomaly.unit}` +
       (row.low === undefined ? "" : ` (${between(row.low, row.high, 3)})`) + kernels));
     if (place < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
     root.append(svg("text", { x: width - (narrow ? 6 : 62), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value)));

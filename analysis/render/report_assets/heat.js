@@ -26,5 +26,5 @@ function heatSection(run) {
   const unit = batches.includes(null) ? "per step" : "per sample";
   return block("heat", `Time ${unit} by layer and batch size`,
     [toggles("Colour by", [[false, "whole map"], [true, "each row"]], byRow, (value) => { byRow = value; draw(); })],
-    host, note(`ms ${unit}, columns are batch sizes.${more ? ` ${more} smaller terms are left out.` : ""}`));
+    host, note(`ms ${unit}, columns are batch sizes.${more ? ` ${more} smaller terms are omitted.` : ""}`));
 }

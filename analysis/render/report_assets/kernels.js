@@ -59,8 +59,8 @@ function kernelsSection(run) {
   const made = block("kernels", "Kernels", tools,
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
     html("p", { class: "note" }, count, " ", further),
-    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` ${more} rows with the least time are left out (${number(moreMs[place])} ms per step).` : "") +
-      (exceeds ? " † above the roof of the device: the algorithm takes fewer FLOPs than the direct one, operands came from a cache, or another kernel did a part of the work." : "")));
+    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[place])} ms per step).` : "") +
+      (exceeds ? " † above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came from a cache, or another kernel did some of the work." : "")));
   made.classList.add("long");
   return made;
 }

@@ -1,4 +1,4 @@
-// Puts the sections of the chosen recording together.
+// Builds the sections of the chosen recording.
 
 function causesSection(run) {
   if (!run.anomalies.length) return null;
@@ -24,7 +24,7 @@ function causesSection(run) {
   show(run.anomalies[0]);
   const tools = run.anomalies.length > 1
     ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), run.anomalies[0], show)] : [];
-  const made = block("causes", "Causes", tools, host, note("Amounts add up to the anomaly. A cause takes of a term what its evidence accounts for; the rest is unexplained."));
+  const made = block("causes", "Causes", tools, host, note("Amounts add up to the anomaly. A cause accounts for the amount of a term that its evidence supports; the rest is unexplained."));
   made.classList.add("long");
   return made;
 }
@@ -32,7 +32,7 @@ function causesSection(run) {
 function compareSection() {
   const c = report.comparison;
   if (!c) return null;
-  const cell = (change) => change === null ? html("td", {}, "") : telling(html("td", { class: change.real && change.speedup < 1 ? "verdict-anomaly" : null },
+  const cell = (change) => change === null ? html("td", {}, "") : described(html("td", { class: change.real && change.speedup < 1 ? "verdict-anomaly" : null },
     `${number(change.speedup, 3)}×${change.real ? " *" : ""}`), `${number(change.speedup, 3)}× (${between(change.low, change.high, 3)})`);
   const remark = (line) => line.remarks.map((text, i) => text && (c.names.length > 2 ? `${c.names[i + 1]}: ${text}` : text)).filter(Boolean).join("; ");
   const table = (first, lines) => html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `Comparison by ${first}` }, html("table", {},
@@ -42,8 +42,8 @@ function compareSection() {
       line.changes.map(cell), html("td", { class: "remark" }, remark(line)))))));
   const made = block("compare", "Comparison", [], table("batch", c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at batch ${batchName(c.batch)}`) : null,
     c.rows.length ? table(c.by, c.rows) : null,
-    note(`Speed-up over ${c.names[0]}: above 1 is faster; * is more than noise.` + Object.entries(c.differences).map(([name, values], i) =>
-      `${i ? "; " : " Recorded under different settings: "}${name}: ${values.join(", ")}`).join("")));
+    note(`Speed-up over ${c.names[0]}: above 1 is faster; * is significant.` + Object.entries(c.differences).map(([name, values], i) =>
+      `${i ? "; " : " Recorded with different settings: "}${name}: ${values.join(", ")}`).join("")));
   made.classList.add("long");
   return made;
 }
@@ -53,7 +53,7 @@ function recordingSection(run) {
     html("dl", { class: "facts" }, run.facts.map(([label, text]) => html("div", {}, html("dt", {}, label), html("dd", {}, text)))),
     run.lost.map((lost) => html("p", { class: "note warn" }, `Lost: ${lost.count} ${lost.name} (${lost.sentence}).`)),
     run.caveats.map((text) => note(text)),
-    note(`${run.kernels.calls} kernels of the profiled steps are behind this page. Curvescope ${report.version}.`));
+    note(`Based on ${run.kernels.calls} kernels of the profiled steps. Curvescope ${report.version}.`));
 }
 
 function show(place) {

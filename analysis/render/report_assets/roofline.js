@@ -48,11 +48,11 @@ function rooflineChart(drawn, width) {
     if (end > from) root.append(svg("path", { class: "roof", d: `M${x(from)},${y((from * dram.per_s) / 1e9)}L${x(end)},${y((end * dram.per_s) / 1e9)}` }));
     const middle = Math.sqrt(from * Math.max(end, from));
     // Below its roof, where no roof of a cache is.
-    root.append(svg("text", { x: x(middle) + 10, y: y((middle * dram.per_s) / 1e9) + 16 }, `DRAM ${number(dram.per_s / 1e9, 3)} GB/s (${dram.kind})`));
+    root.append(svg("text", { x: x(middle) + 10, y: y((middle * dram.per_s) / 1e9) + 16 }, `DRAM ${quantity(dram.per_s, "B/s")} (${dram.kind})`));
   }
   if (compute) {
     root.append(svg("path", { class: "roof", d: `M${x(ridge ? Math.max(ridge, x0) : x0)},${y(compute.per_s / 1e9)}H${width - right}` }),
-      svg("text", { x: width - right, y: y(compute.per_s / 1e9) - 7, "text-anchor": "end" }, `${number(compute.per_s / 1e12, 3)} TFLOP/s (${compute.kind})`));
+      svg("text", { x: width - right, y: y(compute.per_s / 1e9) - 7, "text-anchor": "end" }, `${quantity(compute.per_s, "FLOP/s")} (${compute.kind})`));
   }
   for (const level of ["L3", "L2", "L1"]) {
     const memory = roof(level);
@@ -71,9 +71,9 @@ function rooflineChart(drawn, width) {
     mark.style.fill = measured ? colour : `color-mix(in srgb, ${colour} 18%, transparent)`;
     mark.style.stroke = colour;
     mark.style.strokeWidth = "1.5";
-    root.append(telling(mark, `${p.label}\n${number(p.time_s * 1e3)} ms, ${few(p.calls, 6)} calls\n${number(p.y, 3)} GFLOP/s (${p.flops_source}), ` +
-      p.levels.map((l) => `${number(l.flops_per_byte, 3)} FLOP/B and ${number(l.bytes_per_s / 1e9, 3)} GB/s of ${l.level} (${l.source})`).join(", ") +
-      `${p.exceeded_roofs?.length ? `\nabove the roof of ${p.exceeded_roofs.join(" and ")}` : ""}\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${number(100 * p.utilisation, 3)} % of the ${p.roof_kind}`}`));
+    root.append(described(mark, `${p.label}\n${number(p.time_s * 1e3)} ms, ${few(p.calls, 6)} calls\n${quantity(1e9 * p.y, "FLOP/s")} (${p.flops_source}), ` +
+      p.levels.map((l) => `${number(l.flops_per_byte, 3)} FLOP/B and ${quantity(l.bytes_per_s, "B/s")} of ${l.level} (${l.source})`).join(", ") +
+      `${p.exceeded_roofs?.length ? `\nabove the roof of ${p.exceeded_roofs.join(" and ")}` : ""}\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${share(p.utilisation, 1)} of the ${p.roof_kind}`}`));
   }
   return root;
 }

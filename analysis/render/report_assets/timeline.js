@@ -52,7 +52,7 @@ function timelineSection(run) {
     canvas.setAttribute("aria-label", `Step of batch ${batchName(shown.batch)}: ${shown.kernels} kernels in ${number(shown.step_us / 1e3)} ms`);
     about.textContent = `One profiled step of batch ${batchName(shown.batch)}, ${number(shown.step_us / 1e3)} ms, ${shown.kernels} kernels on ` +
       `${shown.lanes.length} stream${shown.lanes.length === 1 ? "" : "s"}; gaps are idle. ` +
-      (shown.hidden ? `${shown.hidden} kernels on further streams are not drawn. ` : "") + "Spans finer than the screen are drawn together.";
+      (shown.hidden ? `${shown.hidden} kernels on other streams are not drawn. ` : "") + "Spans too short for the screen are merged.";
   }
   function zoom(factor, middle = (view[0] + view[1]) / 2) {
     const span = Math.min(shown.step_us, Math.max(shown.step_us / 1e5, (view[1] - view[0]) * factor));

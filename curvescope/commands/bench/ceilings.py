@@ -49,11 +49,12 @@ def _print(found: Ceilings) -> None:
     from rich.table import Table
 
     from ...analysis.render import terminal
+    from ...analysis.render.numbers import quantity
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ceiling", "value", "±", "reached by"):
         table.add_column(name, justify="left" if name in ("ceiling", "reached by") else "right")
-    for ceilings, unit in ((found.compute, "GFLOP/s"), (found.bandwidth, "GB/s")):
+    for ceilings, unit in ((found.compute, "FLOP/s"), (found.bandwidth, "B/s")):
         for name, ceiling in ceilings.items():
-            table.add_row(name, f"{ceiling.per_s / 1e9:.4g} {unit}", measuring.share(ceiling.uncertainty), ceiling.how)
+            table.add_row(name, quantity(ceiling.per_s, unit, 4), measuring.share(ceiling.uncertainty), ceiling.how)
     terminal.console().print(table)

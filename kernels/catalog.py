@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 # Rows and columns of C per block of the GEMM; kTile of cuda/tile.cuh.
 TILE = 128
 
@@ -65,56 +62,3 @@ KERNELS = (
 def tile_grid(rows: int, columns: int, groups: int = 1) -> tuple[int, int, int]:
     """Grid of a tiled product: SGEMM with m rows and n columns, or a convolution as its source describes it."""
     return -(-columns // TILE), -(-rows // TILE), groups
-
-
-@dataclass(frozen=True)
-class ConvolutionShape:
-    """The last argument of the convolution kernels: `struct Convolution` of cuda/convolution.cu, field by field.
-
-    Channels are totals over all groups; `out_size` is the size of the output.
-    """
-
-    batch: int
-    in_channels: int
-    in_h: int
-    in_w: int
-    out_channels: int
-    kernel_h: int
-    kernel_w: int
-    stride_h: int = 1
-    stride_w: int = 1
-    pad_h: int = 0
-    pad_w: int = 0
-    dilation_h: int = 1
-    dilation_w: int = 1
-    groups: int = 1
-
-    @property
-    def out_size(self) -> tuple[int, int]:
-        """Height and width of the output."""
-
-        def positions(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-            return (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-
-        return (
-            positions(self.in_h, self.kernel_h, self.stride_h, self.pad_h, self.dilation_h),
-            positions(self.in_w, self.kernel_w, self.stride_w, self.pad_w, self.dilation_w),
-        )
-
-    def packed(self) -> npt.NDArray[np.int32]:
-        """The structure as the kernel takes it by value: 16 integers of 4 bytes."""
-        image = (self.batch, self.in_channels, self.in_h, self.in_w)
-        filters = (self.out_channels, self.kernel_h, self.kernel_w, *self.out_size)
-        steps = (self.stride_h, self.stride_w, self.pad_h, self.pad_w, self.dilation_h, self.dilation_w, self.groups)
-        return np.array([*image, *filters, *steps], dtype=np.int32)
-
-    def grid(self, kernel: str) -> tuple[int, int, int]:
-        """Grid of `convolution_forward`, `convolution_backward_data` or `convolution_backward_weights`."""
-        in_channels, out_channels = self.in_channels // self.groups, self.out_channels // self.groups
-        out_h, out_w = self.out_size
-        rows, columns = {
-            "convolution_forward": (out_channels, self.batch * out_h * out_w),
-            "convolution_backward_data": (in_channels, self.batch * self.in_h * self.in_w),
-            "convolution_backward_weights": (out_channels, in_channels * self.kernel_h * self.kernel_w),
-        }[kernel]
-        return tile_grid(rows, columns, self.groups)

@@ -6,6 +6,7 @@ NHWC only changes the strides. As in torch and cuDNN, the filter is not flipped.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,15 +14,7 @@ import numpy as np
 from ..profiling.attribution import operator_work
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import (
-    FULL_CHECK_FLOPS,
-    Array,
-    Error,
-    allowed_error,
-    compare,
-    normal,
-    random_signs,
-)
+from .problem import FULL_CHECK_FLOPS, Array, Error, allowed_error, compare, normal, random_signs
 
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weights")
 LAYOUTS = ("nchw", "nhwc")
@@ -147,16 +140,19 @@ class Conv:
     def reference(self, operands: tuple[Array, ...]) -> Array:
         """The result in float64: one matrix product per filter element, over all its positions at once."""
         first, second = (array.astype(np.float64) for array in operands)
-        return {"fwd": self._forward, "bwd_data": self._to_data, "bwd_weights": self._to_weights}[self.direction](
-            first, second
-        )
+        compute = {"fwd": self._forward, "bwd_data": self._to_data, "bwd_weights": self._to_weights}[self.direction]
+        return compute(first, second)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
         """Error against the reference; for a large convolution, of sums over channels with random signs.
 
         A convolution is linear in its filters: the sum of output channels is the output of the summed filters, which
-        costs
-        one filter's work. Likewise towards the data over input channels, and towards the weights over gradients.
+        costs one filter's work. The same holds backward to the data over input channels, and backward to the weights
+        over gradients.
+
+        Args:
+            operands: the two inputs of the direction.
+            result: the direction's result, of `shape`.
         """
         allowed = allowed_error(self.precision, self.terms)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self.shape:
@@ -164,23 +160,21 @@ class Conv:
         first, second = (array.astype(np.float64) for array in operands)
         summed = (self.c if self.direction == "bwd_data" else self.k) // self.groups
         signs = random_signs(summed)
-        by_group = (self.groups, summed)
+
+        def grouped_sums(array: Array, axis: int) -> Array:
+            by_group = array.reshape(*array.shape[:axis], self.groups, summed, *array.shape[axis + 1 :])
+            return np.asarray(np.tensordot(by_group, signs, ([axis + 1], [0])))
+
         if self.direction == "bwd_data":
-            small = replace(self, c=self.groups)
-            weights = np.tensordot(second, signs, ([1], [0]))[:, None]
-            reference = small.reference((first, weights))
-            sums = np.einsum("ngchw,c->nghw", result.reshape(self.n, *by_group, self.h, self.w), signs)
-        elif self.direction == "fwd":
-            small = replace(self, k=self.groups)
-            weights = np.einsum("gkcrs,k->gcrs", second.reshape(*by_group, *self.weights_shape[1:]), signs)
-            reference = small.reference((first, weights))
-            sums = np.einsum("ngkpq,k->ngpq", result.reshape(self.n, *by_group, *self.output), signs)
+            small, summed_operand = replace(self, c=self.groups), np.tensordot(second, signs, ([1], [0]))[:, None]
         else:
-            small = replace(self, k=self.groups)
-            gradient = np.einsum("ngkpq,k->ngpq", second.reshape(self.n, *by_group, *self.output), signs)
-            reference = small.reference((first, gradient))
-            sums = np.einsum("gkcrs,k->gcrs", result.reshape(*by_group, *self.weights_shape[1:]), signs)
-        return compare(sums, reference, allowed * summed**0.5, projected=True)
+            small, summed_operand = (
+                replace(self, k=self.groups),
+                grouped_sums(second, 0 if self.direction == "fwd" else 1),
+            )
+        reference = small.reference((first, summed_operand))
+        sums = grouped_sums(result, 0 if self.direction == "bwd_weights" else 1)
+        return compare(sums.reshape(reference.shape), reference, allowed * summed**0.5, projected=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -188,48 +182,42 @@ class Conv:
         shapes = {"fwd": self.result_shape, "bwd_data": self.image_shape, "bwd_weights": self.weights_shape}
         return shapes[self.direction]
 
-    def _positions(self, i: int, j: int) -> tuple[slice, slice]:
-        """Positions of filter element (i, j) in the padded image, for all results at once."""
-        starts = (i * self.dilation[0], j * self.dilation[1])
-        p, q = (
-            slice(start, start + step * (count - 1) + 1, step)
-            for start, step, count in zip(starts, self.stride, self.output, strict=True)
-        )
-        return p, q
+    def _products(self) -> Iterator[tuple[int, int, slice, slice, slice, slice]]:
+        """Each filter element in each group: (i, j, channels, filters, rows, columns).
+
+        Rows and columns are the positions of the element in the padded image, for all results at once.
+        """
+        c, k = self.c // self.groups, self.k // self.groups
+        for i, j, g in np.ndindex(self.r, self.s, self.groups):
+            starts = (i * self.dilation[0], j * self.dilation[1])
+            rows, columns = (
+                slice(start, start + step * (count - 1) + 1, step)
+                for start, step, count in zip(starts, self.stride, self.output, strict=True)
+            )
+            yield i, j, slice(g * c, (g + 1) * c), slice(g * k, (g + 1) * k), rows, columns
 
     def _padded(self, image: Array) -> Array:
-        (top, left) = self.padding
+        top, left = self.padding
         return np.pad(image, ((0, 0), (0, 0), (top, top), (left, left)))
-
-    def _groups(self) -> list[tuple[slice, slice]]:
-        """Channel and filter slices of every group."""
-        c, k = self.c // self.groups, self.k // self.groups
-        return [(slice(g * c, (g + 1) * c), slice(g * k, (g + 1) * k)) for g in range(self.groups)]
 
     def _forward(self, image: Array, weights: Array) -> Array:
         padded, result = self._padded(image), np.zeros(self.result_shape)
-        for i, j in np.ndindex(self.r, self.s):
-            rows, columns = self._positions(i, j)
-            for channels, filters in self._groups():
-                seen = padded[:, channels, rows, columns]
-                result[:, filters] += np.moveaxis(np.tensordot(seen, weights[filters, :, i, j], ([1], [1])), 3, 1)
+        for i, j, channels, filters, rows, columns in self._products():
+            seen = padded[:, channels, rows, columns]
+            result[:, filters] += np.moveaxis(np.tensordot(seen, weights[filters, :, i, j], ([1], [1])), 3, 1)
         return result
 
     def _to_data(self, gradient: Array, weights: Array) -> Array:
-        (top, left) = self.padding
-        padded = np.zeros((self.n, self.c, self.h + 2 * top, self.w + 2 * left))
-        for i, j in np.ndindex(self.r, self.s):
-            rows, columns = self._positions(i, j)
-            for channels, filters in self._groups():
-                spread = np.tensordot(gradient[:, filters], weights[filters, :, i, j], ([1], [0]))
-                padded[:, channels, rows, columns] += np.moveaxis(spread, 3, 1)
+        padded = self._padded(np.zeros(self.image_shape))
+        for i, j, channels, filters, rows, columns in self._products():
+            spread = np.tensordot(gradient[:, filters], weights[filters, :, i, j], ([1], [0]))
+            padded[:, channels, rows, columns] += np.moveaxis(spread, 3, 1)
+        top, left = self.padding
         return padded[:, :, top : top + self.h, left : left + self.w]
 
     def _to_weights(self, image: Array, gradient: Array) -> Array:
         padded, result = self._padded(image), np.zeros(self.weights_shape)
-        for i, j in np.ndindex(self.r, self.s):
-            rows, columns = self._positions(i, j)
-            for channels, filters in self._groups():
-                seen = padded[:, channels, rows, columns]
-                result[filters, :, i, j] = np.tensordot(gradient[:, filters], seen, ([0, 2, 3], [0, 2, 3]))
+        for i, j, channels, filters, rows, columns in self._products():
+            seen = padded[:, channels, rows, columns]
+            result[filters, :, i, j] = np.tensordot(gradient[:, filters], seen, ([0, 2, 3], [0, 2, 3]))
         return result

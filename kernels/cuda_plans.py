@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .backends import UnsupportedError
-from .catalog import KERNELS, ConvolutionShape, tile_grid
+from .catalog import KERNELS, tile_grid
 from .conv import Conv
 from .gemm import Gemm
 from .latency import Latency
@@ -114,29 +114,29 @@ def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPla
     return LaunchPlan((a, b, np.zeros(shape, np.float32)), launch, _float64(2, shape))
 
 
+def convolution_launch(problem: Conv) -> KernelLaunch:
+    """The launch of a convolution: buffers 0 and 1 hold its operands, 2 its result.
+
+    The last argument is `struct Convolution` of cuda/convolution.cu by value, field by field: 16 integers of 4 bytes.
+    Its channels and filters are totals over all groups.
+    """
+    (n, c, h, w), (k, c_of_group, r, s), (p, q) = problem.image_shape, problem.weights_shape, problem.output
+    kernel, rows, columns = {
+        "fwd": ("convolution_forward", k // problem.groups, n * p * q),
+        "bwd_data": ("convolution_backward_data", c_of_group, n * h * w),
+        "bwd_weights": ("convolution_backward_weights", k // problem.groups, c_of_group * r * s),
+    }[problem.direction]
+    steps = (*problem.stride, *problem.padding, *problem.dilation, problem.groups)
+    structure = np.void(np.array([n, c, h, w, k, r, s, p, q, *steps], np.int32).tobytes())
+    grid = tile_grid(rows, columns, problem.groups)
+    return KernelLaunch(kernel, grid, (_BLOCK_THREADS, 1, 1), (Buffer(0), Buffer(1), Buffer(2), structure))
+
+
 def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
     if problem.layout != "nchw":
         raise UnsupportedError("Curvescope's CUDA convolution needs the NCHW layout")
-    kernel = {
-        "fwd": "convolution_forward",
-        "bwd_data": "convolution_backward_data",
-        "bwd_weights": "convolution_backward_weights",
-    }[problem.direction]
-    shape = ConvolutionShape(
-        *(problem.n, problem.c, problem.h, problem.w, problem.k, problem.r, problem.s),
-        stride_h=problem.stride[0],
-        stride_w=problem.stride[1],
-        pad_h=problem.padding[0],
-        pad_w=problem.padding[1],
-        dilation_h=problem.dilation[0],
-        dilation_w=problem.dilation[1],
-        groups=problem.groups,
-    )
-    by_value = np.void(shape.packed().tobytes())
-    arguments = (Buffer(0), Buffer(1), Buffer(2), by_value)
-    launch = KernelLaunch(kernel, shape.grid(kernel), (_BLOCK_THREADS, 1, 1), arguments)
     result = np.zeros(problem.shape, np.float32)
-    return LaunchPlan((*operands, result), launch, _float64(2, result.shape))
+    return LaunchPlan((*operands, result), convolution_launch(problem), _float64(2, result.shape))
 
 
 def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:

@@ -14,15 +14,7 @@ import numpy as np
 from ..profiling.attribution import operator_work
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import (
-    FULL_CHECK_FLOPS,
-    Array,
-    Error,
-    allowed_error,
-    compare,
-    normal,
-    random_signs,
-)
+from .problem import FULL_CHECK_FLOPS, Array, Error, allowed_error, compare, normal, random_signs
 
 TRANSPOSES = ("NN", "NT", "TN", "TT")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..profiling.errors import CurvescopeError
+from ..profiling.measure.protocol import doubled
 from .problem import Problem
 
 P = TypeVar("P", bound=Any)
@@ -44,7 +45,7 @@ def single(problem: Any) -> Sweep:
     for field in dataclasses.fields(problem):
         value = getattr(problem, field.name)
         if isinstance(value, int):
-            return Sweep(problem.label, field.name, {value: problem}, phase=getattr(problem, "phase", None))
+            return along(field.name, {value: problem})
     return Sweep(problem.label, "problem", {1: problem})
 
 
@@ -71,7 +72,7 @@ def _range(text: str, first: int, last: int, step: str | None) -> list[int]:
         raise CurvescopeError(f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256.")
     if step is not None:
         return list(range(first, last + 1, int(step)))
-    return [first << i for i in range((last // first).bit_length())]
+    return list(doubled(first, last))
 
 
 def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n") -> list[Sweep]:
@@ -132,11 +133,17 @@ def group(problems: Sequence[P], batch_axis: str) -> list[Sweep]:
     for problem in problems:
         family = tuple(getattr(problem, f.name) for f in dataclasses.fields(problem) if f.name != batch_axis)
         families.setdefault(family, {})[getattr(problem, batch_axis)] = problem
-    return [_sweep(family, batch_axis) for family in families.values()]
+    return [along(batch_axis, family) for family in families.values()]
 
 
-def _sweep(family: dict[int, Any], batch_axis: str) -> Sweep:
-    ordered = dict(sorted(family.items()))
+def along(axis: str, problems: Mapping[int, Any]) -> Sweep:
+    """A sweep of problems that differ only along an axis.
+
+    Args:
+        axis: name of the axis.
+        problems: problem by axis value, in any order.
+    """
+    ordered = dict(sorted(problems.items()))
     first = next(iter(ordered.values()))
-    label = first.label if len(ordered) == 1 else first.label_along(batch_axis)
-    return Sweep(label, batch_axis, ordered, phase=getattr(first, "phase", None))
+    label = first.label if len(ordered) == 1 else first.label_along(axis)
+    return Sweep(label, axis, ordered, phase=getattr(first, "phase", None))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from curvescope.kernels.catalog import KERNELS, ConvolutionShape, tile_grid
+from curvescope.kernels.catalog import KERNELS, tile_grid
+from curvescope.kernels.conv import Conv
+from curvescope.kernels.cuda_plans import convolution_launch
 
 from .emulation import Emulated, Guarded
 
@@ -48,50 +51,44 @@ def test_sgemm_with_beta_0_does_not_read_c(build):
     np.testing.assert_array_equal(result.array, a @ b)
 
 
-SHAPES = {
-    "1x1": ConvolutionShape(2, 5, 4, 3, 6, 1, 1),
-    "3x3 padded": ConvolutionShape(2, 3, 9, 7, 130, 3, 3, pad_h=1, pad_w=1),
-    "strided, of which some pixels meet no filter": ConvolutionShape(3, 4, 11, 8, 5, 3, 2, 3, 2, pad_h=1),
-    "dilated": ConvolutionShape(1, 2, 12, 13, 3, 3, 3, pad_h=2, pad_w=3, dilation_h=2, dilation_w=3),
-    "strided and dilated": ConvolutionShape(2, 3, 13, 12, 4, 3, 3, 2, 2, 2, 1, 2, 3),
-    "groups": ConvolutionShape(2, 6, 7, 7, 9, 3, 3, pad_h=1, pad_w=1, groups=3),
-    "depthwise": ConvolutionShape(2, 4, 6, 6, 8, 5, 5, 2, 2, 2, 2, groups=4),
-    "many columns": ConvolutionShape(2, 1, 15, 15, 2, 11, 11, pad_h=5, pad_w=5),
+CONVOLUTIONS = {
+    "1x1": Conv(2, 5, 4, 3, 6, 1, 1),
+    "3x3 padded": Conv(2, 3, 9, 7, 130, 3, 3, padding=(1, 1)),
+    "strided, of which some pixels meet no filter": Conv(3, 4, 11, 8, 5, 3, 2, (3, 2), (1, 0)),
+    "dilated": Conv(1, 2, 12, 13, 3, 3, 3, padding=(2, 3), dilation=(2, 3)),
+    "strided and dilated": Conv(2, 3, 13, 12, 4, 3, 3, (2, 2), (2, 1), (2, 3)),
+    "groups": Conv(2, 6, 7, 7, 9, 3, 3, padding=(1, 1), groups=3),
+    "depthwise": Conv(2, 4, 6, 6, 8, 5, 5, (2, 2), (2, 2), groups=4),
+    "many columns": Conv(2, 1, 15, 15, 2, 11, 11, padding=(5, 5)),
 }
 
 
-def reference(shape):
-    """Operands and the three results in float64, by PyTorch."""
-    x = integers(shape.batch, shape.in_channels, shape.in_h, shape.in_w, seed=1)
-    w = integers(shape.out_channels, shape.in_channels // shape.groups, shape.kernel_h, shape.kernel_w, seed=2)
+def reference(conv):
+    """Launch, operands and result in float64 of each direction, by PyTorch."""
+    x, w = integers(*conv.image_shape, seed=1), integers(*conv.weights_shape, seed=2)
     x64 = torch.tensor(x, dtype=torch.float64, requires_grad=True)
     w64 = torch.tensor(w, dtype=torch.float64, requires_grad=True)
-    y = torch.nn.functional.conv2d(
-        x64,
-        w64,
-        stride=(shape.stride_h, shape.stride_w),
-        padding=(shape.pad_h, shape.pad_w),
-        dilation=(shape.dilation_h, shape.dilation_w),
-        groups=shape.groups,
-    )
+    geometry = {"stride": conv.stride, "padding": conv.padding, "dilation": conv.dilation, "groups": conv.groups}
+    y = torch.nn.functional.conv2d(x64, w64, **geometry)
     dy = integers(*y.shape, seed=3)
     dx, dw = torch.autograd.grad(y, (x64, w64), torch.tensor(dy, dtype=torch.float64))
-    return {
-        "convolution_forward": (x, w, y.detach().numpy()),
-        "convolution_backward_data": (dy, w, dx.numpy()),
-        "convolution_backward_weights": (x, dy, dw.numpy()),
+    cases = {
+        "fwd": (x, w, y.detach().numpy()),
+        "bwd_data": (dy, w, dx.numpy()),
+        "bwd_weights": (x, dy, dw.numpy()),
     }
+    return {d: (convolution_launch(replace(conv, direction=d)), *arrays) for d, arrays in cases.items()}
 
 
-@pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
-def test_convolutions_are_exact_in_all_directions(build, shape):
-    cases = reference(shape)
-    assert cases["convolution_forward"][2].shape[2:] == shape.out_size
-    for (name, (left, right, expected)), falling in itertools.product(cases.items(), (False, True)):
+@pytest.mark.parametrize("conv", list(CONVOLUTIONS.values()), ids=list(CONVOLUTIONS))
+def test_convolutions_are_exact_in_all_directions(build, conv):
+    cases = reference(conv)
+    assert cases["fwd"][3].shape[2:] == conv.output
+    for (launch, left, right, expected), falling in itertools.product(cases.values(), (False, True)):
         result = Guarded(np.full(expected.shape, 99, np.float32))
-        given = (Guarded(left), Guarded(right), result, shape.packed())
-        assert build("convolution").launch(name, shape.grid(name), *given, falling=falling)
-        np.testing.assert_array_equal(result.array, expected, err_msg=name)
+        given = (Guarded(left), Guarded(right), result, launch.arguments[3])
+        assert build("convolution").launch(launch.kernel, launch.grid, *given, falling=falling)
+        np.testing.assert_array_equal(result.array, expected, err_msg=launch.kernel)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +103,12 @@ def test_convolutions_are_exact_in_all_directions(build, shape):
 )
 def test_a_planted_error_is_found(tmp_path, planted, replacement):
     broken = Emulated("convolution", tmp_path, lambda text: text.replace(planted, replacement))
-    shape = SHAPES["3x3 padded"]
-    left, right, expected = reference(shape)["convolution_forward"]
+    launch, left, right, expected = reference(CONVOLUTIONS["3x3 padded"])["fwd"]
     found = []
     for falling in (False, True):
         result = Guarded(np.zeros(expected.shape, np.float32))
-        given = (Guarded(left), Guarded(right), result, shape.packed())
-        broken.launch("convolution_forward", shape.grid("convolution_forward"), *given, falling=falling)
+        given = (Guarded(left), Guarded(right), result, launch.arguments[3])
+        broken.launch("convolution_forward", launch.grid, *given, falling=falling)
         found.append(np.array_equal(result.array, expected))
     assert not all(found)
 

@@ -1,7 +1,7 @@
-"""What disturbed a measurement: other work on the processor, a clock that changed, a device that throttled.
+"""Disturbances of a measurement: other work on the processor, a changed clock, a throttled device.
 
-On Linux every thread's `schedstat` counts the nanoseconds it stood ready and did not run, which is the disturbance
-itself; /proc/stat tells how busy the others kept the processor. Where the system does not tell, the share is null.
+On Linux every thread's `schedstat` counts the nanoseconds in which the thread was ready but did not run, i.e. the
+disturbance itself; /proc/stat counts the processor time of all processes. Unknown shares are None.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ..profiling.hardware.clocks import ClockSampler
 from ..profiling.hardware.host import cpu_frequency_hz
 from ..profiling.hardware.host_usage import read_wait_ns
 
-# Above these a result is said to be disturbed. Published GPU benchmarks take 2 % for the limit of a stable result; a
-# thread that waited for 2 % of the time made its kernel that much slower. Others' work first costs memory bandwidth.
+# Above these limits a result has a note. Published GPU benchmarks use 2 % as the limit of a stable result; a thread
+# that waits for 2 % of the time slows its kernel by as much. Work of other processes first costs memory bandwidth.
 WAITING_LIMIT = 0.02
 OTHERS_LIMIT = 0.10
 CLOCK_LIMIT = 0.05
 
 
 class Snapshot(NamedTuple):
-    """Counters that only grow, at one moment.
+    """Values of increasing counters at one moment.
 
     Attributes:
         wall_ns: monotonic clock.
-        waiting_ns: time that threads of this process were ready and had no core; None if unknown.
+        waiting_ns: time in which threads of this process were ready but had no core; None if unknown.
         own_ns: processor time of this process.
-        busy_ns: processor time of everybody, all processors together; null where not told.
+        busy_ns: processor time of all processes on all processors; None if unknown.
     """
 
     wall_ns: int
@@ -42,12 +42,12 @@ class Snapshot(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Something that a reader of a result should know.
+    """A disturbance or a limit of the precision of a result.
 
     Attributes:
-        kind: the same for the same cause.
-        size: how bad; notes of one kind compare by it.
-        sentence: with the number and the remedy.
+        kind: name of the cause.
+        size: severity, comparable between notes of one kind.
+        sentence: message with the number and the remedy.
     """
 
     kind: str
@@ -57,15 +57,16 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True)
 class Conditions:
-    """How one stretch of measurement went.
+    """The machine's conditions during one visit.
 
     Attributes:
-        start_ns: its start on the monotonic clock.
-        wall_ns: its length.
-        waiting_share: time that threads stood ready without a processor, over wall time; null where not told.
-        others_share: processor time that others used, over that of all processors; null where not told.
-        clock_hz: processor or SM clock at its end; null where not told.
-        throttle_reasons: why a device held its clock down; empty for no reason, null where not told.
+        start_ns: start on the monotonic clock.
+        wall_ns: duration.
+        waiting_share: time in which threads were ready but had no processor, as a fraction of wall time; None if
+            unknown.
+        others_share: processor time of other processes, as a fraction of that of all processors; None if unknown.
+        clock_hz: processor or SM clock at the end; None if unknown.
+        throttle_reasons: reasons why the device lowered its clock; empty without a reason, None if unknown.
     """
 
     start_ns: int
@@ -77,10 +78,10 @@ class Conditions:
 
 
 def read_snapshot() -> Snapshot:
-    """The counters now."""
+    """Read the counters."""
     busy_ns = None
     with suppress(OSError, ValueError, IndexError):
-        # cpu user nice system idle iowait irq softirq steal: guest time is inside user. Steal is others' work too.
+        # cpu user nice system idle iowait irq softirq steal: user includes guest time; steal is work of others too.
         fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         busy_ns = (sum(fields) - fields[3] - fields[4]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
     waits = read_wait_ns()
@@ -89,7 +90,7 @@ def read_snapshot() -> Snapshot:
 
 
 class CpuWatch:
-    """Watches stretches of work on the processor."""
+    """Observes the conditions of work on the processor."""
 
     def __init__(
         self, read: Callable[[], Snapshot] = read_snapshot, clock_hz: Callable[[], int | None] = cpu_frequency_hz
@@ -99,7 +100,7 @@ class CpuWatch:
         self._began = read()
 
     def begin(self) -> None:
-        """Start a stretch."""
+        """Begin to observe."""
         self._began = self._read()
 
     def end(self) -> Conditions:
@@ -108,7 +109,7 @@ class CpuWatch:
         wall_ns = max(now.wall_ns - began.wall_ns, 1)
         waiting = others = None
         if began.waiting_ns is not None and now.waiting_ns is not None:
-            # Threads that ended took their counters with them: the difference cannot be less than nothing.
+            # Counters of threads that ended are gone, so the difference can be negative.
             waiting = max(now.waiting_ns - began.waiting_ns, 0) / wall_ns
         if began.busy_ns is not None and now.busy_ns is not None:
             others_ns = now.busy_ns - began.busy_ns - (now.own_ns - began.own_ns)
@@ -116,64 +117,69 @@ class CpuWatch:
         return Conditions(began.wall_ns, wall_ns, waiting, others, self._clock_hz())
 
 
-# NVML's reasons that hold the clock below what the card could do for long; its power limit is everyday life under load,
-# and the clock that follows from it is noted as such.
+# NVML's reasons that lower the clock below its sustainable value. The power limit is not among them: a GPU reaches it
+# under normal load, and a note on the clock covers it.
 _THROTTLES = {"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
 
 
 class CudaWatch:
-    """Watches stretches of work on a CUDA device, by its clocks; what the processor does then is of no account."""
+    """Observes the conditions of work on a CUDA device, by its clocks; the processor's load does not matter there."""
 
     def __init__(self, sampler: ClockSampler) -> None:
         self._sampler = sampler
         self._began_ns = time.monotonic_ns()
 
     def begin(self) -> None:
-        """Start a stretch."""
+        """Begin to observe."""
         self._sampler.take()
         self._sampler.sample()
         self._began_ns = time.monotonic_ns()
 
     def end(self) -> Conditions:
-        """The conditions since `begin`; null where NVML does not tell."""
+        """The conditions since `begin`; None for values that NVML does not provide."""
         wall_ns = max(time.monotonic_ns() - self._began_ns, 1)
         self._sampler.sample()
         rows = self._sampler.take()
-        told = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
-        reasons = sorted(_THROTTLES & {reason for text in told for reason in text.split("|")})
+        known = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
+        reasons = sorted(_THROTTLES & {reason for text in known for reason in text.split("|")})
         clock_hz = rows[-1].get("sm_clock_hz") if rows else None
-        return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if told else None)
+        return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if known else None)
 
 
-def describe_disturbance(stretches: Sequence[Conditions]) -> list[Note]:
-    """A note for everything that disturbed a result; none for a quiet machine."""
+def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
+    """A note for each disturbance of a result.
+
+    Args:
+        conditions: conditions during each visit.
+    """
     notes = []
-    waiting = _mean_share(stretches, lambda c: c.waiting_share)
+    waiting = _mean_share([(c.wall_ns, c.waiting_share) for c in conditions])
     if waiting is not None and waiting > WAITING_LIMIT:
         sentence = (
             f"threads waited for a processor, together {waiting:.0%} of the time: stop other work, or use fewer "
             "threads (OMP_NUM_THREADS)"
         )
         notes.append(Note("waiting", waiting, sentence))
-    others = _mean_share(stretches, lambda c: c.others_share)
+    others = _mean_share([(c.wall_ns, c.others_share) for c in conditions])
     if others is not None and others > OTHERS_LIMIT:
         sentence = f"other processes used {others:.0%} of the processors: stop them and measure again"
         notes.append(Note("others", others, sentence))
-    clocks = [c.clock_hz for c in stretches if c.clock_hz]
+    clocks = [c.clock_hz for c in conditions if c.clock_hz]
     if clocks and min(clocks) < (1 - CLOCK_LIMIT) * max(clocks):
         sentence = (
-            f"the clock went between {min(clocks) / 1e6:.0f} and {max(clocks) / 1e6:.0f} MHz: fix it, or let the "
+            f"the clock varied between {min(clocks) / 1e6:.0f} and {max(clocks) / 1e6:.0f} MHz: lock it, or let the "
             "device cool"
         )
         notes.append(Note("clock", max(clocks) / min(clocks), sentence))
-    reasons = sorted({reason for c in stretches for reason in c.throttle_reasons or ()})
+    reasons = sorted({reason for c in conditions for reason in c.throttle_reasons or ()})
     if reasons:
         sentence = f"the device throttled ({', '.join(reasons)}): let it cool, or lower its clocks"
         notes.append(Note("throttled", len(reasons), sentence))
     return notes
 
 
-def _mean_share(stretches: Sequence[Conditions], share: Callable[[Conditions], float | None]) -> float | None:
-    known = [(c.wall_ns, value) for c in stretches if (value := share(c)) is not None]
-    wall_ns = sum(wall for wall, _ in known)
-    return sum(wall * value for wall, value in known) / wall_ns if wall_ns else None
+def _mean_share(shares: Sequence[tuple[int, float | None]]) -> float | None:
+    """Mean of the known shares, weighted by wall time in ns; None if no share is known."""
+    known = [(wall_ns, share) for wall_ns, share in shares if share is not None]
+    total_ns = sum(wall_ns for wall_ns, _ in known)
+    return sum(wall_ns * share for wall_ns, share in known) / total_ns if total_ns else None

@@ -1,9 +1,10 @@
-"""What a cubin says of its kernels: registers, shared, local and constant memory, read from the ELF file itself.
+"""Reads the resources of a cubin's kernels from the ELF file: registers, shared, local and constant memory.
 
 A cubin is an ELF64 file for machine 190. Each kernel `k` has sections `.text.k`, `.nv.shared.k`, `.nv.constant<bank>.k`
-and `.nv.info.k`; attributes stand there and, by symbol, in `.nv.info`. NVIDIA publishes no specification: the layout is
-that of `nvdisasm`'s listing, which names every attribute, and of `readelf`; every figure is tested against what ptxas
-says of the same kernel, for every architecture from sm_35 to sm_90, and sm_100 and sm_120 where a compiler is here.
+and `.nv.info.k`; attributes are stored there and, by symbol, in `.nv.info`. NVIDIA publishes no specification: the
+layout follows `readelf` and the listing of `nvdisasm`, which names every attribute. Every value is tested against
+ptxas's report of the same kernel, for all architectures from sm_35 to sm_90, and for sm_100 and sm_120 if a compiler
+for them is installed.
 """
 
 from __future__ import annotations
@@ -18,33 +19,33 @@ from ..profiling.errors import CurvescopeError
 _EM_CUDA = 190
 _STT_FUNC = 2
 _STO_CUDA_ENTRY = 0x10
-# Attributes of .nv.info, by the names that nvdisasm prints.
+# Attributes of .nv.info; nvdisasm prints these names.
 _EIATTR_MAX_THREADS = 0x05
 _EIATTR_FRAME_SIZE = 0x11
 _EIATTR_CBANK_PARAM_SIZE = 0x19
 _EIATTR_REGCOUNT = 0x2F
-# Of their formats the one whose two bytes say how many follow the header of four; in the others they are the value.
+# In this format the last two bytes of the four-byte header are the length of the payload; in the others, the value.
 _EIFMT_SVAL = 0x04
-# From sm_90 on a kernel's shared section begins with the 1 KB that the system keeps of every block's shared memory
-# (CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0); sm_80 to sm_89 keep it too, but leave
-# it out of the section. ptxas does not count it, nor do we.
+# From sm_90 on a kernel's shared section begins with the 1 KB of shared memory that the system reserves in every block
+# (CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0); sm_80 to sm_89 reserve it too, but
+# their section does not contain it. Neither ptxas nor `shared_bytes` counts it.
 _RESERVED_IN_SECTION_FROM = 90
 _RESERVED_SHARED_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes.
+    """Resource use of one kernel.
 
     Attributes:
-        name: of the entry, as in the source if that says extern "C", else mangled.
-        registers_per_thread: allocated.
-        shared_bytes: static shared memory per block; what a launch adds is not in a cubin.
+        name: name of the entry; mangled unless the source declares it extern "C".
+        registers_per_thread: allocated registers.
+        shared_bytes: static shared memory per block; a cubin does not contain the dynamic shared memory of a launch.
         local_bytes: stack frame per thread in local memory: arrays indexed at run time, and spilled registers.
-        constant_bytes: bank to bytes; bank 0 holds the launch's parameters, after what the driver puts there.
-        parameter_bytes: of the kernel's arguments.
-        code_bytes: of instructions, with the padding at their end.
-        max_threads: largest block, where `__launch_bounds__` says so; None: the device's limit holds.
+        constant_bytes: bytes by bank; bank 0 holds values of the driver and then the launch's parameters.
+        parameter_bytes: bytes of the kernel's arguments.
+        code_bytes: bytes of instructions, including padding at the end.
+        max_threads: largest block according to `__launch_bounds__`; None without launch bounds.
     """
 
     name: str
@@ -59,12 +60,12 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Cubin:
-    """A cubin's kernels, by name, and what they share.
+    """Resources of a cubin.
 
     Attributes:
-        architecture: as in sm_80, 80.
-        kernels: in order of name.
-        constant_bytes: of the module's `__constant__` variables.
+        architecture: target, e.g. 80 for sm_80.
+        kernels: resources of the kernels, sorted by name.
+        constant_bytes: bytes of the module's `__constant__` variables.
     """
 
     architecture: int
@@ -81,15 +82,15 @@ class _Section:
 
 
 def read_cubin(data: bytes) -> Cubin:
-    """The kernels of a cubin.
+    """Read the kernels of a cubin.
 
     Raises:
-        CurvescopeError: this is no cubin, or one of a layout that is not known.
+        CurvescopeError: the data is not a cubin, is truncated, or has an unknown layout.
     """
     try:
         return _read(data)
     except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
-        raise CurvescopeError("This is not a whole cubin: compile it again.") from error
+        raise CurvescopeError("This cubin is truncated or damaged: compile it again.") from error
 
 
 def _read(data: bytes) -> Cubin:
@@ -108,10 +109,10 @@ def _read(data: bytes) -> Cubin:
 
 
 def _architecture(data: bytes) -> int:
-    # Up to CUDA 12 (ABI version 7) the lowest byte of e_flags is the architecture, from CUDA 13 on (8) the second.
+    # The architecture is the lowest byte of e_flags up to CUDA 12 (ABI version 7), the second from CUDA 13 on (8).
     abi_version, (flags,) = data[8], struct.unpack_from("<I", data, 48)
     if abi_version not in (7, 8):
-        raise CurvescopeError(f"Cubins of ABI version {abi_version} are not known; 7 and 8 are (CUDA 11 to 13).")
+        raise CurvescopeError(f"ABI version {abi_version} of cubins is unknown; known are 7 and 8 (CUDA 11 to 13).")
     return int(flags >> (8 * (abi_version - 7)) & 0xFF)
 
 

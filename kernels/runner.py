@@ -1,7 +1,7 @@
 """Runs the problems of a sweep on a backend and writes them as a recording that `explain` and `breakdown` read.
 
-A sample is a row of `steps`, with the axis' value as its batch; a profiled call gives rows of `kernels`. The verdicts,
-what was discarded and what disturbed stand in `recording.json` under `results`.
+A sample is a row of `steps`, with the axis value as its batch; a profiled call gives rows of `kernels`. Outcomes,
+discarded samples and disturbances are stored in `recording.json` under `results`.
 """
 
 from __future__ import annotations
@@ -26,37 +26,38 @@ from .method import Measurement, Method
 from .sweeps import Sweep
 from .timers import Sample
 
-# Operands of problems that are visited in turn are kept up to this much; beyond, each visit makes its own again.
+# Operands of all problems of a sweep are kept up to this total size; beyond it, each visit creates its own again.
 _KEPT_BYTES = 1_000_000_000
 STEP_KIND = "operator"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of one problem at the end.
+    """The measured result of one problem; durations are of one call.
 
     Attributes:
-        problem: its label.
-        value: on the sweep's axis.
+        problem: label of the problem.
+        value: value of the problem on the sweep's axis.
         outcome: one of `method.Outcome`.
-        detail: a sentence where the outcome is not ok.
-        error: the largest error found, in the result's unit; null where nothing was compared, or it is not finite.
-        error_allowed: what would have been accepted.
+        detail: a sentence if the outcome is not ok.
+        error: largest error, in the result's unit; None if nothing was compared or the error is not finite.
+        error_allowed: largest acceptable error.
         error_projected: whether sums with random signs were compared instead of each element.
-        n: samples kept.
-        visits: visits they were taken in.
-        calls: times the problem is done in one sample.
-        median_ns: of one call; null where nothing was timed, as the times below.
-        low_ns: lower end of the interval of the median; null for fewer than six visits.
-        high_ns: its upper end.
-        best_ns: the least sample.
-        fastest_visit_ns: the least median of a visit.
-        clock_hz: of the device, least and most of the visits; null where it does not tell.
-        flops: of one call, by the direct algorithm.
-        bytes_compulsory: each operand once.
-        parts: how many of what one call does, where its time is spoken of by one of them: (20000, "load").
-        discarded: samples not kept, by reason.
-        notes: what a reader of the numbers should know.
+        n: number of kept samples.
+        visits: number of visits with kept samples.
+        calls: calls of the problem in one sample.
+        median_ns: median duration; None, like the durations below, if nothing was timed.
+        low_ns: lower end of the median's interval; None for fewer than six visits.
+        high_ns: upper end of the median's interval; None for fewer than six visits.
+        best_ns: shortest sample.
+        fastest_visit_ns: smallest median of a visit.
+        clock_hz: lowest and highest clock of the device over the visits; None if unknown.
+        flops: FLOPs of one call, by the direct algorithm.
+        bytes_compulsory: bytes of one call, each operand once.
+        parts: number and name of the units that one call consists of, e.g. (20000, "load"), if the table shows the
+            duration of one unit; else None.
+        discarded: number of discarded samples by reason.
+        notes: disturbances and limits of the precision.
     """
 
     problem: str
@@ -83,19 +84,19 @@ class Result:
 
     @property
     def uncertainty(self) -> float | None:
-        """Half the interval of the median, as a share of it."""
+        """Half the interval of the median, as a fraction of the median."""
         if self.median_ns is None or self.low_ns is None or self.high_ns is None:
             return None
         return (self.high_ns - self.low_ns) / 2 / self.median_ns
 
     @property
     def gflop_per_s(self) -> float | None:
-        """FLOPs of the direct algorithm over the median."""
+        """FLOPs of the direct algorithm, divided by the median."""
         return self.flops / self.median_ns if self.flops and self.median_ns else None
 
     @property
     def gb_per_s(self) -> float | None:
-        """Compulsory bytes over the median; GB is 10⁹ bytes."""
+        """Compulsory bytes, divided by the median; GB is 10⁹ bytes."""
         return self.bytes_compulsory / self.median_ns if self.bytes_compulsory and self.median_ns else None
 
 
@@ -109,15 +110,15 @@ def run_sweep(
     """Measure and record the problems of one sweep.
 
     Args:
-        sweep: what to measure.
-        backend: what runs it.
-        method: how.
+        sweep: problems to measure.
+        backend: backend that runs them.
+        method: settings of the measurement.
         path: folder to create for the recording.
-        report: told after every visit what is known of its problem.
+        report: function that receives the problem's current result after every visit.
 
     Raises:
         CurvescopeError: the recording cannot be written.
-        KeyboardInterrupt: passed on, after the recording is marked interrupted.
+        KeyboardInterrupt: raised again, after the recording is marked interrupted.
     """
     meta = {
         "recording_type": "bench",
@@ -239,7 +240,7 @@ class _Run:
 
 
 def document(result: Result) -> dict[str, Any]:
-    """The result as JSON holds it."""
+    """The result as a JSON object, with its rates."""
     rates = {"gflop_per_s": result.gflop_per_s, "gb_per_s": result.gb_per_s}
     return {**asdict(result), "notes": [note._asdict() for note in result.notes], **rates}
 

@@ -1,6 +1,6 @@
-"""Measure what operators and the device cost alone. `curvescope bench WHAT --help` lists the options of each.
+"""Measure operators and the device alone. `curvescope bench WHAT --help` lists the options of each benchmark.
 
-Every result is checked against float64 before it is timed. What is recorded, `explain` and `breakdown` read.
+Every result is checked against float64 before it is timed. `explain` and `breakdown` read the recordings.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 import argparse
 import importlib
 
-# name -> its line in the help. The module of that name in this package defines `add_arguments(parser)` and
-# `run(args) -> int`, as a command does, and is imported only when it is called.
+# Help line by name. The module of that name in this package defines `add_arguments(parser)` and `run(args) -> int`,
+# like a command, and is imported only when it runs.
 BENCHES = {
     "gemm": "matrix products, at any shapes or over a batch axis",
     "conv": "convolutions: forward, and backward to data or weights",
     "memory": "bandwidth of copy, scale, add, triad, read and write in every memory level",
     "latency": "time of one load in every memory level",
-    "launch": "what it costs to ask for work",
+    "launch": "latency and throughput of kernel launches",
     "peak": "fused multiply-adds per second",
     "all": "each of the above once",
-    "ceilings": "what this device can do, kept for every later utilisation",
-    "compile": "what our CUDA kernels take on each GPU generation, from cubins, with no GPU",
+    "ceilings": "limits of this device, stored for all later utilisations",
+    "compile": "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU",
 }
 
 
@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments; those of a benchmark come after its name."""
     width = max(map(len, BENCHES))
     lines = [f"  {name:<{width}}  {line}" for name, line in BENCHES.items()]
-    parser.epilog = "\n".join(["what can be measured:", *lines])
-    parser.add_argument("bench", choices=BENCHES, metavar="WHAT", help="one of the below")
-    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="its own options")
+    parser.epilog = "\n".join(["benchmarks:", *lines])
+    parser.add_argument("bench", choices=BENCHES, metavar="WHAT", help="one of the benchmarks below")
+    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="options of the benchmark")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from ...kernels.sweeps import Sweep
 
 
-class Held(NamedTuple):
-    """Cost of one layer and phase at one batch size.
+class LayerCost(NamedTuple):
+    """Cost of one layer and phase at one batch size, in a step and alone.
 
     Attributes:
         layer: module path.
         phase: forward or backward.
         batch: number of samples in the step.
-        in_step_ms: exclusive time of its kernels in the profiled steps.
-        alone_ms: sum of the medians of its operators alone; backward is the sum to the data and to the weights.
+        in_step_ms: exclusive time of the layer's kernels in the profiled steps.
+        alone_ms: sum of the medians of the layer's operators alone; backward is the sum over data and weights.
     """
 
     layer: str
@@ -31,12 +31,12 @@ class Held(NamedTuple):
     alone_ms: float
 
 
-def hold_against(recording_path: Path, done: Sequence[tuple[Sweep, Sequence[Result]]]) -> list[Held]:
-    """What was measured alone, beside the same layers of a recording.
+def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> list[LayerCost]:
+    """The cost of layers in a recorded step and alone.
 
     Args:
-        recording_path: a recording of the network.
-        done: its layers' sweeps with their results; those with a problem that was not timed are left out.
+        recording_path: recording of the network.
+        measured: sweeps of its layers with their results; layers with a problem that was not timed are omitted.
 
     Raises:
         CurvescopeError: the recording does not exist, or contains none of the layers and batch sizes.
@@ -48,31 +48,31 @@ def hold_against(recording_path: Path, done: Sequence[tuple[Sweep, Sequence[Resu
 
     recording = open_recording(recording_path)
     steps = recording.frame("steps")
-    alone = _alone_ms(done)
+    alone = _alone_ms(measured)
     recorded = {int(b) for b in steps.loc[steps["profiled"].astype(bool), "batch"].dropna()}
-    held = []
+    work = device_work(recording)
+    costs = []
     for batch in sorted(recorded & {batch for _, _, batch in alone}):
-        work = device_work(recording)
         rows = {row.label: row.time_ms for row in break_down(steps, work, "layer", batch, recording.statistic).rows}
-        held += [
-            Held(layer, phase, batch, rows[f"{layer} {phase}"], alone_ms)
+        costs += [
+            LayerCost(layer, phase, batch, rows[f"{layer} {phase}"], alone_ms)
             for (layer, phase, at), alone_ms in alone.items()
             if at == batch and f"{layer} {phase}" in rows
         ]
-    if not held:
-        measured = ", ".join(map(str, sorted(recorded))) or "none"
+    if not costs:
+        batches = ", ".join(map(str, sorted(recorded))) or "none"
         raise CurvescopeError(
-            f"{recording_path} has none of these layers and batch sizes; its profiled batch sizes are {measured}; "
+            f"{recording_path} has none of these layers and batch sizes; its profiled batch sizes are {batches}; "
             "choose one of them with --batch, and the recorded network with --from."
         )
-    return held
+    return costs
 
 
-def _alone_ms(done: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[str, str, int], float]:
-    """By layer, phase and batch; a sum that lacks a part is left out."""
+def _alone_ms(measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[str, str, int], float]:
+    """Sum of the medians by layer, phase and batch size; incomplete sums are omitted."""
     alone: dict[tuple[str, str, int], float] = {}
     missing = set()
-    for sweep, results in done:
+    for sweep, results in measured:
         for result in results:
             for layer in sweep.layers:
                 key = (layer, sweep.phase or "", result.value)
@@ -83,16 +83,12 @@ def _alone_ms(done: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[str,
     return {key: value for key, value in alone.items() if key not in missing}
 
 
-def render(held: Sequence[Held]) -> Table:
-    """One row per entry."""
-    from rich.table import Table
+def render(costs: Sequence[LayerCost]) -> Table:
+    """One row per layer, phase and batch size."""
+    from ...analysis.render.text import table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("layer", "phase"):
-        table.add_column(name)
-    for name in ("batch", "in the step ms", "alone ms", "ratio"):
-        table.add_column(name, justify="right")
-    for one in held:
-        ratio = f"{one.in_step_ms / one.alone_ms:.2f}"
-        table.add_row(one.layer, one.phase, str(one.batch), f"{one.in_step_ms:.4g}", f"{one.alone_ms:.4g}", ratio)
-    return table
+    rows = table("layer", "phase", "batch", "in the step ms", "alone ms", "ratio")
+    rows.columns[1].justify = "left"
+    for layer, phase, batch, in_step_ms, alone_ms in costs:
+        rows.add_row(layer, phase, str(batch), f"{in_step_ms:.4g}", f"{alone_ms:.4g}", f"{in_step_ms / alone_ms:.2f}")
+    return rows

@@ -19,6 +19,5 @@ def run(args: argparse.Namespace) -> int:
     from ...kernels.ceilings import every_problem
 
     library = open_backend(args.backend, args.device)
-    return measuring.show(
-        args, measuring.collect(args, "all", every_problem(measuring.streams(library, args.device), library))
-    )
+    jobs = every_problem(measuring.own_kernels(library, args.device), library)
+    return measuring.show(args, measuring.collect(args, "all", jobs))

@@ -1,7 +1,7 @@
 """Measure the ceilings of this device and store them: later recordings give utilisations against them.
 
 Compute by precision (fused multiply-adds and library matrix products, whichever is faster) and bandwidth by memory
-level (copy, triad, read, write, whichever is fastest). Stored in $CURVESCOPE_DATA or ~/.local/share/curvescope.
+level (copy, triad, read or write, whichever is fastest). Stored in $CURVESCOPE_DATA or ~/.local/share/curvescope.
 """
 
 from __future__ import annotations
@@ -29,32 +29,28 @@ def run(args: argparse.Namespace) -> int:
     from ...profiling.hardware.ceilings import save
 
     library = open_backend(args.backend, args.device)
-    problems = ceiling_problems(measuring.streams(library, args.device), library)
-    done = measuring.collect(args, "ceilings", [(backend, sweep) for backend, _, sweep in problems])
-    measured = [
-        (one.backend, name, result) for (_, name, _), one in zip(problems, done, strict=True) for result in one.results
-    ]
-    found = find_ceilings(library.describe(), measured)
+    problems = ceiling_problems(measuring.own_kernels(library, args.device), library)
+    measured = measuring.collect(args, "ceilings", [(backend, sweep) for backend, _, sweep in problems])
+    results = [(m.backend, name, r) for (_, name, _), m in zip(problems, measured, strict=True) for r in m.results]
+    found = find_ceilings(library.describe(), results)
     path = save(found)
     if args.json:
         print(json.dumps({"kept": str(path), **found.entry()}))
     else:
         _print(found)
-        measuring.print_notes(done)
+        measuring.print_notes(measured)
         print(f"Stored in {path}: new recordings on this device include a copy.")
     return 0
 
 
 def _print(found: Ceilings) -> None:
-    from rich.table import Table
-
     from ...analysis.render import terminal
     from ...analysis.render.numbers import quantity
+    from ...analysis.render.text import table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("ceiling", "value", "±", "reached by"):
-        table.add_column(name, justify="left" if name in ("ceiling", "reached by") else "right")
+    rows = table("ceiling", "value", "±", "reached by")
+    rows.columns[-1].justify = "left"
     for ceilings, unit in ((found.compute, "FLOP/s"), (found.bandwidth, "B/s")):
         for name, ceiling in ceilings.items():
-            table.add_row(name, quantity(ceiling.per_s, unit, 4), measuring.share(ceiling.uncertainty), ceiling.how)
-    terminal.console().print(table)
+            rows.add_row(name, quantity(ceiling.per_s, unit, 4), measuring.percent(ceiling.uncertainty), ceiling.how)
+    terminal.console().print(rows)

@@ -8,11 +8,11 @@ from pathlib import Path
 from . import measuring
 from .profiling.errors import CurvescopeError
 from .profiling.escaping import escape_controls
-from .profiling.measure.process_group import Team
-from .profiling.measure.scaling_plan import read_scaling_plan
+from .profiling.measure.process_group import ProcessGroup
+from .profiling.measure.scaling_plan import PLAN_FILE
 from .profiling.measure.scaling_run import run_rank
 from .profiling.measure.visit_processes import end_with_parent
-from .profiling.recording.rank_info import launched_place
+from .profiling.recording.rank_info import launched_rank
 
 
 def main() -> int:
@@ -27,13 +27,13 @@ def main() -> int:
 
 
 def _measure(folder: Path) -> None:
-    plan = read_scaling_plan(folder)
-    place = launched_place()
-    if place is None:
+    plan = PLAN_FILE.read(folder)
+    rank = launched_rank()
+    if rank is None:
         raise CurvescopeError("This is one rank of several: start it with torchrun.")
-    plan.setting.find_network()  # report import errors before the ranks connect
-    with Team(place, plan.timeout_s) as team:
-        run_rank(folder, plan, team, precise=measuring.precise_enough(plan.protocol))
+    plan.configuration.find_network()  # report import errors before the ranks connect
+    with ProcessGroup(rank, plan.timeout_s) as ranks:
+        run_rank(folder, plan, ranks, precise=measuring.precise_enough(plan.protocol))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from ...profiling.errors import CurvescopeError
 from ...profiling.measure.clock_alignment import alignment_of
-from ...profiling.measure.scaling_plan import ScalingPlan, ScalingPoint, is_complete, rank_recordings, read_scaling_plan
-from ...profiling.recording.rank_info import META_KEY, place_of
+from ...profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, is_complete, rank_recordings
+from ...profiling.recording.rank_info import META_KEY, rank_info_of
 from ...profiling.recording.store import Recording
 from ..ranks.parts import KERNEL_COLUMNS, RankTables
 from ..scaling import PointTables, Series, scale
@@ -31,7 +31,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     Raises:
         CurvescopeError: nothing is measured yet.
     """
-    plan = read_scaling_plan(folder)
+    plan = PLAN_FILE.read(folder)
     recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
     measured = [_tables(point, recordings[point.devices]) for point in plan.points if recordings[point.devices]]
     series = scale(measured, plan.weak, plan.strong, plan.protocol.statistic)
@@ -68,7 +68,7 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
     ranks = []
     for place, recording in enumerate(recordings):
         steps = recording.frame("steps")
-        rank = place_of(recording.meta)
+        rank = rank_info_of(recording.meta)
         node = None if rank is None else rank.node
         clock = alignment_of(recording.meta[META_KEY].get("clock"))
         kernels = recording.frame("kernels", KERNEL_COLUMNS)
@@ -83,8 +83,8 @@ def _empty(recordings: dict[int, list[Recording]]) -> list[tuple[int, dict[str, 
 
 
 def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
-    setting, device = plan.setting, meta.get("device") or {}
-    parts = [setting.network, f"{setting.mode} step", setting.precision, str(device.get("name"))]
+    configuration, device = plan.configuration, meta.get("device") or {}
+    parts = [configuration.network, f"{configuration.mode} step", configuration.precision, str(device.get("name"))]
     parts += [f"{plan.threads} threads per process"] if plan.threads else []
     return ", ".join([*parts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
 
@@ -100,9 +100,9 @@ def _document(
     return {
         "run": str(folder),
         "complete": complete,
-        "network": plan.setting.network,
-        "mode": plan.setting.mode,
-        "precision": plan.setting.precision,
+        "network": plan.configuration.network,
+        "mode": plan.configuration.mode,
+        "precision": plan.configuration.precision,
         "device": meta.get("device"),
         "threads": plan.threads,
         "input": plan.source,

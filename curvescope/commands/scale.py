@@ -26,7 +26,7 @@ from ..profiling.workload.network_step import MODES
 if TYPE_CHECKING:
     from ..profiling.measure.experiment import Progress
     from ..profiling.measure.scaling_plan import ScalingPlan
-    from ..profiling.recording.rank_info import Place
+    from ..profiling.recording.rank_info import RankInfo
 
 _BATCH = 16
 _TIMEOUT_S = 600.0
@@ -74,12 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure what is missing of the plan, then print the tables."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.recording.rank_info import launched_place
+    from ..profiling.recording.rank_info import launched_rank
 
     if args.resume and args.network:
         raise CurvescopeError("--resume continues the existing plan: omit the network.")
-    place = launched_place()
-    return _run_here(args) if place is None else _run_rank(args, place)
+    rank = launched_rank()
+    return _run_here(args) if rank is None else _run_rank(args, rank)
 
 
 def _run_here(args: argparse.Namespace) -> int:
@@ -88,7 +88,7 @@ def _run_here(args: argparse.Namespace) -> int:
     from ..analysis.render.show_scaling import show_scaling
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.scaling_launch import launch
-    from ..profiling.measure.scaling_plan import is_complete, read_scaling_plan
+    from ..profiling.measure.scaling_plan import PLAN_FILE, is_complete
 
     messages = terminal.console(stderr=True)
     if args.nodes not in (None, "1"):
@@ -97,8 +97,8 @@ def _run_here(args: argparse.Namespace) -> int:
             "shows torchrun and srun."
         )
     here = _device_count(args)
-    plan = read_scaling_plan(args.resume) if args.resume else _plan(args, here, here)
-    if plan.setting.device == "cuda" and max(plan.devices) > here:
+    plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, here, here)
+    if plan.configuration.device == "cuda" and max(plan.devices) > here:
         raise CurvescopeError(
             f"{max(plan.devices)} devices are requested, but this machine has {here} GPUs. Request fewer with "
             "--devices, start one process per GPU on several nodes with torchrun or srun, or use --device cpu."
@@ -122,34 +122,34 @@ def _run_here(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run_rank(args: argparse.Namespace, place: Place) -> int:
+def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and prints."""
     from ..analysis.render.show_scaling import show_scaling
     from ..profiling.errors import CurvescopeError
-    from ..profiling.measure.process_group import Team
-    from ..profiling.measure.scaling_plan import read_scaling_plan
+    from ..profiling.measure.process_group import ProcessGroup
+    from ..profiling.measure.scaling_plan import PLAN_FILE
     from ..profiling.measure.scaling_run import run_rank
 
-    with Team(place, args.timeout) as team:
-        told: tuple[Path, ScalingPlan] | str | None = None
-        per_node = team.nodes.count(0)
-        if place.rank == 0:
+    with ProcessGroup(rank, args.timeout) as ranks:
+        answer: tuple[Path, ScalingPlan] | str | None = None
+        per_node = ranks.nodes.count(0)
+        if rank.rank == 0:
             try:
-                plan = read_scaling_plan(args.resume) if args.resume else _plan(args, place.world_size, per_node)
-                team.check_size(plan.devices)
-                told = (args.resume or _begin(args, plan), plan)
+                plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, rank.world_size, per_node)
+                ranks.check_size(plan.devices)
+                answer = (args.resume or _begin(args, plan), plan)
             except CurvescopeError as error:
-                told = str(error)
-        told = team.tell(told)
-        if isinstance(told, str):  # all ranks exit, and one reports the reason
-            if place.rank == 0:
-                raise CurvescopeError(told)
+                answer = str(error)
+        answer = ranks.broadcast(answer)
+        if isinstance(answer, str):  # all ranks exit, and one reports the reason
+            if rank.rank == 0:
+                raise CurvescopeError(answer)
             return 2
-        assert told is not None
-        folder, plan = told
-        with _progress(plan) if place.rank == 0 else contextlib.nullcontext(lambda _: None) as report:
-            run_rank(folder, plan, team, report, measuring.precise_enough(plan.protocol))
-    if place.rank == 0:
+        assert answer is not None
+        folder, plan = answer
+        with _progress(plan) if rank.rank == 0 else contextlib.nullcontext(lambda _: None) as report:
+            run_rank(folder, plan, ranks, report, measuring.precise_enough(plan.protocol))
+    if rank.rank == 0:
         show_scaling(folder, args.all, args.json)
     return 0
 
@@ -159,22 +159,22 @@ def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
     from ..analysis.render.terminal import progress_bars
 
     with progress_bars(44) as bars:
-        task = bars.add_task(plan.setting.network, total=None)
+        task = bars.add_task(plan.configuration.network, total=None)
 
-        def report(standing: Progress) -> None:
-            what = f"{plan.setting.network}: {standing.doing}"
-            bars.update(task, completed=standing.elapsed_s, total=standing.expected_s or None, description=what)
+        def report(progress: Progress) -> None:
+            what = f"{plan.configuration.network}: {progress.doing}"
+            bars.update(task, completed=progress.elapsed_s, total=progress.expected_s or None, description=what)
 
         yield report
 
 
 def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
     """Create a new folder with the plan in it."""
-    from ..profiling.measure.scaling_plan import write_scaling_plan
+    from ..profiling.measure.scaling_plan import PLAN_FILE
     from ..profiling.recording.store import new_recording_path
 
     folder: Path = args.output or new_recording_path("scale")
-    write_scaling_plan(folder, plan)
+    PLAN_FILE.write(folder, plan)
     return folder.resolve()
 
 
@@ -187,7 +187,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         per_node: number of devices of the first node.
     """
     from ..profiling.errors import CurvescopeError
-    from ..profiling.measure.configuration import Setting
+    from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.protocol import doubled
     from ..profiling.measure.scaling_plan import ScalingPlan
     from ..profiling.workload.network_step import check_precision
@@ -202,8 +202,8 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     if args.sequence_length is not None and length is None:
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} does not take text.")
     shape = measuring.input_shape(args.input_shape) if own else None
-    setting = Setting(args.network, shape, length, device, args.mode, args.precision)
-    setting.find_network()
+    configuration = Configuration(args.network, shape, length, device, args.mode, args.precision)
+    configuration.find_network()
     counts = {1, *(_counts("--devices", args.devices) if args.devices else ())}
     counts |= {per_node * n for n in (_counts("--nodes", args.nodes) if args.nodes else ())}
     if not args.devices and not args.nodes:
@@ -220,7 +220,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         )
     threads = (args.threads or max(1, usable_cores() // max(devices))) if device == "cpu" else None
     protocol = measuring.protocol_of(args)
-    return ScalingPlan(setting, devices, batch, total, protocol, threads, args.input, args.timeout)
+    return ScalingPlan(configuration, devices, batch, total, protocol, threads, args.input, args.timeout)
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:

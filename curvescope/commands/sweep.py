@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..profiling.measure.dask_workers import SweepCluster
-    from ..profiling.measure.experiment import Progress as Standing
-    from ..profiling.measure.sweep_plan import Plan
+    from ..profiling.measure.experiment import Progress
+    from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.measure.visit_processes import Measurer
 
 
@@ -107,20 +107,22 @@ def _cluster(args: argparse.Namespace) -> SweepCluster:
 
 def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     from ..analysis.render import terminal
-    from ..profiling.measure.sweep_plan import list_cells, read_plan, run_plan, write_plan
+    from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
     from ..profiling.recording.store import new_recording_path, open_recording
     from .table import show_table
 
-    plan = read_plan(args.resume) if args.resume else _plan(args, cluster)
+    plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, cluster)
     # Before anything is written: workers that cannot measure must leave no folder.
-    measurers = cluster.measurers(plan.settings[0].device, len(plan.settings)) if cluster is not None else []
+    measurers = (
+        cluster.measurers(plan.configurations[0].device, len(plan.configurations)) if cluster is not None else []
+    )
     folder = args.resume or args.output or new_recording_path("sweep")
     if not args.resume:
-        write_plan(folder, plan)
+        PLAN_FILE.write(folder, plan)
     messages = terminal.console(stderr=True)
     where = f", on {len(measurers)} workers" if cluster is not None else ""
     messages.print(
-        f"{len(plan.settings)} recordings, protocol {plan.protocol.name}, into {folder}{where}.", markup=False
+        f"{len(plan.configurations)} recordings, protocol {plan.protocol.name}, into {folder}{where}.", markup=False
     )
     if note := _shared(measurers):
         messages.print(note, style="yellow", markup=False)
@@ -130,10 +132,10 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
         except KeyboardInterrupt:
             messages.print(f"Interrupted. Resume with `curvescope sweep --resume {folder}`.")
             raise
-    recordings = [open_recording(path) for path in list_cells(folder)]
+    recordings = [open_recording(path) for path in sweep_recordings(folder)]
     show_table(recordings, "json" if args.json else "text")
-    for setting, why in failed:
-        messages.print(f"{setting.label}: nothing could be measured; {why}.", style="yellow", markup=False)
+    for configuration, why in failed:
+        messages.print(f"{configuration.label}: nothing could be measured; {why}.", style="yellow", markup=False)
     return 0
 
 
@@ -146,30 +148,31 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
 
 
 @contextlib.contextmanager
-def _progress(plan: Plan) -> Iterator[Callable[[str, Standing], None]]:
+def _progress(plan: SweepPlan) -> Iterator[Callable[[str, Progress], None]]:
     from ..analysis.render import terminal
 
     with terminal.progress_bars(44) as bars:
-        tasks = {setting.label: bars.add_task(setting.label, total=None, start=False) for setting in plan.settings}
+        labels = [configuration.label for configuration in plan.configurations]
+        tasks = {label: bars.add_task(label, total=None, start=False) for label in labels}
 
-        def report(label: str, standing: Standing) -> None:
+        def report(label: str, progress: Progress) -> None:
             task = tasks[label]
             bars.start_task(task)
             bars.update(
                 task,
-                completed=standing.elapsed_s,
-                total=standing.expected_s or None,
-                description=f"{label}: {standing.doing}",
+                completed=progress.elapsed_s,
+                total=progress.expected_s or None,
+                description=f"{label}: {progress.doing}",
             )
 
         yield report
 
 
-def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
+def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
     from ..profiling.errors import CurvescopeError
-    from ..profiling.measure.configuration import Setting
+    from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.protocol import parse_batches, parse_bytes
-    from ..profiling.measure.sweep_plan import Plan
+    from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.workload.network_step import check_precision, pick_device
     from ..profiling.workload.networks import get_network, names
 
@@ -181,8 +184,8 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
     compiled = {"no": (False,), "yes": (True,), "both": (False, True)}[args.compile]
     protocol = measuring.protocol_of(args)
     device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
-    settings = [
-        Setting(
+    configurations = [
+        Configuration(
             network,
             measuring.input_shape(args.input_shape) if ":" in network else None,
             args.sequence_length if ":" not in network and get_network(network).reads_text else None,
@@ -197,12 +200,14 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> Plan:
         for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")
         for compile_it in compiled
     ]
-    if args.sequence_length is not None and all(setting.sequence_length is None for setting in settings):
+    if args.sequence_length is not None and all(
+        configuration.sequence_length is None for configuration in configurations
+    ):
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks takes text.")
-    for setting in settings:
-        setting.find_network()
-        check_precision(setting.precision, device)
-    return Plan(tuple(settings), batches, searched is not None, protocol)
+    for configuration in configurations:
+        configuration.find_network()
+        check_precision(configuration.precision, device)
+    return SweepPlan(tuple(configurations), batches, searched is not None, protocol)
 
 
 def _chosen(text: str, known: tuple[str, ...], option: str) -> list[str]:

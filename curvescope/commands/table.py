@@ -41,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables."""
-    from ..profiling.measure.sweep_plan import PLAN_FILE, list_cells
+    from ..profiling.measure.sweep_plan import PLAN_FILE, sweep_recordings
     from ..profiling.recording.store import open_recording
 
     paths: list[AnyPath] = []
     for path in args.run:
-        paths += list_cells(path) if (path / PLAN_FILE.name).is_file() else [path]
+        paths += sweep_recordings(path) if (path / PLAN_FILE.name).is_file() else [path]
     show_table([open_recording(path) for path in paths], args.format, published=args.published, batch=args.batch)
     return 0
 

@@ -20,7 +20,7 @@ from ..hardware.host import describe_host, describe_versions
 from ..masking import without_secrets
 from ..native import library_path, record_start, record_stop
 from ..readers import Options
-from ..recording.rank_info import describe_place
+from ..recording.rank_info import describe_rank
 from ..recording.remote_store import AnyPath, RemotePath, as_path
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from .merge import PROBE, merge_chunks
@@ -127,4 +127,4 @@ def record(
 
 def _meta() -> dict[str, Any]:
     about = {"recording_type": "profile", "network": None, "device": None, "batches": None, "protocol": None}
-    return {**about, **describe_place(), "recorder": "cupti", "host": describe_host(), "versions": describe_versions()}
+    return {**about, **describe_rank(), "recorder": "cupti", "host": describe_host(), "versions": describe_versions()}

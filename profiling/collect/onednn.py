@@ -18,19 +18,9 @@ from contextlib import ExitStack, contextmanager
 
 from ..attribution.library_calls import MklCall, Primitive, VerboseLog
 
-_TIMESTAMP_VARIABLE = "ONEDNN_VERBOSE_TIMESTAMP"
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 # MKL_VERBOSE SGEMM(T,N,10,4,4096,0x7ff…,…) 157.55us CNR:OFF …
 _MKL_CALL = re.compile(r"MKL_VERBOSE (?P<name>\w+)\((?P<arguments>[^)]*)\) (?P<time>[0-9.]+)(?P<unit>ns|us|ms|s)\b")
-
-
-def prepare_libraries() -> None:
-    """Enable oneDNN's timestamps and silence Kineto; call this before torch does any work.
-
-    Each library reads its variable only once.
-    """
-    os.environ.setdefault(_TIMESTAMP_VARIABLE, "1")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def parse(text: str) -> VerboseLog:

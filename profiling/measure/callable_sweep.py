@@ -1,4 +1,4 @@
-"""A sweep of any function: its steps timed over batch sizes in the interleaved rounds of `sweep.py`, unprofiled."""
+"""A sweep of any function: its steps timed over batch sizes in interleaved rounds, without a profiler."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..hardware.clocks import ClockSampler
+from ..hardware.host import describe_host, describe_versions
 from ..recording.store import RecordingWriter
 from .experiment import Empty, StepRow, Visit, VisitWriter
 from .protocol import Protocol
@@ -28,15 +29,15 @@ def sweep_callable(
 
     Args:
         name: name of the steps.
-        make_step: given a batch size, prepares its data and returns a function that runs one whole step, and returns
-            when the device is done with it.
+        make_step: takes a batch size, prepares its data, and returns a function that runs one step and waits for the
+            device.
         batches: batch sizes, increasing.
         protocol: number and length of visits.
         path: folder of the recording to create.
-        clock_ns: the clock that times steps.
+        clock_ns: clock that times steps.
 
     Raises:
-        CurvescopeError: the recording cannot be written. What a step raises is passed on.
+        CurvescopeError: the recording cannot be written. Errors of the step are passed on.
     """
     clocks = ClockSampler("cpu")
 
@@ -54,6 +55,7 @@ def sweep_callable(
             timed = [run() for _ in range(count)]
         return Visit(timed, clocks=clocks.take())
 
-    meta = {**describe_sweep(name, _MODE, batches, protocol), "device": None, "clocks_missing": clocks.missing}
+    meta = describe_sweep(name, _MODE, batches, protocol)
+    meta |= {"host": describe_host(), "versions": describe_versions(), "device": None, "clocks_missing": clocks.missing}
     with RecordingWriter(path, meta) as writer:
         sweep_batches(VisitWriter(writer, _MODE), measure, protocol)

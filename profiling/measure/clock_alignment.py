@@ -1,12 +1,12 @@
 """The clocks of several nodes on one axis: by exchanging readings, as NTP does.
 
-A reading asked for over the network was taken at some moment between question and answer. So the offset of the other
-clock is known to half the round trip, whatever the two ways took; of several exchanges the quickest counts. Exchanges
-before and after a measurement give the offset in between by a straight line; as the clocks' rates are known on average
-only, what the offset changed by between the two is added to the error.
+A reading requested over the network was taken at some moment between request and reply. So the offset of the other
+clock is known to half the round trip, however the time splits between the two directions; of several exchanges the
+shortest counts. Between exchanges before and after a measurement the offset is interpolated linearly; the clocks' rates
+are known only on average, so the change of the offset between the two is added to the error.
 Source: Mills, Internet Time Synchronization: the Network Time Protocol, IEEE Trans. Comm. 39 (1991).
 
-Processes of one machine share CLOCK_MONOTONIC and need none of this: their offset and its error are 0.
+Processes of one machine share CLOCK_MONOTONIC: their offset and its error are 0.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-# Of one clock against another, in seconds a second: a kernel slews its own by 500 parts in a million at most.
+# Drift of one clock relative to another, seconds per second: a kernel slews its own clock by at most 500 parts per
+# million.
 _LARGEST_DRIFT = 1e-3
-EXCHANGES = 30  # of which the quickest counts; a busy network delays most of them
+EXCHANGES = 30  # the shortest counts; a busy network delays most of them
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Reading:
     """One exchange.
 
     Attributes:
-        at_ns: when, on the clock of the rank that was asked.
-        offset_ns: what to add to that clock to get the reference's.
-        round_trip_ns: from question to answer, on the reference's clock.
+        at_ns: time of the reading, on the other rank's clock.
+        offset_ns: reference clock minus the other rank's clock.
+        round_trip_ns: time from request to reply, on the reference clock.
     """
 
     at_ns: int
@@ -43,16 +44,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class ClockAlignment:
-    """How to put times of one rank on the axis of rank 0.
+    """Conversion of one rank's times to rank 0's clock.
 
     Attributes:
-        readings: in order of time; none where the rank shares rank 0's clock.
+        readings: readings in order of time; empty if the rank shares rank 0's clock.
     """
 
     readings: tuple[Reading, ...] = ()
 
     def offset_ns(self, at_ns: int) -> int:
-        """What to add to a time of this rank."""
+        """Offset to add to a time of this rank."""
         if not self.readings:
             return 0
         before, after = self._around(at_ns)
@@ -62,9 +63,9 @@ class ClockAlignment:
         return before.offset_ns + round(drift * (min(max(at_ns, before.at_ns), after.at_ns) - before.at_ns))
 
     def error_ns(self, at_ns: int) -> int:
-        """How far that offset may be wrong: half the longer round trip around it, and the drift between the two.
+        """Largest error of that offset: half the longer round trip around it, plus the drift between the two.
 
-        Before the first reading and after the last nothing was seen of the drift: the largest possible is added.
+        Before the first reading and after the last the drift is unknown: the largest possible drift is added.
         """
         if not self.readings:
             return 0
@@ -74,44 +75,43 @@ class ClockAlignment:
         return max(before.round_trip_ns, after.round_trip_ns) // 2 + 1 + drift_ns
 
     def entry(self) -> dict[str, Any]:
-        """What `recording.json` holds."""
+        """Its entry in `recording.json`."""
         return {"readings": [asdict(reading) for reading in self.readings]}
 
     def _around(self, at_ns: int) -> tuple[Reading, Reading]:
-        place = bisect_right([reading.at_ns for reading in self.readings], at_ns)
-        return self.readings[max(place - 1, 0)], self.readings[min(place, len(self.readings) - 1)]
+        index = bisect_right([reading.at_ns for reading in self.readings], at_ns)
+        return self.readings[max(index - 1, 0)], self.readings[min(index, len(self.readings) - 1)]
 
 
 def alignment_of(entry: Mapping[str, Any] | None) -> ClockAlignment:
-    """The alignment that a recording holds; of none, that of a shared clock."""
+    """The alignment in a recording; without an entry, that of a shared clock."""
     return ClockAlignment(tuple(Reading(**reading) for reading in (entry or {}).get("readings", ())))
 
 
 def read_clock(
-    ask: Callable[[], int], now_ns: Callable[[], int] = time.monotonic_ns, exchanges: int = EXCHANGES
+    request: Callable[[], int], now_ns: Callable[[], int] = time.monotonic_ns, exchanges: int = EXCHANGES
 ) -> Reading:
-    """Hold the clock of another process against this one's, which is the reference.
+    """Compare the clock of another process with this process's clock, which is the reference.
 
     Args:
-        ask: has the other process read its clock now, and returns what it read, in nanoseconds.
-        now_ns: the reference.
-        exchanges: how many to try; the quickest counts.
+        request: makes the other process read its clock now, and returns the time, nanoseconds.
+        now_ns: the reference clock.
+        exchanges: number of exchanges; the one with the shortest round trip counts.
     """
-    best: Reading | None = None
-    for _ in range(exchanges):
-        asked = now_ns()
-        theirs = ask()
-        answered = now_ns()
-        if best is None or answered - asked < best.round_trip_ns:
-            best = Reading(theirs, asked + (answered - asked) // 2 - theirs, answered - asked)
-    assert best is not None
-    return best
+
+    def exchange() -> Reading:
+        sent_ns = now_ns()
+        at_ns = request()
+        round_trip_ns = now_ns() - sent_ns
+        return Reading(at_ns, sent_ns + round_trip_ns // 2 - at_ns, round_trip_ns)
+
+    return min((exchange() for _ in range(exchanges)), key=lambda reading: reading.round_trip_ns)
 
 
 def clock_identity() -> str:
-    """The same text in all processes that share CLOCK_MONOTONIC, another on every other machine.
+    """A text that is equal in all processes that share CLOCK_MONOTONIC, and differs between machines.
 
-    Names the boot of the machine and the time namespace; only ever compared, never stored.
+    It names the boot of the machine and the time namespace; it is compared, never stored.
     """
     boot, namespace = str(os.getpid()), ""
     with suppress(OSError):

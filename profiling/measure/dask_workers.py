@@ -1,8 +1,8 @@
-"""The workers of a Dask cluster as measurers of a sweep: one per GPU, on a CPU one per worker.
+"""The workers of a Dask cluster as measurers of a sweep: one per GPU, or several on a CPU.
 
-A recording is measured by one worker, all its rounds and batch sizes, for these are held against each other. If that
-worker ends, another of the same kind of device goes on with the visit that was lost. What is measured comes back here,
-and this process alone writes: a visit is recorded once, or not at all.
+One worker measures all rounds and batch sizes of a recording, because these are compared with each other. If it ends,
+another worker with the same kind of device repeats the lost visit. Only this process writes recordings, so a visit is
+recorded once or not at all.
 """
 
 from __future__ import annotations
@@ -10,48 +10,45 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import BackendMissingError, CurvescopeError
 from . import worker_server
 from .experiment import Empty
-from .visit_processes import KILLED, Machine
-
-if TYPE_CHECKING:
-    from .configuration import Setting
-    from .experiment import Visit
-    from .protocol import Protocol
+from .machine import Machine
+from .visit_processes import KILLED, Measurer
 
 LOCAL = "local"
-_LOOK_S = 0.5  # how often is looked whether a worker is still there
-_SUCCESSOR_S = 300.0  # a worker that is started again loads torch first, on a machine that may be busy
-_TRIES = 3  # of one visit, each of which ended its worker
+_POLL_S = 0.5  # interval of the checks whether a worker is alive
+_SUCCESSOR_S = 300.0  # a restarted worker first loads torch, on a machine that may be busy
+_ATTEMPTS = 3  # visits that end this many workers are given up
 
 
 class WorkerLostError(Exception):
-    """A worker ended with what it was asked."""
+    """A worker ended during a call."""
 
 
 class SweepCluster:
-    """A connection to the workers; a context manager that ends the servers, and the workers it started itself."""
+    """A connection to the workers; a context manager that ends their servers, and the workers that it started."""
 
     def __init__(self, scheduler: str, workers: int | None, gpus: Sequence[str] = (), threads: int = 1) -> None:
-        """Say which.
+        """Create a connection; `with` opens it.
 
         Args:
-            scheduler: address of a Dask scheduler, or `local` for workers of our own.
-            workers: how many of our own on a CPU.
-            gpus: GPUs of this machine as CUDA_VISIBLE_DEVICES names them: a worker of our own for each.
-            threads: of each of our own on a CPU.
+            scheduler: address of a Dask scheduler, or `local` to start workers on this machine.
+            workers: number of workers to start on a CPU.
+            gpus: GPUs of this machine, named as in CUDA_VISIBLE_DEVICES; a worker is started for each.
+            threads: number of threads of each worker started on a CPU.
 
         Raises:
             BackendMissingError: Dask is not installed.
         """
         try:
-            import distributed  # noqa: F401 - only whether it is here
+            import distributed  # noqa: F401 - checks that it is installed
         except ImportError:
             raise BackendMissingError("--scheduler needs Dask: pip install 'curvescope[cluster]'.") from None
         self._scheduler, self._stack = scheduler, ExitStack()
@@ -60,7 +57,7 @@ class SweepCluster:
             limits = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
             self._environments = [limits] * (workers or 1)
         self._client: Any = None
-        self._taken: set[str] = set()  # addresses of workers that measure, or must not
+        self._taken: set[str] = set()  # addresses of workers that measure or are being checked
         self._lock = threading.Lock()
         self.stopped = threading.Event()
 
@@ -78,7 +75,7 @@ class SweepCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(Exception):  # a worker that is gone has no server either
+        with suppress(Exception):  # a worker that ended has no server
             self._client.run(worker_server.end)
         self._stack.close()
 
@@ -90,7 +87,7 @@ class SweepCluster:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         options = [{"nthreads": 1, "env": env, "silence_logs": logging.CRITICAL} for env in self._environments]
         return SpecCluster(
-            workers={place: {"cls": Nanny, "options": each} for place, each in enumerate(options)},
+            workers={index: {"cls": Nanny, "options": each} for index, each in enumerate(options)},
             scheduler={
                 "cls": Scheduler,
                 "options": {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
@@ -99,88 +96,86 @@ class SweepCluster:
         )
 
     def addresses(self) -> set[str]:
-        """Workers that are there, by the scheduler's own word: what the client keeps may lack some."""
+        """Addresses of the live workers, from the scheduler; the client's cache may lack some."""
         return set(self._client.nthreads())
 
     def pick_device(self, name: str | None) -> str:
-        """The device of that name on the workers, as one of them understands it.
+        """Find a device by name on one of the workers; see `network_step.pick_device`.
 
         Raises:
             CurvescopeError: there is no worker, or it has no such device.
         """
-        found = self._first(self._some_worker(), "pick", name)
-        if isinstance(found, Empty):
-            raise CurvescopeError(f"The workers: {found.detail}")
-        return str(found)
+        device = self._first_call(self._some_worker(), "pick", name)
+        if isinstance(device, Empty):
+            raise CurvescopeError(f"The workers: {device.detail}")
+        return str(device)
 
     def measurers(self, device: str, most: int) -> list[WorkerMeasurer]:
-        """Workers as measurers.
+        """Use workers as measurers.
 
         Args:
-            device: that each measures on.
-            most: how many at most.
+            device: device that each worker measures on.
+            most: maximum number of workers.
 
         Raises:
-            CurvescopeError: they are not of one kind, share a GPU, or cannot measure.
+            CurvescopeError: the workers are of different kinds, share a GPU, or cannot measure.
         """
-        there = sorted(self.addresses())
-        with ThreadPoolExecutor(max(1, len(there))) as pool:  # each loads torch first
-            described = list(pool.map(lambda address: self._first(address, "describe", device), there))
+        addresses = sorted(self.addresses())
+        with ThreadPoolExecutor(max(1, len(addresses))) as pool:  # each loads torch first
+            described = list(pool.map(lambda address: self._first_call(address, "describe", device), addresses))
         machines: dict[str, Machine] = {}
-        for address, found in zip(there, described, strict=True):
-            if isinstance(found, Empty):
-                raise CurvescopeError(f"The worker at {address} cannot measure on {device}: {found.detail}")
-            machines[address] = found
+        for address, machine in zip(addresses, described, strict=True):
+            if isinstance(machine, Empty):
+                raise CurvescopeError(f"The worker at {address} cannot measure on {device}: {machine.detail}")
+            machines[address] = machine
         self._check(machines, device)
-        chosen = list(machines)[:most]
+        chosen = addresses[:most]
         self._taken = set(chosen)
         return [WorkerMeasurer(self, address, machines[address], device) for address in chosen]
 
     def _check(self, machines: dict[str, Machine], device: str) -> None:
-        kinds: dict[str, int] = {}
-        for machine in machines.values():
-            kinds[str(machine.kind)] = kinds.get(str(machine.kind), 0) + 1
+        kinds = Counter(str(machine.kind) for machine in machines.values())
         if len(kinds) > 1:
             listed = "; ".join(f"{count} × {kind}" for kind, count in kinds.items())
             raise CurvescopeError(
-                f"The workers are of different kinds: {listed}. What one sweep measures is held against each other: "
-                "give it workers of one kind."
+                f"The workers are of different kinds: {listed}. All measurements of a sweep are compared with each "
+                "other: use workers of one kind."
             )
         identities = [machine.identity for machine in machines.values()]
         if device != "cpu" and len(set(identities)) < len(identities):
             raise CurvescopeError(
-                "Several workers share one GPU: start each with a CUDA_VISIBLE_DEVICES of its own, as in "
+                "Several workers share one GPU: start each with a CUDA_VISIBLE_DEVICES of its own, e.g. "
                 "`CUDA_VISIBLE_DEVICES=1 dask worker tcp://host:8786 --nthreads 1`."
             )
 
     def _some_worker(self) -> str:
-        there = sorted(self.addresses())
-        if not there:
+        addresses = self.addresses()
+        if not addresses:
             raise CurvescopeError(f"{self._scheduler} has no workers: start one per GPU, with one thread each.")
-        return there[0]
+        return min(addresses)
 
-    def _first(self, address: str, name: str, *arguments: Any) -> Any:
-        """The first that a worker is asked: it may lack what it needs."""
+    def _first_call(self, address: str, name: str, *arguments: Any) -> Any:
+        """Call a worker for the first time; report missing packages."""
         try:
-            return self.ask(address, name, *arguments)
+            return self.call(address, name, *arguments)
         except (WorkerLostError, ImportError, AttributeError) as error:
             raise CurvescopeError(
                 f"The worker at {address} cannot measure ({type(error).__name__}: {error}). Workers need this version "
-                "of Curvescope, torch, and your own networks to import."
+                "of Curvescope, torch, and your own networks."
             ) from error
 
-    def ask(self, address: str, name: str, *arguments: Any) -> Any:
-        """What that method of a worker's measurer returns.
+    def call(self, address: str, name: str, *arguments: Any) -> Any:
+        """Call a method of a worker's `LocalMeasurer`, and return its result.
 
         Raises:
             WorkerLostError: the worker, or its server, ended.
             KeyboardInterrupt: the sweep was stopped.
         """
         done = threading.Event()
-        future = self._client.submit(worker_server.ask, name, *arguments, workers=[address], pure=False, retries=0)
+        future = self._client.submit(worker_server.call, name, *arguments, workers=[address], pure=False, retries=0)
         future.add_done_callback(lambda _: done.set())
         try:
-            while not done.wait(_LOOK_S):
+            while not done.wait(_POLL_S):
                 if self.stopped.is_set():
                     raise KeyboardInterrupt
                 if address not in self.addresses():
@@ -192,28 +187,36 @@ class SweepCluster:
             future.cancel(force=True)
 
     def release(self, address: str) -> None:
-        """Say that a worker has nothing more to measure, so that it may take the place of another."""
+        """Free a worker that has nothing more to measure, so that it can replace another."""
         with self._lock:
             self._taken.discard(address)
 
     def successor(self, lost: str, machine: Machine, device: str) -> tuple[str, Machine]:
-        """Another worker of that kind, or the same one if it is still there.
+        """Wait for another free worker of the same kind, or the same worker if it is alive.
+
+        Args:
+            lost: address of the lost worker.
+            machine: machine of the lost worker.
+            device: device to measure on.
+
+        Returns:
+            Address and machine of the successor, which is then taken.
 
         Raises:
-            CurvescopeError: none comes within `_SUCCESSOR_S`.
+            CurvescopeError: no such worker connects within `_SUCCESSOR_S`.
         """
         deadline = time.monotonic() + _SUCCESSOR_S
-        while time.monotonic() < deadline and not self.stopped.wait(_LOOK_S):
+        while time.monotonic() < deadline and not self.stopped.wait(_POLL_S):
             with self._lock:
                 self._taken.discard(lost)
                 free = sorted(self.addresses() - self._taken)
-                self._taken |= set(free)  # until they are known
+                self._taken |= set(free)  # while they are checked
             chosen: tuple[str, Machine] | None = None
             for address in free:
                 with suppress(CurvescopeError):
-                    found = self._first(address, "describe", device)
-                    if chosen is None and isinstance(found, Machine) and found.kind == machine.kind:
-                        chosen = address, found
+                    candidate = self._first_call(address, "describe", device)
+                    if chosen is None and isinstance(candidate, Machine) and candidate.kind == machine.kind:
+                        chosen = address, candidate
             with self._lock:
                 self._taken -= {address for address in free if chosen is None or address != chosen[0]}
             if chosen is not None:
@@ -221,59 +224,39 @@ class SweepCluster:
         if self.stopped.is_set():
             raise KeyboardInterrupt
         raise CurvescopeError(
-            f"The worker at {lost} ended, and no other of its kind came within {_SUCCESSOR_S:.0f} s. What is measured "
-            "stays: go on with `curvescope sweep --resume`."
+            f"The worker at {lost} ended, and no other of its kind came within {_SUCCESSOR_S:.0f} s. The recordings "
+            "are kept: resume with `curvescope sweep --resume`."
         )
 
 
-class WorkerMeasurer:
-    """One worker as a measurer; where it ends, another takes its place.
-
-    Attributes:
-        machine: where it measures.
-    """
+class WorkerMeasurer(Measurer):
+    """Measures on one worker; if that ends, on another."""
 
     def __init__(self, cluster: SweepCluster, address: str, machine: Machine, device: str) -> None:
         self._cluster, self._address, self._device = cluster, address, device
         self.machine = machine
 
-    def describe(self, device: str) -> Machine | Empty:
-        """Where it measures, or why it cannot."""
-        found = self._ask("describe", device)
-        if isinstance(found, Machine):
-            self.machine = found
-        return found  # type: ignore[no-any-return]
-
-    def visit(self, setting: Setting, batch: int, protocol: Protocol) -> Visit | Empty:
-        """One visit."""
-        return self._ask("visit", setting, batch, protocol)  # type: ignore[no-any-return]
-
-    def fits(self, setting: Setting, batch: int) -> bool:
-        """Whether a step of that batch size can be run."""
-        found = self._ask("fits", setting, batch)
-        return found is True
-
     def done(self) -> None:
-        """Say that nothing more is asked."""
+        """Free the worker."""
         self._cluster.release(self._address)
 
     def stop(self) -> None:
-        """From another thread: have what is asked for now, or later, end in a KeyboardInterrupt."""
+        """From another thread: end the running call, and later ones, with a KeyboardInterrupt."""
         self._cluster.stopped.set()
 
-    def _ask(self, name: str, *arguments: Any) -> Any:
-        for _ in range(_TRIES):
+    def _run(self, name: str, *arguments: Any) -> Any:
+        for _ in range(_ATTEMPTS):
             try:
-                return self._cluster.ask(self._address, name, *arguments)
+                return self._cluster.call(self._address, name, *arguments)
             except WorkerLostError:
                 self._address, self.machine = self._cluster.successor(self._address, self.machine, self._device)
-        return Empty(KILLED, f"{_TRIES} workers that ran it ended, as when it does not fit the memory")
+        return Empty(KILLED, f"{_ATTEMPTS} workers that ran it ended, e.g. because it does not fit the memory")
 
 
 def visible_gpus() -> list[str]:
-    """GPUs of this machine as CUDA_VISIBLE_DEVICES names them; empty without any."""
+    """GPUs of this machine, named as in CUDA_VISIBLE_DEVICES; empty if there are none."""
     from ..workload.network_step import import_torch
 
     count = int(import_torch().cuda.device_count())
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return named[:count] if named else [str(place) for place in range(count)]
+    return named[:count] if named else [str(index) for index in range(count)]

@@ -1,11 +1,11 @@
 """The experiment loop: conditions measured in interleaved rounds, and the rows that their visits add to a recording.
 
 Every round visits every condition, so that slow drift of the machine touches all conditions alike. The first round
-takes the conditions in their order (an interrupted run is whole up to a condition); later rounds are shuffled with a
-fixed seed, so that a resumed run has the same rounds. Each visit takes unprofiled and profiled steps, in every round:
-drift is then the same in both, and their difference is the profiling overhead alone.
+takes the conditions in their order (an interrupted run is complete up to a condition); later rounds are shuffled with
+a fixed seed, so that a resumed run has the same rounds. Every visit takes unprofiled and profiled steps: drift is the
+same in both, and their difference is the profiling overhead alone.
 
-Sweeps, scaling runs and benchmarks say what a condition is and how one visit of it is made. The loop needs neither.
+Sweeps, scaling runs and benchmarks define the condition and make its visits; a condition is any hashable value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -29,11 +29,11 @@ StepRow = dict[str, Any]  # a row of the `steps` table
 
 @dataclass(frozen=True)
 class Empty:
-    """Why a condition has no measurement.
+    """The reason why a condition has no measurement.
 
     Attributes:
         why: out of memory, killed or failed.
-        detail: message of the library or the system.
+        detail: message of the library or the operating system.
     """
 
     why: str
@@ -45,9 +45,9 @@ class Visit:
     """The steps of one visit.
 
     Attributes:
-        unprofiled: columns of the `steps` table for each unprofiled step, without those that `VisitWriter` fills in.
-        profiled: rows of each profiled step, which has one window.
-        profile_fits: False if a profiled step did not fit the memory beside the profiler.
+        unprofiled: row of the `steps` table for each unprofiled step, without the columns that `VisitWriter` adds.
+        profiled: rows of each profiled step; each has one window.
+        profile_fits: False if a step fitted the memory only without the profiler.
         clocks: rows of the `clocks` table.
     """
 
@@ -59,7 +59,13 @@ class Visit:
 
 @dataclass(frozen=True)
 class Progress:
-    """Seconds that a run has taken and is expected to take in all, and what runs now."""
+    """Progress of a run.
+
+    Attributes:
+        elapsed_s: seconds so far.
+        expected_s: expected seconds of the complete run.
+        doing: what runs now.
+    """
 
     elapsed_s: float
     expected_s: float
@@ -68,22 +74,24 @@ class Progress:
 
 @dataclass(frozen=True)
 class Experiment(Generic[C]):
-    """Conditions, and when to visit each.
+    """Conditions, and the rules for visiting them.
 
     Attributes:
-        conditions: what is measured, in the order of the first round.
+        conditions: values to measure, in the order of the first round.
         visit: makes and records one visit of a condition in a round, counted from 0.
-        rounds: least and most rounds; None for no most: until every condition is finished.
-        time_limit_s: after the least rounds, no round starts that is not expected to end within it; None: no limit.
+        rounds: minimum and maximum number of rounds; with maximum None, rounds continue until every condition is
+            finished.
+        time_limit_s: after the minimum number of rounds, a round starts only if it is expected to end within this
+            time; None for no limit.
         finished: whether a condition needs no more visits, e.g. because it does not fit the memory.
-        visited: whether a resumed run has the visit of a condition in a round.
-        precise: whether the steps so far are enough; asked after each round beyond the least.
-        group: conditions of one group stay together, in their order, where rounds are shuffled.
-        begin_round: runs before the first visit of a round that has any.
+        visited: whether an earlier start has made the visit of a condition in a round.
+        precise: whether the steps so far are enough; checked after each round beyond the minimum.
+        group: group of a condition; its conditions stay together, in their order, when rounds are shuffled.
+        begin_round: runs before the first visit of a round.
         label: name of a condition in progress reports.
         report: receives the progress after every visit.
-        elapsed_s: seconds that earlier starts of a resumed run took.
-        clock_s: the clock of the time limit.
+        elapsed_s: seconds of earlier starts of a resumed run.
+        clock_s: clock of the time limit.
     """
 
     conditions: Sequence[C]
@@ -101,14 +109,14 @@ class Experiment(Generic[C]):
     clock_s: Callable[[], float] = time.monotonic
 
     def run(self) -> int:
-        """Make the visits that are missing.
+        """Make the missing visits.
 
         Returns:
-            Number of rounds that are whole.
+            Number of complete rounds.
         """
         (least, most), limit_s = self.rounds, math.inf if self.time_limit_s is None else self.time_limit_s
         began_s, done = self.clock_s() - self.elapsed_s, 0
-        visit_s: dict[C, float] = {}  # the last visit of each condition says what the next one will take
+        visit_s: dict[C, float] = {}  # duration of the last visit, which predicts the next
 
         def expected_s(conditions: Iterable[C]) -> float:
             return sum(visit_s.get(condition, 0.0) for condition in conditions)
@@ -133,7 +141,7 @@ class Experiment(Generic[C]):
         return done
 
     def _orders(self) -> Iterator[list[C]]:
-        """The order of each round, without end."""
+        """The order of each round, endlessly."""
         groups: dict[Hashable, list[C]] = {}
         for condition in self.conditions:
             groups.setdefault(self.group(condition), []).append(condition)
@@ -146,31 +154,31 @@ class Experiment(Generic[C]):
 
 
 class VisitWriter:
-    """Adds visits to one recording, which may hold some of them from an earlier start.
+    """Adds visits to one recording, which may contain visits of an earlier start.
 
-    A visit is one part of each table, under one name; the part of `steps` is written last and makes the visit count.
+    A visit is one part file of each table, under one name. The part of `steps` is written last and completes the visit.
 
     Attributes:
-        writer: of the recording.
+        writer: writer of the recording.
         steps: rows of the `steps` table so far.
         next_step: number of the next step.
     """
 
     def __init__(self, writer: RecordingWriter, mode: str) -> None:
-        """Read the visits that the recording has.
+        """Read the visits of the recording.
 
         Args:
-            writer: of the recording.
+            writer: writer of the recording.
             mode: what a step runs, e.g. training.
         """
         self.writer, self._mode = writer, mode
-        before = Recording(writer.path, dict(writer.meta))
-        self._visited = {part.stem for part in before.parts("steps")}
-        self.steps: list[StepRow] = before.arrow("steps").to_pylist() if self._visited else []
+        recording = Recording(writer.path, dict(writer.meta))
+        self._visited = {part.stem for part in recording.parts("steps")}
+        self.steps: list[StepRow] = recording.arrow("steps").to_pylist() if self._visited else []
         self.next_step = max((row["step"] for row in self.steps), default=-1) + 1
 
     def has(self, batch: int, round_: int) -> bool:
-        """Whether an earlier start recorded that visit."""
+        """Whether the recording contains this visit from an earlier start."""
         return part_of_visit(batch, round_) in self._visited
 
     def write(self, batch: int, round_: int, visit: Visit) -> None:
@@ -179,38 +187,49 @@ class VisitWriter:
         Args:
             batch: value of the column `batch`.
             round_: number of the round, from 0.
-            visit: its steps.
+            visit: steps of the visit.
 
         Raises:
             CurvescopeError: the recording cannot be written.
         """
-        begun, kernels, ranges = len(self.steps), [], []
+        first, kernels, ranges = len(self.steps), [], []
         for row in visit.unprofiled:
-            self._add(batch, round_, begun, row, profiled=False)
+            self._add(batch, round_, first, row, profiled=False)
         for profile in visit.profiled:
             (start_ns, duration_ns), *_ = profile.windows
             window = {"start_ns": start_ns, "duration_ns": duration_ns}
-            step = self._add(batch, round_, begun, window, profiled=True)
+            step = self._add(batch, round_, first, window, profiled=True)
             kernels += [{**row, "step": step} for row in profile.kernels]
             ranges += [_input_range(*window, step) for window in profile.inputs]
             for name, number in profile.lost.items():
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
-        tables = {"kernels": kernels, "ranges": ranges, "clocks": visit.clocks, "steps": self.steps[begun:]}
+        tables = {"kernels": kernels, "ranges": ranges, "clocks": visit.clocks, "steps": self.steps[first:]}
         for table, rows in tables.items():
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
 
-    def _add(self, batch: int, round_: int, begun: int, row: StepRow, *, profiled: bool) -> int:
-        """Add a step to the visit whose first one has index `begun` of `steps`, and return its number."""
-        step, index = self.next_step, len(self.steps) - begun
-        place = {"step": step, "batch": batch, "round": round_, "index": index}
-        self.steps.append({**place, "mode": self._mode, "profiled": profiled, **row})
+    def write_unmeasured(self, batch: int, round_: int, empty: Empty) -> None:
+        """Record that a batch size could not be measured; this replaces an earlier entry of the batch size.
+
+        Args:
+            batch: the batch size.
+            round_: number of the round, from 0.
+            empty: the reason.
+        """
+        others = [entry for entry in self.writer.meta["unmeasured"] if entry["batch"] != batch]
+        self.writer.update(unmeasured=[*others, {"batch": batch, "round": round_, **asdict(empty)}])
+
+    def _add(self, batch: int, round_: int, first: int, row: StepRow, *, profiled: bool) -> int:
+        """Add a step to the visit whose first step is `steps[first]`; returns its number."""
+        step, index = self.next_step, len(self.steps) - first
+        key = {"step": step, "batch": batch, "round": round_, "index": index}
+        self.steps.append({**key, "mode": self._mode, "profiled": profiled, **row})
         self.next_step += 1
         return step
 
 
 def part_of_visit(batch: int, round_: int) -> str:
-    """Name of the parts that one visit adds to the tables."""
+    """Name of the part files of one visit."""
     return f"b{batch:07d}_r{round_:05d}"
 
 

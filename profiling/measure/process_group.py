@@ -1,4 +1,4 @@
-"""The processes of one launch: how they meet, talk to each other, and hold their clocks against each other."""
+"""The processes of one launch: they connect, exchange objects, and compare their clocks."""
 
 from __future__ import annotations
 
@@ -10,123 +10,121 @@ from datetime import timedelta
 from typing import Any
 
 from ..errors import CurvescopeError
-from ..recording.rank_info import Place, rendezvous
+from ..recording.rank_info import RankInfo, rendezvous
 from ..workload.network_step import import_torch
 from .clock_alignment import EXCHANGES, Reading, clock_identity, number_nodes, read_clock
 
 
-class Team:
-    """This process and the others of its launch, which can be talked to once it is entered.
+class ProcessGroup:
+    """All processes of a launch; a context manager that connects this process to the others.
 
     Attributes:
-        place: of this process in the launch.
+        rank_info: rank of this process in the launch.
         nodes: node of every rank.
     """
 
-    def __init__(self, place: Place, timeout_s: float) -> None:
-        self.place, self._timeout = place, timedelta(seconds=timeout_s)
+    def __init__(self, rank_info: RankInfo, timeout_s: float) -> None:
+        self.rank_info, self._timeout = rank_info, timedelta(seconds=timeout_s)
         self.nodes: list[int] = []
         self._groups: dict[int, Any] = {}
 
-    def __enter__(self) -> Team:
+    def __enter__(self) -> ProcessGroup:
         import_torch()
         import torch.distributed as dist
 
         address, port = rendezvous()
         os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
-        place = self.place
+        rank, world_size = self.rank_info.rank, self.rank_info.world_size
         try:
-            # What the ranks say to each other goes over Gloo; what a step moves, over the group of its devices.
-            dist.init_process_group("gloo", rank=place.rank, world_size=place.world_size, timeout=self._timeout)
-        except Exception as error:  # torch's several errors of a rendezvous
+            # Commands and results go over Gloo; the data of a step goes over the group of its devices.
+            dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=self._timeout)
+        except Exception as error:  # torch raises several types if the rendezvous fails
             raise CurvescopeError(
-                f"Rank {place.rank} did not meet the others at {address}:{port} ({str(error).splitlines()[0]}). Start "
-                f"all {place.world_size} processes, with the same MASTER_ADDR and MASTER_PORT."
+                f"Rank {rank} could not connect to the others at {address}:{port} ({str(error).splitlines()[0]}). "
+                f"Start all {world_size} processes, with the same MASTER_ADDR and MASTER_PORT."
             ) from error
-        identities: list[Any] = [None] * place.world_size
-        dist.all_gather_object(identities, clock_identity())
-        self.nodes = number_nodes(identities)
-        self.place = replace(place, node=self.nodes[place.rank])
+        self.nodes = number_nodes(self.gather(clock_identity()))
+        self.rank_info = replace(self.rank_info, node=self.nodes[rank])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         import torch.distributed as dist
 
-        if kind is None:  # else the others may be gone, and waiting for them would hang
+        if kind is None:  # after an error the other ranks may have ended, and waiting for them would hang
             dist.destroy_process_group()
 
     def check_size(self, devices: Sequence[int]) -> None:
         """Refuse more devices than there are processes.
 
         Raises:
-            CurvescopeError: there are fewer.
+            CurvescopeError: there are too few processes.
         """
-        if max(devices) > self.place.world_size:
+        if max(devices) > self.rank_info.world_size:
             raise CurvescopeError(
-                f"{max(devices)} devices are asked for, and the launch has {self.place.world_size} processes: start "
-                "more, or ask for fewer with --devices."
+                f"{max(devices)} devices are requested, but the launch has {self.rank_info.world_size} processes: "
+                "start more, or request fewer with --devices."
             )
 
     @property
     def order(self) -> list[int]:
-        """All ranks, those of one node together: the first n are the n devices of a visit."""
-        return sorted(range(self.place.world_size), key=lambda rank: (self.nodes[rank], rank))
+        """All ranks, grouped by node: a visit of n devices runs on the first n."""
+        return sorted(range(self.rank_info.world_size), key=lambda rank: (self.nodes[rank], rank))
 
-    def place_among(self, devices: int) -> Place | None:
-        """The place of this process among the first so many devices; null if it is none of them."""
+    def rank_among(self, devices: int) -> RankInfo | None:
+        """Rank of this process among the first `devices` ranks of `order`; None if it is not one of them."""
         members = self.order[:devices]
-        if self.place.rank not in members:
+        if self.rank_info.rank not in members:
             return None
-        return replace(self.place, rank=members.index(self.place.rank), world_size=devices)
+        return replace(self.rank_info, rank=members.index(self.rank_info.rank), world_size=devices)
 
     def make_groups(self, devices: Sequence[int], backend: str) -> None:
-        """Make the process groups of these numbers of devices; all ranks do it in the same order."""
+        """Create the torch process group of each number of devices; all ranks must do so in the same order."""
         import torch.distributed as dist
 
         for count in devices:
             self._groups[count] = dist.new_group(self.order[:count], timeout=self._timeout, backend=backend)
 
     def group(self, devices: int) -> Any:
-        """The process group of the first so many devices."""
+        """The torch process group of the first `devices` ranks."""
         return self._groups[devices]
 
-    def tell(self, what: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's object, on every rank."""
         import torch.distributed as dist
 
-        told = [what]
-        dist.broadcast_object_list(told, src=0)
-        return told[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
-    def gather(self, what: Any) -> list[Any]:
-        """The objects of all ranks, in order."""
+    def gather(self, value: Any) -> list[Any]:
+        """The objects of all ranks, by rank."""
         import torch.distributed as dist
 
-        gathered: list[Any] = [None] * self.place.world_size
-        dist.all_gather_object(gathered, what)
+        gathered: list[Any] = [None] * self.rank_info.world_size
+        dist.all_gather_object(gathered, value)
         return gathered
 
     def read_clocks(self) -> Reading | None:
-        """Hold the clock of every node against rank 0's; returns that of this process's node, null on rank 0's."""
+        """Compare the clock of every node with rank 0's; returns this node's reading, None on rank 0's node."""
         import torch
         import torch.distributed as dist
 
-        first = {node: self.nodes.index(node) for node in sorted(set(self.nodes)) if node}
-        found: dict[int, Reading] = {}
+        readings: dict[int, Reading] = {}
         buffer = torch.zeros(1, dtype=torch.int64)
-        for node, other in first.items():
-            if self.place.rank == 0:
+        for node in sorted(set(self.nodes) - {0}):
+            first = self.nodes.index(node)
+            if self.rank_info.rank == 0:
 
-                def ask(other: int = other) -> int:
-                    dist.send(buffer, other)
-                    dist.recv(buffer, other)
+                def request(first: int = first) -> int:
+                    dist.send(buffer, first)
+                    dist.recv(buffer, first)
                     return int(buffer)
 
-                found[node] = read_clock(ask)
-            elif self.place.rank == other:
+                readings[node] = read_clock(request)
+            elif self.rank_info.rank == first:
                 for _ in range(EXCHANGES):
                     dist.recv(buffer, 0)
                     buffer.fill_(time.monotonic_ns())
                     dist.send(buffer, 0)
-        told: dict[int, Reading] = self.tell(found)
-        return told.get(self.nodes[self.place.rank])
+        shared: dict[int, Reading] = self.broadcast(readings)
+        return shared.get(self.nodes[self.rank_info.rank])

@@ -1,10 +1,12 @@
-"""Measuring protocols, as data, and the batch sizes they are applied to."""
+"""Measuring protocols, and the parsers of batch sizes and memory sizes."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import CurvescopeError
 
@@ -19,17 +21,17 @@ class Protocol:
 
     Attributes:
         name: name of the protocol.
-        rounds: least and most rounds over all batch sizes; between them the time limit and `until` decide.
-        discarded_steps: steps at the start of each visit that are run and not kept; at least one.
-        steps_per_visit: least and most unprofiled steps of one visit; between them `visit_s` decides.
-        visit_s: seconds that the unprofiled steps of one visit may take.
-        profiled_steps: most profiled steps of one visit; 0 for none.
-        time_limit_s: no round starts that is not expected to end within it, once the least number is done; None for
-            none: all rounds are run.
-        statistic: T(b) as a statistic of the unprofiled steps: median or mean.
-        until: largest half-width of the interval of any T(b), as a share of it, at which to stop; None: never.
-        images: samples that pass in all rounds together, so that a batch size takes images/batch steps; None: the
-            steps do not depend on the batch size.
+        rounds: minimum and maximum number of rounds over all batch sizes; `time_limit_s` and `until` choose between.
+        discarded_steps: number of steps at the start of each visit that are not recorded; at least one.
+        steps_per_visit: minimum and maximum number of unprofiled steps of one visit; `visit_s` chooses between.
+        visit_s: seconds for the unprofiled steps of one visit.
+        profiled_steps: maximum number of profiled steps of one visit; 0 for none.
+        time_limit_s: after the minimum number of rounds, a round starts only if it is expected to end within this
+            time; None runs all rounds.
+        statistic: statistic of the unprofiled steps that is T(b): median or mean.
+        until: half-width of the widest interval of any T(b), as a share of T(b), at which to stop; None: never.
+        images: number of samples of all rounds together, so that a batch size takes images/batch steps; None: the
+            number of steps does not depend on the batch size.
     """
 
     name: str
@@ -43,8 +45,16 @@ class Protocol:
     until: float | None = None
     images: int | None = None
 
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Protocol:
+        """The protocol in a plan file."""
+        entry = dict(entry)
+        if "profiled_rounds" in entry:  # until version 0.1 the first rounds had one profiled step in each visit
+            entry["profiled_steps"] = min(1, entry.pop("profiled_rounds"))
+        return cls(**{**entry, **{name: tuple(entry[name]) for name in ("rounds", "steps_per_visit")}})
+
     def steps_of_visit(self, batch: int, discarded_ns: int) -> int:
-        """Unprofiled steps of one visit, from the duration of its last discarded step."""
+        """Number of unprofiled steps of one visit, from the duration of its last discarded step."""
         if self.images is not None:
             return max(1, math.ceil(self.images / (batch * self.rounds[0])))
         least, most = self.steps_per_visit
@@ -54,20 +64,20 @@ class Protocol:
 PROTOCOLS = {
     "default": Protocol("default", (6, 40), 1, (1, 8), 0.3, 8, 112.0),
     "quick": Protocol("quick", (4, 12), 1, (1, 4), 0.15, 4, 27.0),
-    # The benchmark post that gave the VGG figures on a GTX 1080: the mean of 100 runs.
+    # The post that published the VGG times on a GTX 1080: the mean of 100 runs.
     "addfor": Protocol("addfor", (10, 10), 1, (10, 10), 0.0, 8, None, "mean"),
-    # Images/s over all iterations, epochs · images / (batch · devices) of them. Five rounds, so that there is a spread.
+    # Images/s over all epochs · images / (batch · devices) iterations. Five rounds give a spread.
     "dell": Protocol("dell", (5, 5), 1, (1, 1), 0.0, 8, None, "mean", images=10_000),
-    # 20 steps ignored, 100 measured, 7 repeats, the median.
+    # 20 steps ignored, 100 measured, 7 times; the median.
     "dlperf": Protocol("dlperf", (7, 7), 20, (100, 100), 0.0, 8, None),
 }
 
 
 def get_protocol(name: str) -> Protocol:
-    """The protocol of that name.
+    """Find a protocol by name.
 
     Raises:
-        CurvescopeError: there is none.
+        CurvescopeError: there is no such protocol.
     """
     if name not in PROTOCOLS:
         raise CurvescopeError(f"--protocol {name}: choose one of {', '.join(PROTOCOLS)}.")
@@ -75,12 +85,12 @@ def get_protocol(name: str) -> Protocol:
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """Batch sizes from `1,2,4` (as listed), `1..32` (powers of two times the first), or `32..160:8` (steps of 8).
+    """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or `32..160:8` (steps of 8).
 
     Raises:
-        CurvescopeError: not of these forms, or not positive and increasing.
+        CurvescopeError: the text has none of these forms, or the sizes are not positive and increasing.
     """
-    form = "use a list as in 1,2,4, powers of two as in 1..32, or a step as in 32..160:8"
+    form = "write a list, e.g. 1,2,4, powers of two, e.g. 1..32, or a step, e.g. 32..160:8"
     if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", text.strip()):
         first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
         if first < 1 or last < first or (match[3] and step < 1):
@@ -96,15 +106,15 @@ def parse_batches(text: str) -> tuple[int, ...]:
 
 
 def doubled(first: int, last: int) -> tuple[int, ...]:
-    """`first` and its doubles up to `last`."""
+    """`first`, doubled up to `last`."""
     return tuple(first << n for n in range((last // first).bit_length()))
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """A size as in 8GB (10⁹ bytes each), 8GiB, 500MB or 12e9.
+    """Parse a number of bytes, e.g. 8GB (10⁹ bytes each), 8GiB, 500MB or 12e9.
 
     Raises:
-        CurvescopeError: not of this form, or not positive.
+        CurvescopeError: the text has not this form, or is not positive.
     """
     units = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
     match = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)\s*([a-z]*)", text.strip().lower())
@@ -113,5 +123,5 @@ def parse_bytes(text: str, option: str) -> int:
     except (ValueError, KeyError):
         size = 0
     if size < 1:
-        raise CurvescopeError(f"{option} {text}: a size, as in 8GB, 8GiB or 500MB.")
+        raise CurvescopeError(f"{option} {text}: write a size, e.g. 8GB, 8GiB or 500MB.")
     return size

@@ -1,4 +1,4 @@
-"""Starts the ranks of a scaling run on this machine, under torchrun, and ends them when one fails or the user stops."""
+"""Starts the ranks of a scaling run on this machine with torchrun; ends them if one fails or the user stops the run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from .scaling_plan import ScalingPlan, rank_folder
 from .visit_processes import end_with_parent
 
 _POLL_S = 0.2
-_GRACE_S = 15.0  # torchrun ends its ranks when it is told to stop
+_GRACE_S = 15.0  # time for torchrun to end its ranks after SIGTERM
 _SHOWN_LINES = 6
+_PREFIX = "curvescope: "  # of a rank's message for the user
 _FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (-?\d+)")
 
 
@@ -31,68 +32,61 @@ def launch(
     """Run the plan of a folder with one process per device, and wait for its end.
 
     Args:
-        folder: where the plan lies; what the ranks print goes to its `logs`.
-        plan: what it says.
-        rank_module: what a rank runs: a module that is given the folder.
-        report: told a few times a second where the run stands.
+        folder: folder of the plan; the output of the ranks goes to its `logs`.
+        plan: plan in the folder.
+        rank_module: module that runs one rank; its argument is the folder.
+        report: receives the progress a few times a second.
 
     Raises:
-        CurvescopeError: a rank failed; the others are ended, and the end of its log is told.
+        CurvescopeError: a rank failed; the others are ended. The message contains the end of its log.
         KeyboardInterrupt: passed on, after the ranks are ended.
     """
-    logs = _new_folder(folder / "logs")
+    earlier = len(list((folder / "logs").glob("*")))  # logs of earlier starts are kept
+    logs = folder / "logs" / str(earlier + 1)
+    logs.mkdir(parents=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command += [f"--nproc-per-node={max(plan.devices)}", f"--log-dir={logs}", "--redirects=3"]
     command += ["-m", rank_module, str(folder)]
-    environment = dict(os.environ)
-    # torchrun hands these on; without a number of threads it sets one and says so at length.
-    environment["OMP_NUM_THREADS"] = str(plan.threads or 1)
+    # Without a number of threads torchrun sets one and prints a long warning.
+    environment = {**os.environ, "OMP_NUM_THREADS": str(plan.threads or 1)}
     began = time.monotonic()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(  # noqa: S603 - this Python, and our own module
             command,
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env=environment,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which ends that one
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then ends torchrun
             preexec_fn=lambda: end_with_parent(signal.SIGTERM),
         )
         try:
             while process.poll() is None:
-                report(_standing(folder, plan, time.monotonic() - began))
+                report(_progress(folder, plan, time.monotonic() - began))
                 time.sleep(_POLL_S)
         finally:
             _end(process)
             _mark_interrupted(folder, plan)
         if process.returncode:
-            said.seek(0)
-            raise CurvescopeError(describe_failure(said.read().decode(errors="replace"), logs, folder))
+            output.seek(0)
+            raise CurvescopeError(describe_failure(output.read().decode(errors="replace"), logs, folder))
 
 
 def _mark_interrupted(folder: Path, plan: ScalingPlan) -> None:
-    """Ranks that were ended had no time to say so."""
+    """Mark recordings interrupted whose ranks were ended before they could do so."""
     for devices in plan.devices:
         for rank in range(devices):
-            with suppress(CurvescopeError):  # not begun, or the disk is the reason
+            with suppress(CurvescopeError):  # the recording does not exist, or the disk fails
                 RecordingWriter.mark_interrupted(rank_folder(folder, devices, rank))
 
 
-def _new_folder(parent: Path) -> Path:
-    """Logs of an earlier start stay."""
-    number = 1 + len(list(parent.glob("*")))
-    (path := parent / str(number)).mkdir(parents=True)
-    return path
-
-
-def _standing(folder: Path, plan: ScalingPlan, elapsed_s: float) -> Progress:
-    """From the parts that rank 0 has written."""
+def _progress(folder: Path, plan: ScalingPlan, elapsed_s: float) -> Progress:
+    """Progress by the part files that rank 0 has written."""
     done = sum(len(list((rank_folder(folder, n, 0) / "steps").glob("*.parquet"))) for n in plan.devices)
     rounds, within = divmod(done, len(plan.points))
     doing = f"round {rounds + 1}, {within} of {len(plan.points)} points" if done else "starting the ranks"
-    limit_s = plan.protocol.time_limit_s
     expected_s = elapsed_s * plan.protocol.rounds[0] * len(plan.points) / done if done else 0.0
-    return Progress(elapsed_s, max(expected_s, limit_s or 0.0), doing)
+    return Progress(elapsed_s, max(expected_s, plan.protocol.time_limit_s or 0.0), doing)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -102,44 +96,44 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_GRACE_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # the ranks end with it
+        os.killpg(process.pid, signal.SIGKILL)  # ends the ranks too
         process.wait()
 
 
-def describe_failure(said: str, logs: Path, folder: Path) -> str:
-    """Which rank failed first, and what it said last.
+def describe_failure(output: str, logs: Path, folder: Path) -> str:
+    """Describe which rank failed first, with the end of its log.
 
     Args:
-        said: what torchrun printed.
+        output: output of torchrun.
         logs: folder of the ranks' logs.
-        folder: of the run.
+        folder: folder of the run.
     """
-    failures = [(int(rank), int(code)) for rank, code in _FAILURE.findall(said)]
-    ends = {rank: _log_end(logs, rank) for rank, _ in failures}
-    if not failures:
-        tail = "\n".join(said.strip().splitlines()[-_SHOWN_LINES:])
-        return f"The ranks could not be started by torchrun, which said:\n{tail}"
-    # One rank's end takes the others with it: they lose the connection, or torchrun ends them (SIGTERM).
-    killed = [rank for rank, code in failures if code < 0 and code != -signal.SIGTERM]
-    refused = [rank for rank, _ in failures if ends[rank].startswith("curvescope: ")]
-    first = next(iter([*refused, *killed, failures[0][0]]))
-    end = ends[first]
+    codes = {int(rank): int(code) for rank, code in _FAILURE.findall(output)}
+    if not codes:
+        tail = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
+        return f"torchrun could not start the ranks; its output ends:\n{tail}"
+    ends = {rank: _log_end(logs, rank) for rank in codes}
+    # When one rank ends, the others lose their connection or get SIGTERM from torchrun.
+    killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
+    refused = [rank for rank in codes if ends[rank].startswith(_PREFIX)]
+    first = next(iter([*refused, *killed, *codes]))
     if first in refused:
-        return end.removeprefix("curvescope: ")
-    code = dict(failures)[first]
+        return ends[first].removeprefix(_PREFIX)
+    code = codes[first]
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     if code == -signal.SIGKILL:
         how += ", which the system sends when memory runs out"
     return (
-        f"Rank {first} {how}; the others were ended with it, and what they had finished stays (`curvescope scale "
-        f"--resume {folder}` goes on). Its log is under {logs}"
-        + (f" and ends:\n{end}" if end else "; it said nothing.")
+        f"Rank {first} {how}. The other ranks were ended; their finished visits are kept, and `curvescope scale "
+        f"--resume {folder}` resumes the run. The log of the rank is under {logs}"
+        + (f" and ends:\n{ends[first]}" if ends[first] else "; it is empty.")
     )
 
 
 def _log_end(logs: Path, rank: int) -> str:
+    """The rank's message for the user, or the last lines of its log."""
     lines: list[str] = []
     for log in sorted(logs.glob(f"*/attempt_0/{rank}/stderr.log")):
         lines += log.read_text(errors="replace").strip().splitlines()
-    said = next((line for line in reversed(lines) if line.startswith("curvescope: ")), None)
-    return said or "\n".join(lines[-_SHOWN_LINES:])
+    message = next((line for line in reversed(lines) if line.startswith(_PREFIX)), None)
+    return message or "\n".join(lines[-_SHOWN_LINES:])

@@ -1,9 +1,9 @@
-"""What a scaling run is to measure, as data, and the folder it is measured into.
+"""The plan of a scaling run, and the folder of its recordings.
 
-DIR/scale.json                      the plan: it says which recordings belong together
+DIR/scale.json                      the plan
 DIR/devices1/rank0/                 one recording per number of devices and rank
 DIR/devices4/rank0/ … rank3/
-DIR/logs/                           what the ranks said, where torchrun was started from here
+DIR/logs/                           output of the ranks, if this machine's `curvescope scale` started torchrun
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ from typing import Any
 
 from ..recording.plan_file import PlanFile
 from ..recording.store import META_FILE, Recording, open_recording
-from .configuration import Setting
+from .configuration import Configuration
 from .protocol import Protocol
-from .sweep_plan import protocol_from, setting_from
-
-PLAN_FILE = PlanFile("scale.json", "scale", "scaling run", 1)
 
 
 @dataclass(frozen=True, order=True)
 class ScalingPoint:
-    """What one visit measures.
+    """A condition of a scaling run.
 
     Attributes:
-        devices: how many step together, a rank each.
-        batch: samples in the step of each.
+        devices: number of devices that step together, one rank each.
+        batch: number of samples per device and step.
     """
 
     devices: int
@@ -36,7 +33,7 @@ class ScalingPoint:
 
     @property
     def total_batch(self) -> int:
-        """Samples in a step of all devices."""
+        """Number of samples per step of all devices together."""
         return self.devices * self.batch
 
 
@@ -45,17 +42,18 @@ class ScalingPlan:
     """What a scaling run measures.
 
     Attributes:
-        setting: the network and how it runs; its device is cpu or cuda, of which each rank takes its own.
-        devices: numbers of devices, increasing, the first of them 1.
-        batch: of each device in weak scaling; null for none.
-        total_batch: of all devices together in strong scaling; null for none. It divides by every number of devices.
-        protocol: how often.
-        threads: threads of each process on a CPU; null on GPUs.
-        source: where batches come from, see `feeds`.
-        timeout_s: a rank that keeps the others waiting longer ends the run.
+        configuration: network and how it runs; its device is cpu or cuda, and each rank takes its own.
+        devices: numbers of devices, increasing, starting at 1.
+        batch: batch size per device in weak scaling; None for none.
+        total_batch: batch size of all devices together in strong scaling, divisible by every number of devices; None
+            for none.
+        protocol: number and length of visits.
+        threads: number of threads of each process on a CPU; None on GPUs.
+        source: input pipeline, see `make_feed`.
+        timeout_s: seconds to wait for an unresponsive rank before the run is aborted.
     """
 
-    setting: Setting
+    configuration: Configuration
     devices: tuple[int, ...]
     batch: int | None
     total_batch: int | None
@@ -64,74 +62,56 @@ class ScalingPlan:
     source: str
     timeout_s: float
 
+    @classmethod
+    def from_entry(cls, entry: dict[str, Any]) -> ScalingPlan:
+        """The plan in a plan file."""
+        configuration = entry.pop("setting", None) or entry.pop("configuration")  # "setting" until version 0.1
+        fields = {"devices": tuple(entry["devices"]), "protocol": Protocol.from_entry(entry["protocol"])}
+        return cls(**{**entry, **fields, "configuration": Configuration.from_entry(configuration)})
+
     @property
     def weak(self) -> tuple[ScalingPoint, ...]:
-        """Points with the batch of each device fixed; the first is what the others are held against."""
+        """Points with a fixed batch size per device; the first is the reference of the others."""
         return () if self.batch is None else tuple(ScalingPoint(n, self.batch) for n in self.devices)
 
     @property
     def strong(self) -> tuple[ScalingPoint, ...]:
-        """Points with the total fixed."""
+        """Points with a fixed total batch size."""
         total = self.total_batch
         return () if total is None else tuple(ScalingPoint(n, total // n) for n in self.devices)
 
     @property
     def points(self) -> tuple[ScalingPoint, ...]:
-        """All that is measured.
+        """All points to measure.
 
-        Of strong scaling that is also one device at every batch size, to tell what the smaller batch costs from what
-        the other devices cost.
+        Strong scaling adds one device at every batch size, which separates the cost of smaller batches from the cost
+        of more devices.
         """
         alone = (ScalingPoint(1, point.batch) for point in self.strong)
         return tuple(sorted({*self.weak, *self.strong, *alone}))
 
 
-def write_scaling_plan(folder: Path, plan: ScalingPlan) -> None:
-    """Begin a scaling run in a new folder.
-
-    Raises:
-        CurvescopeError: something is already there, or it cannot be written.
-    """
-    PLAN_FILE.write(folder, plan)
-
-
-def read_scaling_plan(folder: Path) -> ScalingPlan:
-    """The plan of a scaling run.
-
-    Raises:
-        CurvescopeError: there is none in the folder, or it is not to be read.
-    """
-    return PLAN_FILE.read(folder, _plan_from)
-
-
-def _plan_from(entry: dict[str, Any]) -> ScalingPlan:
-    setting, protocol = setting_from(entry["setting"]), protocol_from(entry["protocol"])
-    return ScalingPlan(**{**entry, "setting": setting, "devices": tuple(entry["devices"]), "protocol": protocol})
+PLAN_FILE = PlanFile("scale.json", "scale", "scaling run", 1, ScalingPlan.from_entry)
 
 
 def rank_folder(folder: Path, devices: int, rank: int) -> Path:
-    """Where a rank of that many devices is recorded."""
+    """Folder of the recording of one rank among `devices`."""
     return folder / f"devices{devices}" / f"rank{rank}"
 
 
 def rank_recordings(folder: Path, devices: int) -> list[Recording]:
-    """The recordings of all ranks of that many devices, in their order; empty unless every one has begun."""
-    recordings = []
-    for rank in range(devices):
-        path = rank_folder(folder, devices, rank)
-        if not (path / META_FILE).is_file():
-            return []
-        recordings.append(open_recording(path))
-    return recordings
+    """Recordings of all ranks at a number of devices, by rank; empty until every rank has started its own."""
+    paths = [rank_folder(folder, devices, rank) for rank in range(devices)]
+    return [open_recording(path) for path in paths] if all((path / META_FILE).is_file() for path in paths) else []
 
 
-def whole_visits(recordings: Sequence[Recording]) -> set[str]:
-    """Names of the parts that every rank has: a visit that some rank did not finish is none."""
+def complete_visits(recordings: Sequence[Recording]) -> set[str]:
+    """Names of the part files that every rank has. A visit counts only if every rank finished it."""
     parts = [{part.stem for part in recording.parts("steps")} for recording in recordings]
     return set.intersection(*parts) if parts else set()
 
 
 def is_complete(folder: Path, plan: ScalingPlan) -> bool:
-    """Whether every rank of every number of devices came to its end."""
+    """Whether every recording of every number of devices is complete."""
     recordings = [rank_recordings(folder, devices) for devices in plan.devices]
-    return all(of_point and all(one.complete for one in of_point) for of_point in recordings)
+    return all(ranks and all(recording.complete for recording in ranks) for ranks in recordings)

@@ -13,16 +13,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import CurvescopeError
-from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
-from ..hardware.host import describe_device, describe_host, describe_versions
 from ..masking import without_secrets
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.network_step import Workload
 from .experiment import SEED, Empty, Experiment, Progress, StepRow, Visit, VisitWriter
+from .machine import describe_machine
 from .protocol import Protocol
 from .visit import visit
+
+Precise = Callable[[Sequence[StepRow]], bool]
 
 
 def run_sweep(
@@ -31,42 +32,36 @@ def run_sweep(
     protocol: Protocol,
     path: AnyPath,
     report: Callable[[Progress], None] = lambda _: None,
-    precise: Callable[[Sequence[StepRow]], bool] = lambda _: False,
+    precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> None:
     """Measure and record one workload over batch sizes, in this process.
 
-    The recording grows visit by visit: interrupted, it is readable up to its last whole visit.
+    The recording grows visit by visit. After an interruption it is readable up to its last complete visit.
 
     Args:
-        workload: what to step.
+        workload: network to step.
         batches: batch sizes, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
         report: receives the progress after every visit.
-        precise: says after a round whether its argument, the steps so far, is enough.
-        clock_s: the clock of the time limit.
+        precise: stopping rule; takes the steps so far after each round.
+        clock_s: clock of the time limit.
 
     Raises:
-        CurvescopeError: the network takes no step, the recording cannot be written, or no batch size fits the memory.
+        CurvescopeError: the network cannot run a step, the recording cannot be written, or no batch size fits the
+            memory.
         KeyboardInterrupt: passed on, after the recording is marked interrupted.
     """
     clocks = ClockSampler(workload.device)
-    device = describe_device(workload.device)
-    meta = {
-        **describe_sweep(workload.network.name, workload.mode, batches, protocol),
-        "precision": workload.precision,
-        "compiled": workload.compiled,
-        "device": device,
-        "ceilings": ceilings.entry_for(device),
-        "clocks_missing": clocks.missing,
-    }
+    meta = describe_sweep(workload.network.name, workload.mode, batches, protocol)
+    meta |= {"precision": workload.precision, "compiled": workload.compiled, **describe_machine(workload.device).entry}
     workload.try_step(min(batches))
 
     def measure(batch: int) -> Visit | Empty:
         with clocks:
-            found = visit(workload, batch, protocol)
-        return found if isinstance(found, Empty) else replace(found, clocks=clocks.take())
+            result = visit(workload, batch, protocol)
+        return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
 
     with RecordingWriter(path, meta) as writer:
         visits = VisitWriter(writer, workload.mode)
@@ -75,7 +70,7 @@ def run_sweep(
 
 
 def describe_sweep(network: str, mode: str, batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
-    """Entries of `recording.json` that every sweep has."""
+    """Entries of `recording.json` that every sweep has, besides those of its machine."""
     return {
         "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
@@ -84,8 +79,6 @@ def describe_sweep(network: str, mode: str, batches: Sequence[int], protocol: Pr
         "batches": list(batches),
         "protocol": asdict(protocol),
         "seed": SEED,
-        "host": describe_host(),
-        "versions": describe_versions(),
         "unmeasured": [],
     }
 
@@ -95,21 +88,21 @@ def sweep_batches(
     measure: Callable[[int], Visit | Empty],
     protocol: Protocol,
     report: Callable[[Progress], None] = lambda _: None,
-    precise: Callable[[Sequence[StepRow]], bool] = lambda _: False,
+    precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Measure the visits that the recording of a sweep does not have yet.
+    """Make the visits that are missing in the recording of a sweep.
 
     Args:
-        visits: of the recording, whose `batches` are measured.
+        visits: writer of the recording; its `batches` are measured.
         measure: makes one visit of a batch size.
-        protocol: see `run_sweep`, as the arguments below.
-        report: receives the progress.
-        precise: says whether the steps are enough.
-        clock_s: the clock of the time limit.
+        protocol: number and length of visits.
+        report: receives the progress after every visit.
+        precise: stopping rule, see `run_sweep`.
+        clock_s: clock of the time limit.
 
     Returns:
-        Why no batch size could be measured; None if one was.
+        The reason why no batch size could be measured; None if one was.
 
     Raises:
         CurvescopeError: the recording cannot be written.
@@ -117,12 +110,11 @@ def sweep_batches(
     writer = visits.writer
 
     def run_visit(batch: int, round_: int) -> None:
-        found = measure(batch)
-        if isinstance(found, Empty):
-            entry = {"batch": batch, "round": round_, **asdict(found)}
-            writer.update(unmeasured=[*writer.meta["unmeasured"], entry])
+        result = measure(batch)
+        if isinstance(result, Empty):
+            visits.write_unmeasured(batch, round_, result)
         else:
-            visits.write(batch, round_, found)
+            visits.write(batch, round_, result)
 
     def note(progress: Progress) -> None:
         writer.update(elapsed_s=round(progress.elapsed_s, 3))
@@ -142,10 +134,10 @@ def sweep_batches(
         clock_s=clock_s,
     ).run()
     writer.update(rounds=rounds)
-    return None if visits.steps else why_empty(writer.meta)
+    return None if visits.steps else why_unmeasured(writer.meta)
 
 
-def why_empty(meta: Mapping[str, Any]) -> str:
-    """The first batch size of a sweep that could not be measured, and why."""
+def why_unmeasured(meta: Mapping[str, Any]) -> str:
+    """The first batch size of a sweep that could not be measured, and the reason."""
     first = meta["unmeasured"][0]
     return f"batch {first['batch']}: {first['why']} ({first['detail']})"

@@ -1,8 +1,8 @@
-"""A sweep over several networks and settings, each visit in a process of its own, here or on the workers of a cluster.
+"""A sweep over several networks and configurations, each visit in its own process, here or on the workers of a cluster.
 
-A visit that runs out of memory, or takes its process down, costs one cell. The plan lies beside the recordings, so that
-a sweep that was cut off, however it was, goes on with what is missing. One recording is of one kind of machine: batch
-sizes are held against each other.
+A visit that runs out of memory or crashes its process costs one batch size of one recording. The plan is stored beside
+the recordings, so an interrupted sweep can be resumed. All visits of a recording run on one kind of machine, because
+batch sizes are compared with each other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
-from queue import Empty as NothingLeft
+from queue import Empty as QueueEmpty
 from queue import SimpleQueue
 from typing import Any
 
@@ -18,173 +18,148 @@ from ..errors import CurvescopeError
 from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
-from .configuration import Setting
-from .experiment import Empty, Progress, StepRow, Visit, VisitWriter
+from .configuration import Configuration
+from .experiment import Empty, Progress, Visit, VisitWriter
+from .machine import Machine
 from .protocol import Protocol, doubled
-from .sweep import describe_sweep, sweep_batches, why_empty
-from .visit_processes import LocalMeasurer, Machine, Measurer
+from .sweep import Precise, describe_sweep, sweep_batches, why_unmeasured
+from .visit_processes import LocalMeasurer, Measurer
 
-PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1)
-_LOOK_S = 0.2  # how soon Ctrl-C is seen
-_MOST = 1 << 16  # the largest batch size that a search tries
-
+_POLL_S = 0.2  # time until Ctrl-C is noticed
+_LARGEST_TRIAL = 1 << 16  # largest batch size that the search tries
 
 Report = Callable[[str, Progress], None]
-Precise = Callable[[Sequence[StepRow]], bool]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a sweep is to measure.
+class SweepPlan:
+    """What a sweep measures.
 
     Attributes:
-        settings: one recording each.
+        configurations: networks and how they run, one recording each.
         batches: batch sizes, increasing.
-        up_to_largest: go on doubling from the last of `batches` to the largest that fits, which is found by search and
-            measured too; without `batches` it alone is measured.
-        protocol: how each is measured.
+        up_to_largest: search the largest batch size that fits; measure it, and the doubles of the last of `batches` up
+            to it. Without `batches` only the largest is measured.
+        protocol: number and length of visits.
     """
 
-    settings: tuple[Setting, ...]
+    configurations: tuple[Configuration, ...]
     batches: tuple[int, ...]
     up_to_largest: bool
     protocol: Protocol
 
-
-def write_plan(folder: AnyPath, plan: Plan) -> None:
-    """Begin a sweep in a new folder.
-
-    Raises:
-        CurvescopeError: something is already there, or it cannot be written.
-    """
-    PLAN_FILE.write(folder, plan)
-
-
-def read_plan(folder: AnyPath) -> Plan:
-    """The plan of a sweep.
-
-    Raises:
-        CurvescopeError: there is none in the folder, or it is not to be read.
-    """
-    return PLAN_FILE.read(folder, _plan_from)
+    @classmethod
+    def from_entry(cls, entry: dict[str, Any]) -> SweepPlan:
+        """The plan in a plan file."""
+        configurations = entry.pop("settings", None) or entry.pop("configurations")  # "settings" until version 0.1
+        return cls(
+            tuple(Configuration.from_entry(configuration) for configuration in configurations),
+            tuple(entry.pop("batches")),
+            protocol=Protocol.from_entry(entry.pop("protocol")),
+            **entry,
+        )
 
 
-def _plan_from(entry: dict[str, Any]) -> Plan:
-    settings = tuple(setting_from(setting) for setting in entry["settings"])
-    protocol = protocol_from(entry["protocol"])
-    return Plan(**{**entry, "settings": settings, "batches": tuple(entry["batches"]), "protocol": protocol})
+PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1, SweepPlan.from_entry)
 
 
-def setting_from(entry: Mapping[str, Any]) -> Setting:
-    """The setting that a plan holds."""
-    shape = entry["input_shape"]
-    entry = {"mode" if name == "kind" else name: value for name, value in entry.items()}  # "kind" until version 0.1
-    return Setting(**{**entry, "input_shape": None if shape is None else tuple(shape)})
-
-
-def protocol_from(entry: Mapping[str, Any]) -> Protocol:
-    """The protocol that a plan holds."""
-    entry = dict(entry)
-    if "profiled_rounds" in entry:  # until version 0.1 the first rounds had one profiled step in each visit
-        entry["profiled_steps"] = min(1, entry.pop("profiled_rounds"))
-    return Protocol(**{**entry, **{name: tuple(entry[name]) for name in ("rounds", "steps_per_visit")}})
-
-
-def list_cells(folder: AnyPath) -> list[AnyPath]:
-    """Folders of the recordings of a sweep that have begun, in the plan's order."""
-    labels = [setting.label for setting in read_plan(folder).settings]
-    return [folder / label for label in labels if (folder / label / META_FILE).is_file()]
+def sweep_recordings(folder: AnyPath) -> list[AnyPath]:
+    """Folders of the recordings of a sweep that exist, in the plan's order."""
+    paths = [folder / configuration.label for configuration in PLAN_FILE.read(folder).configurations]
+    return [path for path in paths if (path / META_FILE).is_file()]
 
 
 def run_plan(
     folder: AnyPath,
-    plan: Plan,
+    plan: SweepPlan,
     report: Report = lambda _, __: None,
     precise: Precise = lambda _: False,
     measurers: Sequence[Measurer] = (),
-) -> list[tuple[Setting, str]]:
-    """Measure all of a plan that `folder` does not have yet.
+) -> list[tuple[Configuration, str]]:
+    """Measure everything in a plan that is missing in `folder`.
 
     Args:
-        folder: where the plan lies and the recordings go.
+        folder: folder of the plan and the recordings.
         plan: what to measure.
-        report: told after every visit which setting stands where.
-        precise: given the steps so far of a setting after every round, whether they are enough.
-        measurers: who does it, each a setting at a time, all at once; without any this machine does.
+        report: receives a configuration's label and progress after every visit.
+        precise: stopping rule, see `run_sweep`.
+        measurers: run in parallel, each with one configuration at a time; by default this machine measures alone.
 
     Returns:
-        Settings that no batch size could be measured of, and why.
+        Configurations of which no batch size could be measured, and the reasons.
 
     Raises:
-        CurvescopeError: a recording cannot be written, was begun on another kind of device, or lost who measured it.
-        KeyboardInterrupt: passed on; what is recorded stays, to be gone on with.
+        CurvescopeError: a recording cannot be written, was started on another kind of device, or lost its measurer.
+        KeyboardInterrupt: passed on; the recordings can be resumed.
     """
-    waiting: SimpleQueue[Setting] = SimpleQueue()
-    for setting in plan.settings:
-        waiting.put(setting)
-    failed: list[tuple[Setting, str]] = []
+    waiting: SimpleQueue[Configuration] = SimpleQueue()
+    for configuration in plan.configurations:
+        waiting.put(configuration)
+    failed: list[tuple[Configuration, str]] = []
 
     def work(measurer: Measurer) -> None:
         while True:
             try:
-                setting = waiting.get_nowait()
-            except NothingLeft:
+                configuration = waiting.get_nowait()
+            except QueueEmpty:
                 measurer.done()
                 return
-            if why := _run_setting(folder / setting.label, setting, plan, measurer, report, precise):
-                failed.append((setting, why))
+            if why := _run_configuration(folder / configuration.label, configuration, plan, measurer, report, precise):
+                failed.append((configuration, why))
 
     if not measurers:
-        with LocalMeasurer() as here:
-            work(here)
-    else:
-        with ThreadPoolExecutor(len(measurers)) as pool:
-            working = [pool.submit(work, measurer) for measurer in measurers]
-            try:
-                # One that fails leaves its setting: the others go on with theirs, and what is left is theirs too.
-                while wait(working, timeout=_LOOK_S).not_done:
-                    pass
-            except BaseException:
-                for measurer in measurers:
-                    measurer.stop()
-                raise
-        for done in working:
-            done.result()
+        with LocalMeasurer() as local:
+            work(local)
+        return failed
+    with ThreadPoolExecutor(len(measurers)) as pool:
+        working = [pool.submit(work, measurer) for measurer in measurers]
+        try:
+            # After a failure of one measurer, the others still measure everything else.
+            while wait(working, timeout=_POLL_S).not_done:
+                pass
+        except BaseException:
+            for measurer in measurers:
+                measurer.stop()
+            raise
+    for done in working:
+        done.result()
     return failed
 
 
-def _run_setting(
+def _run_configuration(
     path: AnyPath,
-    setting: Setting,
-    plan: Plan,
+    configuration: Configuration,
+    plan: SweepPlan,
     measurer: Measurer,
     report: Report,
     precise: Precise,
 ) -> str | None:
-    begun = (path / META_FILE).is_file()
-    if begun and (before := open_recording(path)).complete:
-        return None if before.parts("steps") else why_empty(before.meta)
-    machine = measurer.describe(setting.device)
+    """Make the missing visits of one recording; returns the reason if no batch size could be measured."""
+    existing = open_recording(path) if (path / META_FILE).is_file() else None
+    if existing is not None and existing.complete:
+        return None if existing.parts("steps") else why_unmeasured(existing.meta)
+    machine = measurer.describe(configuration.device)
     if isinstance(machine, Empty):
         return machine.detail
-    if begun:
-        _check_device(path, before.meta, machine)
+    if existing is not None:
+        _check_device(path, existing.meta, machine)
         writer = RecordingWriter.resume(path, "steps")
     else:
-        writer = RecordingWriter(path, _describe(setting, plan, machine))
-    machines = [] if begun else [machine]  # that the recording names; a resumed one is measured on another
+        meta = describe_sweep(configuration.network, configuration.mode, plan.batches, plan.protocol)
+        writer = RecordingWriter(path, meta | asdict(configuration) | machine.entry)
+    machines = [] if existing else [machine]  # machines that the recording names; a resumed one names each new one
 
     def measure(batch: int) -> Visit | Empty:
-        found = measurer.visit(setting, batch, plan.protocol)
+        result = measurer.visit(configuration, batch, plan.protocol)
         if not any(measurer.machine is known for known in machines):
             machines.append(measurer.machine)
             entry = {"first_step": visits.next_step, **measurer.machine.entry}
             writer.update(went_on_at=[*writer.meta.get("went_on_at", []), entry])
-        return found
+        return result
 
     def fits(batch: int) -> bool:
-        report(setting.label, Progress(0.0, 0.0, f"does batch {batch} fit?"))
-        return measurer.fits(setting, batch)
+        report(configuration.label, Progress(0.0, 0.0, f"does batch {batch} fit?"))
+        return measurer.fits(configuration, batch)
 
     with writer:
         if plan.up_to_largest and "largest_batch" not in writer.meta:
@@ -193,18 +168,14 @@ def _run_setting(
             between = doubled(first, largest) if plan.batches else ()
             batches = sorted({*plan.batches, *between, max(largest, 1)})
             writer.update(largest_batch=largest, smallest_too_large=too_large, batches=batches)
-        visits = VisitWriter(writer, setting.mode)
-        return sweep_batches(visits, measure, plan.protocol, lambda one: report(setting.label, one), precise)
-
-
-def _describe(setting: Setting, plan: Plan, machine: Machine) -> dict[str, Any]:
-    meta = describe_sweep(setting.network, setting.mode, plan.batches, plan.protocol)
-    meta |= {key: value for key, value in asdict(setting).items() if key not in ("network", "mode")}
-    return meta | machine.entry
+        visits = VisitWriter(writer, configuration.mode)
+        return sweep_batches(
+            visits, measure, plan.protocol, lambda progress: report(configuration.label, progress), precise
+        )
 
 
 def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:
-    """Refuse to go on with a recording on another kind of device."""
+    """Refuse to resume a recording on another kind of device."""
     differ = sorted(
         f"{key}: {meta['device'].get(key)} there, {machine.device.get(key)} here"
         for key in {*meta["device"], *machine.device}
@@ -212,22 +183,23 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
     )
     if differ:
         raise CurvescopeError(
-            f"{path} was begun on another device ({'; '.join(differ)}), and its batch sizes are held against each "
-            "other. Go on with it on such a device, or begin anew with another -o DIR."
+            f"{path} was started on another device ({'; '.join(differ)}), and batch sizes are compared with each "
+            "other. Resume it on the same kind of device, or start a new sweep with another -o DIR."
         )
 
 
 def find_largest(fits: Callable[[int], bool], first: int) -> tuple[int, int | None]:
-    """The largest batch size that fits, by doubling and then by halving the gap, and the smallest found too large.
+    """Search the largest batch size that fits, by doubling from `first` and then by bisection.
 
-    The search ends when the gap is within a 32nd of the size. Where not even `first` fits, smaller sizes are tried;
-    0 where none does.
+    The search ends when the gap is within a 32nd of the size. If `first` does not fit, smaller sizes are tried.
+
+    Returns:
+        The largest size that fits, 0 for none; and the smallest size that was too large, None if all sizes fit.
     """
-    good, bad = 0, None
-    tried = first
-    while tried <= _MOST and fits(tried):
+    good, tried = 0, first
+    while tried <= _LARGEST_TRIAL and fits(tried):
         good, tried = tried, tried * 2
-    if tried > _MOST:
+    if tried > _LARGEST_TRIAL:
         return good, None
     bad = tried
     while bad - good > max(1, good // 32):

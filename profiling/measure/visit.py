@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..attribution.events import StepRows
+from ..attribution.operator_calls import CountWork
 from ..attribution.operator_work import count_work
+from ..collect import torch_step
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
 from ..workload.network_step import Workload
@@ -13,7 +15,7 @@ from .experiment import Empty, StepRow, Visit
 from .protocol import Protocol
 
 OUT_OF_MEMORY = "out of memory"
-# What torch's allocators, oneDNN and the C++ library say when memory runs out, on CUDA and on the CPU.
+# Messages of torch's allocators, oneDNN and the C++ library when memory runs out, on CUDA and on the CPU.
 _OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "bad_alloc", "could not create a memory")
 
 
@@ -21,12 +23,12 @@ def visit(workload: Workload, batch: int, protocol: Protocol) -> Visit | Empty:
     """Measure one batch size once.
 
     Args:
-        workload: what to step.
-        batch: samples in a step.
-        protocol: how many steps.
+        workload: network to step.
+        batch: number of samples in a step.
+        protocol: number of steps.
 
     Returns:
-        The steps, or that the batch does not fit the memory.
+        The steps, or `Empty` if the batch does not fit the memory.
     """
     unprofiled: list[StepRow] = []
     profiled: list[StepRows] = []
@@ -35,7 +37,7 @@ def visit(workload: Workload, batch: int, protocol: Protocol) -> Visit | Empty:
         discarded_ns = discard_steps(workload, batch, protocol.discarded_steps)
         unprofiled = time_steps(workload, protocol.steps_of_visit(batch, discarded_ns))
         most = min(len(unprofiled), protocol.profiled_steps)
-        # One by one: those that fitted the memory stay.
+        # One by one: if memory runs out, the steps before are kept.
         for rows in profile_steps(workload, most, workload.clock_ns() - began_ns):
             profiled.append(rows)
         return Visit(unprofiled, profiled)
@@ -43,19 +45,19 @@ def visit(workload: Workload, batch: int, protocol: Protocol) -> Visit | Empty:
         if not memory_ran_out(error):
             raise
         empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
-    # After the handler, where the traceback no longer holds the step's tensors.
+    # After the handler, because the traceback keeps the step's tensors alive.
     workload.release()
-    # The profiler takes memory of its own: a step that fits without it was measured.
+    # The profiler needs memory of its own: a step that fits without it was measured.
     return Visit(unprofiled, profiled, profile_fits=False) if unprofiled else empty
 
 
 def memory_ran_out(error: Exception) -> bool:
-    """Whether that is what the error says, whichever library it is from."""
+    """Whether an error of any library means that memory ran out."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
 def discard_steps(workload: Workload, batch: int, count: int) -> int:
-    """Load a batch and run steps that are not kept; returns the duration of the last, nanoseconds."""
+    """Load a batch and run steps that are not recorded; returns the duration of the last, nanoseconds."""
     workload.load(batch)
     duration_ns = 0
     for _ in range(count):
@@ -64,7 +66,7 @@ def discard_steps(workload: Workload, batch: int, count: int) -> int:
 
 
 def time_steps(workload: Workload, count: int) -> list[StepRow]:
-    """Time steps of the loaded batch; columns as in `Visit.unprofiled`."""
+    """Time steps of the loaded batch; rows as in `Visit.unprofiled`."""
     fresh_peak = reset_peak(workload.device)
     timed: list[StepRow] = []
     for _ in range(count):
@@ -84,13 +86,13 @@ def profile_steps(
     """Profile steps of the loaded batch, one profiler session each.
 
     A session costs time besides its step: on two busy cores 30 to 60 ms for the 1,000 kernels of AlexNet, 0.7 to 1 s
-    for the 7,500 of GoogLeNet, 3 s for the 17,000 of BERT-Base. So time bounds the number.
+    for the 7,500 of GoogLeNet, 3 s for the 17,000 of BERT-Base. So time limits the number.
 
     Args:
-        workload: what to step.
-        most: number of steps unless the time ends them; 0 profiles nothing.
-        limit_ns: no step after the first starts that is not expected to end within it. The first use of the profiler
-            in a process, a second or so, counts.
+        workload: network to step.
+        most: maximum number of steps; 0 profiles nothing.
+        limit_ns: time limit; a step after the first starts only if it is expected to end within it. The first use of
+            the profiler in a process, about a second, counts.
         before: see `torch_step.record_step`.
 
     Yields:
@@ -99,9 +101,24 @@ def profile_steps(
     began_ns = workload.clock_ns()
     for number in range(1, most + 1):
         if number == 1:
-            workload.warm_up_profiler()
+            warm_up_profiler(workload)
         step_began_ns = workload.clock_ns()
-        yield workload.record_step(count_work, before=before)
+        yield record_step(workload, count_work, before)
         now_ns = workload.clock_ns()
         if now_ns - began_ns + (now_ns - step_began_ns) > limit_ns:
             return
+
+
+def warm_up_profiler(workload: Workload) -> None:
+    """Profile one step that is not recorded, because the first start of the profiler and its libraries is slow."""
+    if not workload.profiler_is_warm:
+        record_step(workload)
+        workload.profiler_is_warm = True
+
+
+def record_step(
+    workload: Workload, count: CountWork | None = None, before: Callable[[], object] = lambda: None
+) -> StepRows:
+    """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
+    layers = () if workload.compiled else workload.model.named_modules()
+    return torch_step.record_step(workload.run, layers, cuda=workload.cuda, count_work=count, before=before)

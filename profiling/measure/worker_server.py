@@ -1,9 +1,8 @@
 """Measures for a worker of a cluster: `python -m curvescope.profiling.measure.worker_server FD`.
 
-FD is the socket over which the worker asks.
-
-A worker may not start processes that start others, and holds libraries of its own; so each has such a server beside it,
-which runs every visit in a process of its own. It ends with its worker, and what it runs ends with it.
+FD is the file descriptor of the socket to the worker. A worker must not start processes that start others, and its
+libraries are already loaded; so each worker has such a server, which runs every visit in its own process. The server
+ends with its worker, and its processes end with the server.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from typing import Any
 from .visit_processes import LocalMeasurer
 
 
-class ServerEnded(Exception):  # noqa: N818 - what happened
-    """The server ended, and with it what it ran."""
+class ServerEnded(Exception):  # noqa: N818 - an event, not an error of the caller
+    """The server and its running process ended."""
 
 
 class _Server:
-    """One server, and this side of its socket."""
+    """A server process, and this side of its socket."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -38,7 +37,7 @@ class _Server:
         self._connection = Connection(ours.detach())
         self._lock = threading.Lock()
 
-    def ask(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def call(self, name: str, arguments: tuple[Any, ...]) -> Any:
         with self._lock:
             try:
                 self._connection.send((name, arguments))
@@ -47,48 +46,48 @@ class _Server:
                 raise ServerEnded(f"exit code {self._process.wait()}") from error
 
     def end(self) -> None:
-        self._process.kill()  # it notices the end of a worker itself, but not at once
+        self._process.kill()  # it notices the end of its worker by itself, but not at once
         self._process.wait()
 
 
 _server: _Server | None = None
-_making = threading.Lock()
+_starting = threading.Lock()
 
 
-def ask(name: str, *arguments: Any) -> Any:
-    """On a worker: what that method of its server's measurer returns.
+def call(name: str, *arguments: Any) -> Any:
+    """On a worker: call a method of the server's `LocalMeasurer`, and return its result.
 
     Raises:
-        ServerEnded: it did; the next call starts another.
+        ServerEnded: the server ended; the next call starts another.
     """
     global _server
-    with _making:
+    with _starting:
         if _server is None:
             _server = _Server()
         server = _server
     try:
-        return server.ask(name, arguments)
+        return server.call(name, arguments)
     except ServerEnded:
-        with _making:
+        with _starting:
             _server = None
         raise
 
 
 def end() -> None:
-    """On a worker: end its server, whatever that runs."""
-    with _making:
+    """On a worker: end its server and the running process."""
+    with _starting:
         if _server is not None:
             _server.end()
 
 
 def serve(connection: Connection) -> None:
-    """Answer until the other side is gone."""
+    """Handle calls until the worker closes the connection."""
 
-    def look() -> None:
-        if connection.poll():  # nobody asks while an answer is due: this is the end
+    def check() -> None:
+        if connection.poll():  # during a call the worker sends nothing: the connection is closed
             sys.exit()
 
-    with LocalMeasurer(look) as measurer, suppress(EOFError, OSError):
+    with LocalMeasurer(check) as measurer, suppress(EOFError, OSError):
         while True:
             name, arguments = connection.recv()
             connection.send(getattr(measurer, name)(*arguments))

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import CurvescopeError
 from ..masking import without_secrets
@@ -16,11 +16,11 @@ from .remote_store import AnyPath, RemotePath
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
-class PlanFile:
+class PlanFile(Generic[T]):
     """Format of one command's plan file.
 
     Attributes:
@@ -28,14 +28,16 @@ class PlanFile:
         command: name of the command that creates and resumes such runs.
         run: noun for such a run in messages.
         version: version of the format; later versions are refused.
+        plan_of: creates the plan from its fields; raises KeyError, TypeError or ValueError for invalid fields.
     """
 
     name: str
     command: str
     run: str
     version: int
+    plan_of: Callable[[dict[str, Any]], T]
 
-    def write(self, folder: AnyPath, plan: DataclassInstance) -> None:
+    def write(self, folder: AnyPath, plan: T) -> None:
         """Begin a run in a new folder.
 
         Args:
@@ -54,12 +56,11 @@ class PlanFile:
         with claimed_folder(folder, resume), atomic_file(folder / self.name) as file:
             file.write(document)
 
-    def read(self, folder: AnyPath, plan_of: Callable[[dict[str, Any]], T]) -> T:
+    def read(self, folder: AnyPath) -> T:
         """Read the plan of a run.
 
         Args:
             folder: folder of the run.
-            plan_of: creates the plan from its fields; raises KeyError, TypeError or ValueError for invalid fields.
 
         Raises:
             CurvescopeError: the folder has no plan, or it is unreadable.
@@ -70,7 +71,7 @@ class PlanFile:
             if document.pop("format") != self._format or document.pop("version") > self.version:
                 raise CurvescopeError(f"{path} was written by another version of Curvescope; resume with that version.")
             del document["argv"]
-            return plan_of(document)
+            return self.plan_of(document)
         except FileNotFoundError:
             raise CurvescopeError(f"{folder} contains no {self.run} ({self.name} is missing).") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

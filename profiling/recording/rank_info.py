@@ -1,9 +1,8 @@
 """Rank of one process among many, from torchrun or Slurm, and its entry in `recording.json`.
 
 A recording of one rank has the entry `distributed` with `rank`, `world_size`, `local_rank` and `node`, and `clock` if
-the
-clocks of the ranks were compared (see `clock_alignment`). Nodes are numbered in the order of their first rank; host
-names are not stored.
+the clocks of the ranks were compared (see `clock_alignment`). Nodes are numbered in the order of their first rank;
+host names are not stored.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ META_KEY = "distributed"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Rank of a process, and its position on its node.
+class RankInfo:
+    """Rank of a process among the processes of a launch, and on its node.
 
     Attributes:
         rank: rank, from 0.
@@ -40,7 +39,7 @@ class Place:
         return {**asdict(self), **({} if clock is None else {"clock": dict(clock)})}
 
 
-def place_of(meta: Mapping[str, Any]) -> Place | None:
+def rank_info_of(meta: Mapping[str, Any]) -> RankInfo | None:
     """Rank information of a recording; None without an entry.
 
     Raises:
@@ -50,18 +49,17 @@ def place_of(meta: Mapping[str, Any]) -> Place | None:
     if entry is None:
         return None
     try:
-        place = Place(*(int(entry[name]) for name in ("rank", "world_size", "local_rank")))
-        return place if entry.get("node") is None else replace(place, node=int(entry["node"]))
+        info = RankInfo(*(int(entry[name]) for name in ("rank", "world_size", "local_rank")))
+        return info if entry.get("node") is None else replace(info, node=int(entry["node"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CurvescopeError(f"`{META_KEY}` of recording.json is damaged ({error!r}).") from error
 
 
-def launched_place(environment: Mapping[str, str] = os.environ) -> Place | None:
+def launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | None:
     """Rank information from the launcher of this process; None without a launcher.
 
     torchrun sets RANK, WORLD_SIZE and LOCAL_RANK, srun SLURM_PROCID, SLURM_STEP_NUM_TASKS and SLURM_LOCALID. A Slurm
-    batch
-    script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
+    batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
 
     Raises:
         CurvescopeError: some of the variables are missing, or are not numbers.
@@ -74,26 +72,26 @@ def launched_place(environment: Mapping[str, str] = os.environ) -> Place | None:
     else:
         return None
     try:
-        return Place(*(int(environment[name]) for name in names))
+        return RankInfo(*(int(environment[name]) for name in names))
     except (KeyError, ValueError) as error:
         raise CurvescopeError(
             f"{', '.join(names)} are not all set to numbers ({error}): start it with torchrun or srun, or unset them."
         ) from error
 
 
-def describe_place(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def describe_rank(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """The entry of `recording.json` for any process; empty if it is not a rank or the variables are inconsistent.
 
     The node is torchrun's GROUP_RANK or Slurm's SLURM_NODEID, which number nodes in the order of their first ranks.
     """
     try:
-        place = launched_place(environment)
+        info = launched_rank(environment)
     except CurvescopeError:  # nested launchers set only some of the variables; record without the entry
         return {}
-    if place is None:
+    if info is None:
         return {}
     node = environment.get("GROUP_RANK", environment.get("SLURM_NODEID", ""))
-    return {META_KEY: (replace(place, node=int(node)) if node.isdigit() else place).entry()}
+    return {META_KEY: (replace(info, node=int(node)) if node.isdigit() else info).entry()}
 
 
 def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:

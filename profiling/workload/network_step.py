@@ -1,17 +1,15 @@
-"""A network ready to step: model, data and optimizer on a device, and what one step runs."""
+"""A network ready to step: model, data and optimizer on a device, and the operations of one step."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..attribution import range_names
-from ..attribution.events import StepRows
-from ..attribution.operator_calls import CountWork
-from ..collect import onednn, torch_step
 from ..errors import BackendMissingError, CurvescopeError
 from ..hardware.precisions import PRECISIONS
 from .annotate import annotate
@@ -19,7 +17,7 @@ from .networks import Network
 
 MODES = ("training", "forward", "forward+backward")
 
-# Scales activations little enough that the loss of random data stays finite over any number of steps.
+# So small that the loss of random data stays finite over any number of steps.
 _LEARNING_RATE = 1e-6
 _MOMENTUM = 0.9
 _SEED = 0
@@ -28,13 +26,22 @@ Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
 Feed = Callable[[int], tuple[tuple[Any, ...], Any]]  # batch size to inputs and targets on the device
 
 
+def prepare_libraries() -> None:
+    """Enable oneDNN's timestamps and silence Kineto; call this before torch does any work.
+
+    Each library reads its variable only once.
+    """
+    os.environ.setdefault("ONEDNN_VERBOSE_TIMESTAMP", "1")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
 def import_torch() -> Any:
-    """The torch module, its CPU libraries set up to report their calls.
+    """Import torch, after `prepare_libraries`.
 
     Raises:
         BackendMissingError: torch is not installed.
     """
-    onednn.prepare_libraries()
+    prepare_libraries()
     try:
         import torch
     except ImportError as error:
@@ -46,10 +53,10 @@ def import_torch() -> Any:
 
 
 def pick_device(name: str | None) -> str:
-    """`cpu` or `cuda:N`; CUDA where there is one unless `name` says otherwise.
+    """Find a device by name: `cpu` or `cuda:N`. Without a name, the first CUDA device if there is one, else the CPU.
 
     Raises:
-        CurvescopeError: an unknown device, or CUDA asked for where there is none.
+        CurvescopeError: the name is unknown, or there is no such device.
     """
     torch = import_torch()
     if name is None:
@@ -60,7 +67,7 @@ def pick_device(name: str | None) -> str:
         raise CurvescopeError(f"Unknown device {name!r}: use cpu, cuda or cuda:N.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BackendMissingError(
-            "No CUDA device is usable here: `curvescope doctor` says what is missing. Without --device the CPU is used."
+            "No CUDA device is usable: `curvescope doctor` shows what is missing. Without --device the CPU is used."
         )
     if device.type not in ("cpu", "cuda"):
         raise CurvescopeError(f"Device {name!r} is not supported: use cpu, cuda or cuda:N.")
@@ -68,10 +75,10 @@ def pick_device(name: str | None) -> str:
 
 
 def check_precision(precision: str, device: str) -> None:
-    """Refuse what the device has not.
+    """Refuse a precision that the device does not support.
 
     Raises:
-        CurvescopeError: TF32 on a CPU.
+        CurvescopeError: the precision is TF32 and the device a CPU.
     """
     if device == "cpu" and not PRECISIONS[precision].on_cpu:
         raise CurvescopeError(
@@ -80,7 +87,7 @@ def check_precision(precision: str, device: str) -> None:
 
 
 def describe_cuda() -> tuple[bool, str]:
-    """Whether torch can use a CUDA device, and which, or why not.
+    """Whether torch can use a CUDA device, and the names of the devices or the reason.
 
     Raises:
         ImportError: torch is not installed.
@@ -97,17 +104,18 @@ def describe_cuda() -> tuple[bool, str]:
 
 @dataclass
 class Workload:
-    """One network on one device. Batches are made on first use and kept until `release`.
+    """One network on one device. A batch is created on first use and kept until `release`.
 
     Attributes:
-        network: what to build.
+        network: network to build.
         device: `cpu` or `cuda:N`.
         mode: one of `MODES`: training is forward, backward and optimizer; forward is in inference mode.
         precision: one of `STEP_PRECISIONS`.
         compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
-        wrap: what the forward pass goes through instead of the model itself, as for data-parallel training.
-        feed: fetches the batch of each step, inside the step; None: the same random batch stays on the device.
-        clock_ns: the clock that times steps, nanoseconds; the monotonic one, as of everything that is recorded.
+        wrap: wraps the model for the forward pass, e.g. for data-parallel training.
+        feed: loads the batch of each step, inside the step; None: one random batch stays on the device.
+        clock_ns: clock that times steps, nanoseconds; by default the monotonic clock of all recorded times.
+        profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
     """
 
     network: Network
@@ -118,12 +126,12 @@ class Workload:
     wrap: Callable[[Any], Any] | None = None
     feed: Feed | None = None
     clock_ns: Callable[[], int] = time.monotonic_ns
+    profiler_is_warm: bool = field(init=False, default=False)
     model: Any = field(init=False)
     _forward: Any = field(init=False)
     _optimizer: Any = field(init=False)
     _scaler: Any = field(init=False)
     _batch: tuple[int, Any, Any] | None = field(init=False, default=None)
-    _profiler_is_warm: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         torch = import_torch()
@@ -150,7 +158,7 @@ class Workload:
         return self.device.startswith("cuda")
 
     def load(self, batch: int) -> None:
-        """Make the random inputs of one batch size; those of the last one are given back first."""
+        """Create the random inputs of one batch size, after releasing those of the last one."""
         if self._batch is not None and self._batch[0] == batch:
             return
         if self.feed is not None:
@@ -164,17 +172,17 @@ class Workload:
         self._batch = (batch, inputs, targets)
 
     def try_step(self, batch: int) -> None:
-        """Run one step, to see whether model, data and loss fit together before anything is recorded.
+        """Run one step, to check model, data and loss before anything is recorded.
 
         Raises:
-            CurvescopeError: they do not.
+            CurvescopeError: the step failed.
         """
         try:
             self.load(batch)
             self.time_step()
         except CurvescopeError:
             raise
-        except Exception as error:  # whatever a user's model raises is theirs to read
+        except Exception as error:  # any error of the user's model is reported to the user
             shape = (batch, *self.network.input_shape)
             raise CurvescopeError(
                 f"{self.network.name} failed on an input of shape {shape} with {type(error).__name__}: {error}. "
@@ -190,26 +198,25 @@ class Workload:
         return start_ns, self.clock_ns() - start_ns
 
     def annotated_steps(self, count: int) -> Iterator[int]:
-        """Run steps in NVTX ranges, for a profiler that watches this process: step, phase and layer.
+        """Run steps in NVTX ranges of step, phase and layer, for a profiler of this process.
 
         Yields:
-            The duration of each step, nanoseconds, as long as the ranges and the watching make it.
+            The duration of each step, nanoseconds, including the cost of the ranges and the profiler.
         """
         import nvtx
 
         assert self._batch is not None, "load() a batch first"
-        # Hooks inside a compiled model would compile it anew: its steps have phases and no layers.
+        # Hooks inside a compiled model would cause a recompilation: its steps have phases and no layers.
         with contextlib.nullcontext() if self.compiled else annotate(self.model):
             for _ in range(count):
                 self._synchronize()
                 start = time.monotonic_ns()
                 with nvtx.annotate(f"{range_names.STEP_RANGE}:batch size={self._batch[0]}"):
-                    self._run(nvtx.annotate)
-                    self._synchronize()
+                    self.run(nvtx.annotate)
                 yield time.monotonic_ns() - start
 
     def release(self) -> None:
-        """Give back the batch, the gradients and what the allocator holds for them."""
+        """Release the batch, the gradients, and the allocator's memory."""
         import torch
 
         self._batch = None
@@ -217,21 +224,14 @@ class Workload:
         if self.cuda:
             torch.cuda.empty_cache()
 
-    def warm_up_profiler(self) -> None:
-        """Pay for the profiler's and the libraries' own first time in this process."""
-        if not self._profiler_is_warm:
-            self.record_step()
-            self._profiler_is_warm = True
+    def run(self, ranges: Ranges) -> None:
+        """Run one step of the loaded batch, and wait for the device.
 
-    def record_step(self, count_work: CountWork | None = None, before: Callable[[], object] = lambda: None) -> StepRows:
-        """Run one step under the profiler; for the arguments see `torch_step.record_step`."""
-
-        def step(ranges: Ranges) -> None:
-            self._run(ranges)
-            self._synchronize()
-
-        layers = () if self.compiled else self.model.named_modules()
-        return torch_step.record_step(step, layers, cuda=self.cuda, count_work=count_work, before=before)
+        Args:
+            ranges: takes a name and returns a context manager, which marks a phase.
+        """
+        self._run(ranges)
+        self._synchronize()
 
     def _run(self, ranges: Ranges) -> None:
         import torch
@@ -259,7 +259,7 @@ class Workload:
                 self._scaler.update()
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Mixed precision, where asked for."""
+        """The context of mixed precision; an empty one for other precisions."""
         import torch
 
         types = {"fp16": torch.float16, "bf16": torch.bfloat16}

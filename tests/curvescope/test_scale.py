@@ -16,7 +16,7 @@ import pytest
 from curvescope.cli import main
 from curvescope.profiling.measure.clock_alignment import alignment_of
 from curvescope.profiling.measure.scaling_launch import describe_failure
-from curvescope.profiling.recording.rank_info import Place, place_of
+from curvescope.profiling.recording.rank_info import RankInfo, rank_info_of
 from curvescope.profiling.recording.store import Status, open_recording
 
 from . import scale_models as planted
@@ -113,7 +113,7 @@ def test_a_recording_per_rank_says_whose_it_is(measured):
     folder = measured[0]
     found = {path.parent.relative_to(folder).as_posix() for path in folder.glob("*/*/recording.json")}
     assert found == {"devices1/rank0", "devices2/rank0", "devices2/rank1"}
-    assert place_of(open_recording(folder / "devices2" / "rank1").meta) == Place(1, 2, 1, node=1)
+    assert rank_info_of(open_recording(folder / "devices2" / "rank1").meta) == RankInfo(1, 2, 1, node=1)
 
 
 def test_collectives_name_the_group_they_ran_over(measured):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import pytest
 from torch import nn
 
 from curvescope.profiling.attribution.events import StepRows
+from curvescope.profiling.measure import visit
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network
 
@@ -34,7 +36,7 @@ class FakeWorkload(Workload):
 
     def __init__(self, clock, step_ns):
         self.clock, self.step_ns, self.log = clock, step_ns, []
-        self._cold = self._warm = False
+        self._cold = False
 
         class Model(nn.Module):
             def forward(_, x):  # noqa: N805 - self is the workload
@@ -53,16 +55,29 @@ class FakeWorkload(Workload):
         self._cold = self._batch is None or self._batch[0] != batch
         super().load(batch)
 
-    def warm_up_profiler(self):
-        self.clock.now_ns += 0 if self._warm else WARM_UP_NS
-        self._warm = True
 
-    def record_step(self, count_work=None, before=lambda: None):
-        before()
-        start_ns = self.clock()
-        self._run(lambda _: nullcontext())
-        self.clock.now_ns += OVERHEAD_NS
-        duration_ns = self.clock() - start_ns
-        self.clock.now_ns += SESSION_NS
-        kernel = {"name": "k", "start_ns": start_ns, "duration_ns": duration_ns, "op": "fake", "source": "torch"}
-        return StepRows([kernel], [(start_ns, duration_ns)], {})
+def record_step(workload, count=None, before=lambda: None):
+    """Instead of `visit.record_step`: one step of a fake workload, with one kernel."""
+    clock = workload.clock
+    before()
+    start_ns = clock()
+    workload.run(lambda _: nullcontext())
+    clock.now_ns += OVERHEAD_NS
+    duration_ns = clock() - start_ns
+    clock.now_ns += SESSION_NS
+    kernel = {"name": "k", "start_ns": start_ns, "duration_ns": duration_ns, "op": "fake", "source": "torch"}
+    return StepRows([kernel], [(start_ns, duration_ns)], {})
+
+
+def warm_up_profiler(workload):
+    """Instead of `visit.warm_up_profiler`."""
+    workload.clock.now_ns += 0 if workload.profiler_is_warm else WARM_UP_NS
+    workload.profiler_is_warm = True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock; the steps of fake workloads on it are profiled without torch's profiler."""
+    monkeypatch.setattr(visit, "record_step", record_step)
+    monkeypatch.setattr(visit, "warm_up_profiler", warm_up_profiler)
+    return FakeClock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.experiment import Visit
-from curvescope.profiling.measure.visit_processes import Machine
+from curvescope.profiling.measure.machine import Machine
 
 CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
 
@@ -25,15 +25,15 @@ class FakeMeasurer:
     def describe(self, device):
         return self.machine
 
-    def visit(self, setting, batch, protocol):
+    def visit(self, configuration, batch, protocol):
         if len(self.visited) == self._lost_at:
             raise CurvescopeError("the worker ended")
         if len(self.visited) == self._moves_at:
             self.machine = machine("successor")
-        self.visited.append((setting.label, batch))
+        self.visited.append((configuration.label, batch))
         return Visit([{"start_ns": 0, "duration_ns": batch * 1_000_000}], clocks=[{"start_ns": 0}])
 
-    def fits(self, setting, batch):
+    def fits(self, configuration, batch):
         return batch <= 4
 
     def stop(self):

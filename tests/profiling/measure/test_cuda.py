@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.sweep_plan import Plan, list_cells, run_plan, write_plan
+from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.store import open_recording
 
 pytestmark = pytest.mark.gpu
@@ -15,15 +15,15 @@ ONE_ROUND = Protocol("one", (1, 1), 1, (2, 2), visit_s=0.0, profiled_steps=1, ti
 
 
 def sweep(folder, setting, batches):
-    plan = Plan((setting,), batches, False, ONE_ROUND)
-    write_plan(folder, plan)
+    plan = SweepPlan((setting,), batches, False, ONE_ROUND)
+    PLAN_FILE.write(folder, plan)
     assert run_plan(folder, plan) == []
-    (path,) = list_cells(folder)
+    (path,) = sweep_recordings(folder)
     return open_recording(path)
 
 
 def test_out_of_memory_under_a_limit_is_an_empty_cell_and_the_rest_is_there(tmp_path):
-    limited = Setting("vgg_a", device="cuda:0", memory_limit_bytes=4 * 10**9)
+    limited = Configuration("vgg_a", device="cuda:0", memory_limit_bytes=4 * 10**9)
     recording = sweep(tmp_path / "r", limited, (1, 16, 512))
     assert set(recording.frame("steps")["batch"]) == {1, 16}
     (cell,) = recording.meta["unmeasured"]
@@ -32,7 +32,7 @@ def test_out_of_memory_under_a_limit_is_an_empty_cell_and_the_rest_is_there(tmp_
 
 
 def test_layers_phases_clocks_and_memory_of_a_training_step(tmp_path):
-    recording = sweep(tmp_path / "r", Setting("resnet50", device="cuda:0"), (8,))
+    recording = sweep(tmp_path / "r", Configuration("resnet50", device="cuda:0"), (8,))
     kernels, steps = recording.frame("kernels"), recording.frame("steps")
     assert set(kernels["phase"].dropna()) == {"forward", "backward", "optimizer"}
     assert kernels["layer"].notna().mean() > 0.5

@@ -12,11 +12,11 @@ import pytest
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure import dask_workers, worker_server
-from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.dask_workers import SweepCluster, WorkerLostError
 from curvescope.profiling.measure.experiment import Empty, Visit
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.sweep_plan import Plan, list_cells, run_plan, write_plan
+from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.measure.visit_processes import KILLED
 from curvescope.profiling.recording.store import Status, open_recording
 
@@ -44,7 +44,7 @@ class FakeCluster(SweepCluster):
     def addresses(self):
         return set(self.machines)
 
-    def ask(self, address, name, *arguments):
+    def call(self, address, name, *arguments):
         self.asked.append((address, name))
         if address not in self.machines:
             raise WorkerLostError(address)
@@ -58,7 +58,7 @@ class FakeCluster(SweepCluster):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr(dask_workers, "_LOOK_S", 0.01)
+    monkeypatch.setattr(dask_workers, "_POLL_S", 0.01)
 
 
 def fake(**kinds):
@@ -70,7 +70,7 @@ def test_a_worker_that_ends_is_followed_by_a_free_one_of_its_kind():
     first, second = cluster.measurers("cuda:0", 2)
     cluster.machines["tcp://d"] = machine("d", device={**CARD, "name": "Fake 200"})  # came later
     del cluster.machines["tcp://a"]
-    assert first.visit(Setting("x"), 1, THREE_ROUNDS) == Visit([])
+    assert first.visit(Configuration("x"), 1, THREE_ROUNDS) == Visit([])
     assert (first.machine.identity, second.machine.identity) == ("c", "b")
     assert ("tcp://d", "visit") not in cluster.asked
 
@@ -80,7 +80,7 @@ def test_a_worker_that_is_done_takes_the_place_of_one_that_ends():
     first, second = cluster.measurers("cuda:0", 2)
     second.done()
     del cluster.machines["tcp://a"]
-    first.visit(Setting("x"), 1, THREE_ROUNDS)
+    first.visit(Configuration("x"), 1, THREE_ROUNDS)
     assert first.machine.identity == "b"
 
 
@@ -90,13 +90,13 @@ def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
     first, _ = cluster.measurers("cuda:0", 2)
     del cluster.machines["tcp://a"]
     with pytest.raises(CurvescopeError, match=r"no other of its kind came.*sweep --resume"):
-        first.visit(Setting("x"), 1, THREE_ROUNDS)
+        first.visit(Configuration("x"), 1, THREE_ROUNDS)
 
 
 def test_a_visit_that_ends_every_worker_is_an_empty_cell():
     cluster = fake(a={}, b={}, c={}, d={})
     (first,) = cluster.measurers("cuda:0", 1)
-    found = first.visit(Setting("x"), 13, THREE_ROUNDS)
+    found = first.visit(Configuration("x"), 13, THREE_ROUNDS)
     assert isinstance(found, Empty)
     assert (found.why, len(cluster.machines)) == (KILLED, 1)
 
@@ -119,7 +119,7 @@ def test_a_stopped_sweep_asks_for_no_successor():
     cluster.machines.clear()
     first.stop()
     with pytest.raises(KeyboardInterrupt):
-        first.visit(Setting("x"), 1, THREE_ROUNDS)
+        first.visit(Configuration("x"), 1, THREE_ROUNDS)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, mo
     (tmp_path / "spread_models.py").write_text(LINEAR)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    settings = tuple(Setting(f"spread_models:{name}", (8,)) for name in ("linear", "wide"))
-    plan = Plan(settings, (1, 2), False, THREE_ROUNDS)
-    write_plan(tmp_path / "sweep", plan)
+    settings = tuple(Configuration(f"spread_models:{name}", (8,)) for name in ("linear", "wide"))
+    plan = SweepPlan(settings, (1, 2), False, THREE_ROUNDS)
+    PLAN_FILE.write(tmp_path / "sweep", plan)
     reports = []
     with SweepCluster("local", 2) as cluster:
         pids = cluster._client.run(os.getpid)
@@ -162,7 +162,7 @@ def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, mo
         measurers = cluster.measurers("cpu", 2)
         assert run_plan(tmp_path / "sweep", plan, report, measurers=measurers) == []
     went_on = []
-    for path in list_cells(tmp_path / "sweep"):
+    for path in sweep_recordings(tmp_path / "sweep"):
         recording = open_recording(path)
         assert recording.meta["status"] == Status.COMPLETE
         timed = recording.frame("steps")
@@ -177,12 +177,12 @@ def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, mo
 
 def test_a_server_answers_until_it_ends_and_the_next_question_starts_another():
     try:
-        assert worker_server.ask("pick", "cpu") == "cpu"
-        described = worker_server.ask("describe", "cpu")
+        assert worker_server.call("pick", "cpu") == "cpu"
+        described = worker_server.call("describe", "cpu")
         assert described.device["kind"] == "cpu"
         worker_server._server._process.kill()
         with pytest.raises(worker_server.ServerEnded):
-            worker_server.ask("describe", "cpu")
-        assert worker_server.ask("describe", "cpu").kind == described.kind
+            worker_server.call("describe", "cpu")
+        assert worker_server.call("describe", "cpu").kind == described.kind
     finally:
         worker_server.end()

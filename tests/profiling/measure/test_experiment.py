@@ -16,17 +16,19 @@ from curvescope.kernels.runner import run_sweep as run_bench
 from curvescope.kernels.timers import PerfCounter
 from curvescope.profiling.measure import scaling_run
 from curvescope.profiling.measure import visit as visit_module
-from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.experiment import Experiment, Progress, Visit, VisitWriter, part_of_visit
-from curvescope.profiling.measure.process_group import Team
+from curvescope.profiling.measure.process_group import ProcessGroup
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
-from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, write_scaling_plan
+from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint
 from curvescope.profiling.measure.sweep import run_sweep
-from curvescope.profiling.recording.rank_info import Place
+from curvescope.profiling.recording.rank_info import RankInfo
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ...kernels.fakes import FakeBackend, exact
-from .fake_clock import COLD_NS, OVERHEAD_NS, SESSION_NS, WARM_UP_NS, FakeClock, FakeWorkload
+from .fake_clock import COLD_NS, OVERHEAD_NS, SESSION_NS, WARM_UP_NS, FakeClock, FakeWorkload, clock, record_step
+
+__all__ = ["clock"]  # a fixture
 
 BATCHES = (1, 2, 4)
 THREE = Protocol("three", (3, 3), 2, (4, 4), visit_s=0.0, profiled_steps=4, time_limit_s=None)
@@ -36,11 +38,6 @@ SHUFFLED = [[1, 2, 4], [1, 4, 2], [4, 2, 1], [1, 2, 4], [1, 4, 2]]
 
 def step_ns(batch):
     return 1_000_003 * batch + 70_001
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 def sweep(path, clock, protocol=THREE, batches=BATCHES):
@@ -107,16 +104,15 @@ def test_profiled_steps_are_as_many_as_unprofiled_ones_in_every_visit_and_follow
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(1, 4), (2, 2), (7, 1)])
-def test_profiling_at_most_doubles_a_visit(clock, cost, expected):
+def test_profiling_at_most_doubles_a_visit(clock, monkeypatch, cost, expected):
     """Two discarded and four unprofiled steps; a session costs that many steps."""
     workload = FakeWorkload(clock, step_ns)
-    record = workload.record_step
 
-    def dear(*arguments, **options):
+    def dear(*arguments):
         clock.now_ns += (cost - 1) * step_ns(2)
-        return record(*arguments, **options)
+        return record_step(*arguments)
 
-    workload.record_step = dear
+    monkeypatch.setattr(visit_module, "record_step", dear)
     began_ns = clock.now_ns
     found = visit_module.visit(workload, 2, THREE)
     assert (len(found.unprofiled), len(found.profiled)) == (4, expected)
@@ -203,8 +199,8 @@ def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_pa
     workload = FakeWorkload(clock, step_ns)
     workload.load(1)
     with RecordingWriter(tmp_path / "r", {}) as writer:
-        VisitWriter(writer, "forward").write(1, 0, steps_of(2, [workload.record_step()]))
-        torn = [{**workload.record_step().kernels[0], "step": 3}]
+        VisitWriter(writer, "forward").write(1, 0, steps_of(2, [record_step(workload)]))
+        torn = [{**record_step(workload).kernels[0], "step": 3}]
         writer.write("kernels", {name: [row[name] for row in torn] for name in torn[0]}, part_of_visit(2, 0))
         writer.write("clocks", {"start_ns": [1]}, part_of_visit(2, 0))
     assert open_recording(tmp_path / "r").frame("kernels")["step"].tolist() == [2, 3]
@@ -215,7 +211,7 @@ def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_pa
         assert recording.frame("clocks").empty
         visits = VisitWriter(writer, "forward")
         assert (visits.has(1, 0), visits.has(2, 0), visits.next_step) == (True, False, 3)
-        visits.write(2, 0, steps_of(1, [workload.record_step()]))
+        visits.write(2, 0, steps_of(1, [record_step(workload)]))
     recording = open_recording(tmp_path / "r")
     assert recording.frame("steps")["step"].tolist() == [0, 1, 2, 3, 4]
     assert recording.frame("kernels")["step"].tolist() == [2, 4]
@@ -245,17 +241,17 @@ def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overh
 # Scaling runs
 
 
-class FourRanks(Team):
+class FourRanks(ProcessGroup):
     """Rank 0 of four that do what it does."""
 
     def __init__(self):
-        super().__init__(Place(0, 4, 0), 1.0)
+        super().__init__(RankInfo(0, 4, 0), 1.0)
         self.nodes = [0, 0, 0, 0]
 
     def make_groups(self, devices, backend):
         pass
 
-    def tell(self, what):
+    def broadcast(self, what):
         return what
 
     def gather(self, what):
@@ -276,11 +272,11 @@ def scale(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(scaling_run._Rank, "_make_workload", make)
 
     def run(protocol):
-        setting = Setting("tests.profiling.planted:build_plain", (3, 16, 16), mode="forward")
+        setting = Configuration("tests.profiling.planted:build_plain", (3, 16, 16), mode="forward")
         plan = ScalingPlan(setting, (1, 2, 4), 2, 8, protocol, None, "resident", 60.0)
         folder = tmp_path / "run"
         if not (folder / PLAN_FILE.name).is_file():
-            write_scaling_plan(folder, plan)
+            PLAN_FILE.write(folder, plan)
         scaling_run.run_rank(folder, plan, FourRanks(), clock_s=clock.seconds)
         paths = {devices: folder / f"devices{devices}" / "rank0" for devices in plan.devices}
         return {devices: open_recording(path) for devices, path in paths.items()}, plan

@@ -8,27 +8,27 @@ from collections import Counter
 import pytest
 
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.sweep_plan import Plan, list_cells, run_plan, write_plan
+from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.store import Status, open_recording
 
 from .fake_measurers import CARD, FakeMeasurer, machine
 
 TWO_ROUNDS = Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None)
-SETTINGS = tuple(Setting(name, device="cuda:0") for name in ("alexnet", "vgg16", "resnet50"))
-PLAN = Plan(SETTINGS, (1, 2, 4), False, TWO_ROUNDS)
+SETTINGS = tuple(Configuration(name, device="cuda:0") for name in ("alexnet", "vgg16", "resnet50"))
+PLAN = SweepPlan(SETTINGS, (1, 2, 4), False, TWO_ROUNDS)
 VISITS = 2 * len(PLAN.batches)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    write_plan(tmp_path / "sweep", PLAN)
+    PLAN_FILE.write(tmp_path / "sweep", PLAN)
     return tmp_path / "sweep"
 
 
 def recordings(folder):
-    return {path.name: open_recording(path) for path in list_cells(folder)}
+    return {path.name: open_recording(path) for path in sweep_recordings(folder)}
 
 
 def visits(recording):
@@ -79,7 +79,7 @@ def test_another_device_does_not_go_on_with_a_recording(folder):
 
 
 def test_the_largest_batch_is_searched_where_it_is_measured(tmp_path):
-    plan = Plan(SETTINGS[:1], (), True, TWO_ROUNDS)
-    write_plan(tmp_path / "sweep", plan)
+    plan = SweepPlan(SETTINGS[:1], (), True, TWO_ROUNDS)
+    PLAN_FILE.write(tmp_path / "sweep", plan)
     run_plan(tmp_path / "sweep", plan, measurers=[FakeMeasurer()])
     assert recordings(tmp_path / "sweep")[SETTINGS[0].label].meta["largest_batch"] == 4

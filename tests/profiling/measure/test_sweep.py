@@ -14,8 +14,10 @@ from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.explaining import explain
 from curvescope.profiling.attribution.operator_work import UNKNOWN
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visit import record_step
 from curvescope.profiling.recording.store import Status, open_recording
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network, from_factory
@@ -111,7 +113,7 @@ def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
 def test_a_forward_step_has_no_backward_rows(tmp_path):
     recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), mode="forward")
     assert set(recording.frame("kernels")["phase"].dropna()) == {"forward"}
-    assert set(recording.frame("steps")["phase"]) == {"forward"}
+    assert set(recording.frame("steps")["mode"]) == {"forward"}
 
 
 def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
@@ -173,17 +175,14 @@ def test_a_sweep_of_which_nothing_fits_says_so(tmp_path):
         run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
 
 
-def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(tmp_path):
-    workload = workload_of()
-    record_step = workload.record_step
-
-    def refuse(*arguments, **options):
+def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_counted(tmp_path, monkeypatch):
+    def refuse(workload, *arguments):
         if workload._batch[0] == 16:
             raise MemoryError
-        return record_step(*arguments, **options)
+        return record_step(workload, *arguments)
 
-    workload.record_step = refuse
-    run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+    monkeypatch.setattr(visit, "record_step", refuse)
+    run_sweep(workload_of(), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     steps = recording.frame("steps")
     assert set(steps[~steps["profiled"]]["batch"]) == set(BATCHES)
@@ -355,7 +354,7 @@ def products_in(workload):
     """Data types of the matrix products of a step."""
     types = set()
     workload.load(4)
-    rows = workload.record_step(lambda operation: types.update(operation.dtypes) or UNKNOWN)
+    rows = record_step(workload, lambda operation: types.update(operation.dtypes) or UNKNOWN)
     assert rows.kernels
     return types
 

@@ -14,9 +14,9 @@ from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.explaining import explain
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.sweep_plan import Plan, find_largest, list_cells, read_plan, run_plan, write_plan
+from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, find_largest, run_plan, sweep_recordings
 from curvescope.profiling.measure.visit_processes import PRELOADED, LocalMeasurer
 from curvescope.profiling.recording.store import Status, open_recording
 
@@ -73,14 +73,14 @@ def workplace(tmp_path, monkeypatch):
 
 
 def setting(function, mode="training", **others):
-    return Setting(f"cell_models:{function}", (8,), mode=mode, **others)
+    return Configuration(f"cell_models:{function}", (8,), mode=mode, **others)
 
 
 def sweep(folder, settings, batches, protocol=ONE_ROUND, up_to_largest=False):
-    plan = Plan(tuple(settings), tuple(batches), up_to_largest, protocol)
-    write_plan(folder, plan)
+    plan = SweepPlan(tuple(settings), tuple(batches), up_to_largest, protocol)
+    PLAN_FILE.write(folder, plan)
     failed = run_plan(folder, plan)
-    return [open_recording(path) for path in list_cells(folder)], failed
+    return [open_recording(path) for path in sweep_recordings(folder)], failed
 
 
 def cells(recordings):
@@ -94,7 +94,7 @@ def cells(recordings):
 RUN = """
 import os, signal, sys
 from pathlib import Path
-from curvescope.profiling.measure.sweep_plan import read_plan, run_plan
+from curvescope.profiling.measure.sweep_plan import PLAN_FILE, run_plan
 from curvescope.profiling.recording.store import RecordingWriter
 
 def kill_before(table, number, write=RecordingWriter.write):
@@ -113,7 +113,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
         kill_before(sys.argv[2], int(sys.argv[3]))
-    run_plan(folder, read_plan(folder), lambda label, standing: print(label, standing.doing, flush=True))
+    run_plan(folder, PLAN_FILE.read(folder), lambda label, standing: print(label, standing.doing, flush=True))
 """
 
 
@@ -124,14 +124,14 @@ def test_a_killed_sweep_resumes_and_ends_with_the_cells_of_an_undisturbed_one(wo
     """At its worst moment: of the fourth visit all is written but the steps, which come last."""
     undisturbed = cells(sweep(workplace / "whole", UNDISTURBED, (1, 2), TWO_ROUNDS)[0])
     (workplace / "run.py").write_text(RUN)
-    write_plan(workplace / "cut", read_plan(workplace / "whole"))
+    PLAN_FILE.write(workplace / "cut", PLAN_FILE.read(workplace / "whole"))
     killed = subprocess.run([sys.executable, "run.py", "cut", "steps", "4"], stdout=subprocess.PIPE, text=True)
     assert killed.returncode == -signal.SIGKILL
-    kept = cells(open_recording(path) for path in list_cells(workplace / "cut"))
+    kept = cells(open_recording(path) for path in sweep_recordings(workplace / "cut"))
     assert len(killed.stdout.splitlines()) == len({cell[:3] for cell in kept}) == 3
 
-    assert run_plan(workplace / "cut", read_plan(workplace / "cut")) == []
-    resumed = [open_recording(path) for path in list_cells(workplace / "cut")]
+    assert run_plan(workplace / "cut", PLAN_FILE.read(workplace / "cut")) == []
+    resumed = [open_recording(path) for path in sweep_recordings(workplace / "cut")]
     assert kept < cells(resumed) == undisturbed
     for recording in resumed:
         assert recording.meta["status"] == Status.COMPLETE
@@ -142,13 +142,13 @@ def test_a_killed_sweep_resumes_and_ends_with_the_cells_of_an_undisturbed_one(wo
         assert explain(recording).curve.conditions == (1, 2)
     # What was whole before the kill is the same file still: nothing that is done is run again.
     written = {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")}
-    assert run_plan(workplace / "cut", read_plan(workplace / "cut")) == []
+    assert run_plan(workplace / "cut", PLAN_FILE.read(workplace / "cut")) == []
     assert {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")} == written
 
 
 def test_a_killed_sweep_leaves_nothing_running(workplace):
-    plan = Plan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
-    write_plan(workplace / "r", plan)
+    plan = SweepPlan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
+    PLAN_FILE.write(workplace / "r", plan)
     (workplace / "run.py").write_text(RUN)
     with subprocess.Popen(
         [sys.executable, "run.py", "r"], stdout=subprocess.PIPE, start_new_session=True, text=True
@@ -247,11 +247,11 @@ def test_a_compiled_step_has_phases_and_no_layers(workplace):
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path):
-    plan = Plan((setting("linear"), Setting("bert_base", sequence_length=64)), (1, 2), True, TWO_ROUNDS)
-    write_plan(tmp_path / "r", plan)
-    assert read_plan(tmp_path / "r") == plan
+    plan = SweepPlan((setting("linear"), Configuration("bert_base", sequence_length=64)), (1, 2), True, TWO_ROUNDS)
+    PLAN_FILE.write(tmp_path / "r", plan)
+    assert PLAN_FILE.read(tmp_path / "r") == plan
     with pytest.raises(CurvescopeError, match="--resume"):
-        write_plan(tmp_path / "r", plan)
+        PLAN_FILE.write(tmp_path / "r", plan)
 
 
 @pytest.mark.parametrize(
@@ -262,20 +262,20 @@ def test_a_folder_without_a_plan_is_not_resumed(tmp_path, text, message):
     if text is not None:
         (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(CurvescopeError, match=message):
-        read_plan(tmp_path)
+        PLAN_FILE.read(tmp_path)
 
 
 def test_a_newer_plan_is_refused(tmp_path):
-    write_plan(tmp_path / "r", Plan((setting("linear"),), (1,), False, ONE_ROUND))
+    PLAN_FILE.write(tmp_path / "r", SweepPlan((setting("linear"),), (1,), False, ONE_ROUND))
     file = tmp_path / "r" / "sweep.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "version": 99}))
     with pytest.raises(CurvescopeError, match="another version of Curvescope"):
-        read_plan(tmp_path / "r")
+        PLAN_FILE.read(tmp_path / "r")
 
 
 def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
-    plan = Plan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
-    write_plan(workplace / "r", plan)
+    plan = SweepPlan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
+    PLAN_FILE.write(workplace / "r", plan)
     (workplace / "run.py").write_text(RUN)
     with subprocess.Popen(
         [sys.executable, "run.py", "r"],
@@ -289,7 +289,7 @@ def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in errors
-    (recording,) = (open_recording(path) for path in list_cells(workplace / "r"))
+    (recording,) = (open_recording(path) for path in sweep_recordings(workplace / "r"))
     assert recording.meta["status"] == Status.INTERRUPTED
     assert len(recording.frame("steps")) >= 3
 

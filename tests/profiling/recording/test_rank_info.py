@@ -6,11 +6,11 @@ import pytest
 
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.recording.rank_info import (
-    Place,
-    describe_place,
+    RankInfo,
+    describe_rank,
     first_host,
-    launched_place,
-    place_of,
+    launched_rank,
+    rank_info_of,
     rendezvous,
 )
 
@@ -20,7 +20,7 @@ SLURM = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"
 
 @pytest.mark.parametrize("environment", [TORCHRUN, SLURM, {**SLURM, **TORCHRUN, "SLURM_PROCID": "0"}])
 def test_rank_is_the_launchers(environment):
-    assert launched_place(environment) == Place(9, 16, 1)
+    assert launched_rank(environment) == RankInfo(9, 16, 1)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_rank_is_the_launchers(environment):
     ],
 )
 def test_alone_without_a_launcher(environment):
-    assert launched_place(environment) is None
+    assert launched_rank(environment) is None
 
 
 def test_half_a_launcher_is_refused():
     with pytest.raises(CurvescopeError, match="LOCAL_RANK"):
-        launched_place({"RANK": "0", "WORLD_SIZE": "2"})
+        launched_rank({"RANK": "0", "WORLD_SIZE": "2"})
 
 
 def test_ranks_meet_where_they_are_told_or_on_the_first_node_of_slurm():
@@ -56,17 +56,17 @@ def test_first_host_of_a_node_list(nodes, first):
 
 
 def test_entry_of_a_recording_comes_back():
-    place = Place(3, 4, 1, node=1)
-    assert place_of({"distributed": place.entry()}) == place
-    assert place_of({}) is None
+    info = RankInfo(3, 4, 1, node=1)
+    assert rank_info_of({"distributed": info.entry()}) == info
+    assert rank_info_of({}) is None
     with pytest.raises(CurvescopeError, match="damaged"):
-        place_of({"distributed": {"rank": 3}})
+        rank_info_of({"distributed": {"rank": 3}})
 
 
 def test_what_is_recorded_as_it_is_says_its_place_where_that_is_sure():
     entry = {"rank": 9, "world_size": 16, "local_rank": 1, "node": 1}
-    assert describe_place({**TORCHRUN, "GROUP_RANK": "1"}) == {"distributed": entry}
-    assert describe_place({**SLURM, "SLURM_NODEID": "1"}) == {"distributed": entry}
-    assert describe_place(TORCHRUN) == {"distributed": {**entry, "node": None}}
-    assert describe_place({"RANK": "0", "WORLD_SIZE": "2"}) == {}  # nodes of a job whose ranks torchrun will make
-    assert describe_place({}) == {}
+    assert describe_rank({**TORCHRUN, "GROUP_RANK": "1"}) == {"distributed": entry}
+    assert describe_rank({**SLURM, "SLURM_NODEID": "1"}) == {"distributed": entry}
+    assert describe_rank(TORCHRUN) == {"distributed": {**entry, "node": None}}
+    assert describe_rank({"RANK": "0", "WORLD_SIZE": "2"}) == {}  # nodes of a job whose ranks torchrun will make
+    assert describe_rank({}) == {}

@@ -12,9 +12,9 @@ import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.errors import BackendMissingError, CurvescopeError
-from curvescope.profiling.measure.configuration import Setting
+from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.sweep_plan import Plan, list_cells, read_plan, run_plan, write_plan
+from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.remote_store import RemotePath, as_path
 from curvescope.profiling.recording.store import RecordingWriter, Status, list_recordings, open_recording
 
@@ -192,15 +192,15 @@ def test_local_paths_stay_as_they_are(tmp_path, monkeypatch):
 
 
 def test_a_sweep_on_a_store_goes_on_there_and_is_begun_once(store):
-    settings = (Setting("alexnet"), Setting("vgg16"))
-    plan = Plan(settings, (1, 2), False, Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None))
-    write_plan(store / "sweep", plan)
+    settings = (Configuration("alexnet"), Configuration("vgg16"))
+    plan = SweepPlan(settings, (1, 2), False, Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None))
+    PLAN_FILE.write(store / "sweep", plan)
     with pytest.raises(CurvescopeError, match=r"is not empty.*--resume s3://"):
-        write_plan(store / "sweep", plan)
+        PLAN_FILE.write(store / "sweep", plan)
     with pytest.raises(CurvescopeError, match="the worker ended"):
         run_plan(store / "sweep", plan, measurers=[FakeMeasurer(lost_at=3)])
-    assert run_plan(store / "sweep", read_plan(store / "sweep"), measurers=[FakeMeasurer()]) == []
-    for path in list_cells(store / "sweep"):
+    assert run_plan(store / "sweep", PLAN_FILE.read(store / "sweep"), measurers=[FakeMeasurer()]) == []
+    for path in sweep_recordings(store / "sweep"):
         recording = open_recording(path)
         assert recording.complete
         assert sorted(recording.frame("steps")["step"]) == [0, 1, 2, 3]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.visit import record_step
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import from_factory, get_network, names
 from curvescope.profiling.workload.networks.facts import facts
@@ -90,7 +91,7 @@ def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(netw
     _, duration_ns = workload.time_step()
     assert duration_ns > 0
     workload.load(2)
-    rows = workload.record_step()
+    rows = record_step(workload)
     gradients = [p.grad for p in workload.model.parameters()]
     assert all(g is not None and torch.isfinite(g).all() for g in gradients)
 

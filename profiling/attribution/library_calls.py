@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -111,9 +112,10 @@ class LibraryCalls:
     def __init__(self, operators: Operators, own: tuple[Ints, Ints, Ints]) -> None:
         self.lost: Counter[str] = Counter()
         self._operators = operators
-        self._free: dict[int, list[tuple[int, int]]] = {}
-        for start, end, span in zip(*(column.tolist() for column in own), strict=True):
-            self._free.setdefault(span, []).append((start, end))
+        self._own = own
+        self._by_span = np.argsort(own[2], kind="stable")
+        self._spans = own[2][self._by_span]
+        self._free: dict[int, list[tuple[int, int]]] = {}  # own time of the operators that have calls
         self._calls: list[Stretch] = []
 
     def place(self, log: VerboseLog) -> None:
@@ -142,12 +144,18 @@ class LibraryCalls:
 
     def rows(self) -> list[Stretch]:
         """All time of the operators, in order of start; rows of one thread never overlap."""
-        own = [Stretch(span, *piece) for span, free in self._free.items() for piece in free]
-        return sorted((row for row in own + self._calls if row.end_ns > row.start_ns), key=lambda row: row.start_ns)
+        left = ~np.isin(self._own[2], list(self._free))
+        start, end, span = (column[left].tolist() for column in self._own)
+        cut = [Stretch(span, *piece) for span, free in self._free.items() for piece in free]
+        rows = [*map(Stretch, span, start, end), *(row for row in cut + self._calls if row.end_ns > row.start_ns)]
+        return sorted(rows, key=attrgetter("start_ns"))
 
     def _put(self, span: int, name: str, start_ns: int, duration_ns: int, source: str) -> None:
         """Cut a call to the free stretch of its operator around its middle, and take it from there."""
-        free = self._free.get(span, [])
+        if span not in self._free:
+            rows = self._by_span[slice(*np.searchsorted(self._spans, (span, span + 1)).tolist())]
+            self._free[span] = list(zip(*(column[rows].tolist() for column in self._own[:2]), strict=True))
+        free = self._free[span]
         middle = start_ns + duration_ns // 2
         at = next((i for i, (_, end) in enumerate(free) if end > middle), None)
         if at is None:

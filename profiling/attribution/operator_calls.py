@@ -63,17 +63,19 @@ def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: Count
     of_row = np.where(work.span == NONE, NONE, call[work.span])
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
     group, calls = pd.factorize(of_row[rows])
-    rows, group, role = _workers(rows, group, work, [counted[spans.call[one]] for one in calls.tolist()])
+    used, operation = np.unique(spans.call[calls], return_inverse=True)  # of many calls a few are distinct
+    parts = [[counted[one], *map(dict(counted[one].parts).get, _ROLES[1:])] for one in used.tolist()]
+    wanted = np.array([[False, *(part is not None for part in row[1:])] for row in parts], np.bool_)
+    wanted = wanted.reshape(-1, len(_ROLES))
+    rows, group, role = _workers(rows, group, work, wanted[operation])
     # A call and a role are one number from here on.
     share, shares = pd.factorize(group * len(_ROLES) + role)
     order = np.lexsort((rows, share))
     rows, share = rows[order], share[order]
     for values, name in ((flops, "flops"), (size, "bytes_compulsory")):
-        amounts = []
-        for one in shares.tolist():
-            part = _part(counted[spans.call[calls[one // len(_ROLES)]]], _ROLES[one % len(_ROLES)])
-            amounts.append(getattr(part, name))
-        amount = np.array([NONE if one is None else one for one in amounts], np.int64)
+        amounts = [getattr(part, name, None) for row in parts for part in row]
+        table = np.array([NONE if one is None else one for one in amounts], np.int64).reshape(-1, len(_ROLES))
+        amount = table[operation[shares // len(_ROLES)], shares % len(_ROLES)]
         values[rows] = _shared(amount, share, work.duration_ns[rows])
     return flops, size
 
@@ -81,18 +83,14 @@ def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: Count
 _ROLES = (None, "data", "weights")
 
 
-def _part(work: Work, role: str | None) -> Work:
-    return work if role is None else dict(work.parts)[role]
-
-
-def _workers(rows: Ints, group: Ints, work: LaunchedWork, counted: Sequence[Work]) -> tuple[Ints, Ints, Ints]:
+def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tuple[Ints, Ints, Ints]:
     """The rows that do the work of their call, their calls, and their roles as indices into `_ROLES`.
 
     Args:
         rows: candidates.
         group: their calls.
         work: all rows.
-        counted: the work of each call.
+        wanted: the roles that the work of each call is split into, shape (calls, roles).
     """
     families = [family(name) for name in work.names]
     family_code, _ = pd.factorize(np.array(families, object))
@@ -100,7 +98,7 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, counted: Sequence[Work
     role_of = np.array([_ROLES.index(gradient(name)) for name in work.names], np.int64)
 
     def any_of(test: Bools) -> Bools:
-        found = np.zeros(len(counted), np.bool_)
+        found = np.zeros(len(wanted), np.bool_)
         found[group[test]] = True
         return found[group]
 
@@ -112,19 +110,16 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, counted: Sequence[Work
     # Of the rows of one call the longest comes first, of several the earliest.
     order = np.lexsort((rows, -work.duration_ns[rows], group))
     _, first = np.unique(group[order], return_index=True)
-    longest = np.zeros(len(counted), np.int64)
+    longest = np.zeros(len(wanted), np.int64)
     longest[group[order[first]]] = rows[order[first]]
     name = work.name[rows]
     alike = family_code[name] == family_code[work.name[longest[group]]]
     chosen = np.where(on_host, rows == longest[group], is_algorithm[name] | alike)
     rows, group = rows[chosen], group[chosen]
     role = role_of[work.name[rows]]
-    told = np.zeros((len(counted), len(_ROLES)), np.bool_)
-    told[group, role] = True
-    wanted = np.array([[name in dict(one.parts) for name in _ROLES] for one in counted], np.bool_).reshape(
-        -1, len(_ROLES)
-    )
-    apart = wanted.any(axis=1) & (told == wanted).all(axis=1)
+    named = np.zeros_like(wanted)
+    named[group, role] = True
+    apart = wanted.any(axis=1) & (named == wanted).all(axis=1)
     return rows, group, np.where(apart[group], role, 0)
 
 

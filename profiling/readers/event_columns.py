@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, is_, is_not
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +23,12 @@ TEXT, JSON, NUMBER, TIME = range(4)
 ABSENT = -(1 << 63)
 _LATEST_NS = 1 << 62
 _NOTHING = msgspec.Raw(b"")
+_TYPES: dict[int, tuple[Any, Any]] = {  # and the value of an event that lacks the field
+    TEXT: (Any, None),
+    JSON: (msgspec.Raw, _NOTHING),
+    NUMBER: (Any, ABSENT),
+    TIME: (msgspec.Raw, _NOTHING),
+}
 _UNREADABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -84,6 +91,8 @@ class EventColumns:
 
     def _column(self, holders: Sequence[Any], field: Field) -> Column:
         found = list(map(attrgetter(_attribute(field)), holders))
+        if all(map(is_, found, repeat(_TYPES[field.kind][1]))):
+            return Column(np.full(len(found), NONE, np.int64), np.zeros(len(found), np.bool_), None)
         readable = None
         try:
             values = self._all_at_once(found, field.kind)
@@ -96,7 +105,9 @@ class EventColumns:
                     readable[index] = False
         valid = values != ABSENT
         if field.kind == NUMBER and not valid.all():  # a file may hold the same number
-            valid = np.fromiter((value is not ABSENT and value is not None for value in found), np.bool_, len(found))
+            valid = np.fromiter(map(is_not, found, repeat(ABSENT)), np.bool_, len(found))
+            if readable is not None:
+                valid &= np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
         values[~valid] = NONE
         return Column(values, valid, readable)
 
@@ -108,8 +119,9 @@ class EventColumns:
             numbers = map(self._positions.__getitem__, found)
         elif kind == JSON:  # no text of JSON holds a zero byte
             joined = b"\0".join(found)
-            if found and joined == b"\0".join(found[:1] * len(found)):  # as of the process
-                return np.full(len(found), self._json_positions[bytes(found[0])], np.int64)
+            first = bytes(found[0])
+            if joined == (first + b"\0") * (len(found) - 1) + first:  # as of the process
+                return np.full(len(found), self._json_positions[first], np.int64)
             numbers = map(self._json_positions.__getitem__, joined.split(b"\0"))
         return np.fromiter(numbers, np.int64, len(found))
 
@@ -150,8 +162,7 @@ class Memo(dict[Any, int]):
 
 def _struct(name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
     """A type with the known attributes, (name, type, default), and one for each field."""
-    types = {TEXT: (Any, None), JSON: (msgspec.Raw, _NOTHING), NUMBER: (Any, ABSENT), TIME: (msgspec.Raw, _NOTHING)}
-    attributes = [*known, *((_attribute(field), *types[field.kind]) for field in fields)]
+    attributes = [*known, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
     return msgspec.defstruct(name, attributes, rename={_attribute(f): f.name for f in fields}, gc=False)
 
 

@@ -67,7 +67,7 @@ _CATEGORIES = {
 }
 _PLACE = ("device", "stream", "correlation_id")
 _NO_THREAD = -(1 << 63)
-_CATEGORY = attrgetter("ph", "cat")
+_CATEGORY = attrgetter("cat")
 _Table = dict[str, npt.NDArray[Any]]
 
 
@@ -116,7 +116,7 @@ class _Events:
         self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *_CALL_FIELDS, *_DEVICE_FIELDS))))
         self._texts = self._columns.texts
         self.event_type = self._columns.event_type
-        self._category = Memo(lambda key: _CATEGORIES.get(str(key[1]).lower(), 0) if key[0] == "X" else 0)
+        self._category = Memo(lambda category: _CATEGORIES.get(str(category).lower(), 0))
         self._of_name = _PerText(self._texts, _kind_by_name)
         self._thread = _PerText(self._texts, _thread_number)
         self._processes: set[int] = set()
@@ -125,10 +125,11 @@ class _Events:
 
     def take(self, events: Sequence[Any]) -> None:
         """Sort some events by what they are."""
+        events = [event for event in events if event.ph == "X"]
         try:
             kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
         except TypeError:  # of a list or an object as the category
-            self.take([event for event in events if isinstance(event.ph, str) and isinstance(event.cat, str)])
+            self.take([event for event in events if isinstance(event.cat, str)])
             return
         self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
         on_host = (kind == _HOST) | (kind == _ANNOTATION) | (kind == _MODULE_RANGE)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
-from .convolution import PHASE_ALGORITHMS
 from .launches import TILES, ModelledGpu, Tile
 from .problems import Convolutions, Flags, Floats, Products
 from .product import CostEstimate, estimate_products
@@ -183,22 +182,9 @@ def choose_algorithm(
 
 
 def _is(problems: Convolutions, quirk: Quirk) -> Flags:
-    extents = (problems.c, problems.h, problems.w, problems.k, problems.r, problems.s)
-    same = np.ones(problems.n.shape, bool)
-    for extent, wanted in zip(extents, quirk.shape, strict=True):
-        same &= extent == wanted
+    extents = np.stack((problems.c, problems.h, problems.w, problems.k, problems.r, problems.s), axis=1)
+    same = (extents == quirk.shape).all(axis=1)
     return np.asarray(same & (problems.n >= quirk.from_batch) & (problems.stride_h == 1))
-
-
-def estimate_phase(problems: Convolutions, phase: str, machine: ModelledGpu) -> dict[str, CostEstimate]:
-    """Estimate every algorithm of one phase.
-
-    Args:
-        problems: the convolutions.
-        phase: forward, backward_data or backward_weights.
-        machine: GPU and constants.
-    """
-    return PHASE_ALGORITHMS[phase](problems, machine)
 
 
 def estimate_products_of(problems: Products, machine: ModelledGpu, library: Library) -> CostEstimate:

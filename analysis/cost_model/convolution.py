@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .launches import ModelledGpu, ModelledLaunch, Tile
-from .problems import ITEM_BYTES, Convolutions, Flags, Floats
+from .problems import ITEM_BYTES, Convolutions, Flags
 from .product import CostEstimate, split_depth
 
 # Fused Winograd F(2×2, 3×3): a block holds 32 tiles of 4×4 inputs (2×2 outputs) and 32 output channels: 16 products of
@@ -30,7 +32,6 @@ def forward(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstim
     constants = machine.constants
     pixels = problems.n * problems.p * problems.q
     depth = problems.c * problems.r * problems.s
-    everywhere = np.ones(pixels.shape, bool)
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
     def implicit(slowdown: float) -> ModelledLaunch:
@@ -41,12 +42,10 @@ def forward(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstim
 
     plain, precomputed = implicit(constants["index"]), implicit(1.0)
     indices = machine.transforming("compute_indices", ITEM_BYTES * depth)
-    zeros = np.zeros_like(pixels)
+    with_indices = CostEstimate.of(indices, precomputed, workspace_bytes=ITEM_BYTES * depth)
     return {
-        "IMPLICIT_GEMM": CostEstimate(plain.time_s, (plain,), zeros, everywhere),
-        "IMPLICIT_PRECOMP_GEMM": CostEstimate(
-            precomputed.time_s, (indices, precomputed), ITEM_BYTES * depth, everywhere
-        ),
+        "IMPLICIT_GEMM": CostEstimate.of(plain),
+        "IMPLICIT_PRECOMP_GEMM": replace(with_indices, time_s=precomputed.time_s),
         "GEMM": _explicit(problems, machine),
         **_transformed(problems, machine, constants["winograd"]),
     }
@@ -73,11 +72,9 @@ def backward_data(problems: Convolutions, machine: ModelledGpu) -> dict[str, Cos
         "dgrad_scatter", constants["data"], (taps, pixels, ones), problems.k, operands + added,
         tiles=_CONVOLUTION_TILES,
     )  # fmt: skip
-    zeros = np.zeros_like(pixels)
-    everywhere = np.ones(pixels.shape, bool)
     return {
-        "ALGO_0": CostEstimate(zero.time_s + scatter.time_s, (zero, scatter), zeros, everywhere),
-        "ALGO_1": CostEstimate(gather.time_s, (gather,), zeros, everywhere),
+        "ALGO_0": CostEstimate.of(zero, scatter),
+        "ALGO_1": CostEstimate.of(gather),
         **_transformed(problems.mirrored(), machine, constants["winograd"], unit=_unit(problems)),
     }
 
@@ -94,9 +91,8 @@ def backward_weights(problems: Convolutions, machine: ModelledGpu) -> dict[str, 
         machine, "wgrad", constants["weights"], (taps, problems.k, np.ones_like(taps)), pixels, operands,
         tiles=_CONVOLUTION_TILES,
     )  # fmt: skip
-    everywhere = np.ones(taps.shape, bool)
     return {
-        "ALGO_1": CostEstimate(main.time_s + added.time_s, (main, added), np.zeros_like(taps), everywhere),
+        "ALGO_1": CostEstimate.of(main, added),
         "WINOGRAD_NONFUSED": _nonfused(problems, machine, weights=True),
         "FFT_TILING": _fft(problems, machine, tiled=True, weights=True),
     }
@@ -121,7 +117,7 @@ def _transformed(
     }
     if unit is None:
         return estimates
-    return {n: CostEstimate(e.time_s, e.launches, e.workspace_bytes, e.possible & unit) for n, e in estimates.items()}
+    return {name: replace(one, possible=one.possible & unit) for name, one in estimates.items()}
 
 
 def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
@@ -134,7 +130,7 @@ def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
         "sgemm", machine.constants["product"], (pixels, problems.k, np.ones_like(pixels)), depth,
         columns_bytes + problems.weight_bytes + problems.output_bytes,
     )  # fmt: skip
-    return CostEstimate(unfold.time_s + main.time_s, (unfold, main), columns_bytes, np.ones(pixels.shape, bool))
+    return CostEstimate.of(unfold, main, workspace_bytes=columns_bytes)
 
 
 def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEstimate:
@@ -158,9 +154,7 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
     )  # fmt: skip
     weights = machine.transforming("transform_weights", 25 / 9 * problems.weight_bytes)
     possible = (problems.r == 3) & (problems.s == 3) & _unit(problems)
-    return CostEstimate(
-        main.time_s + weights.time_s, (weights, main), 16 / 9 * problems.weight_bytes, np.asarray(possible)
-    )
+    return CostEstimate.of(weights, main, workspace_bytes=16 / 9 * problems.weight_bytes, possible=possible)
 
 
 def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = False) -> CostEstimate:
@@ -189,7 +183,7 @@ def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = F
         main = machine.tiled("winograd_sgemm", share, (tiles, problems.k, points), problems.c, everything)
         launches, workspace = (inputs, filters, main, outputs), everything
     square = (problems.r == problems.s) & ((problems.r == 3) | (problems.r == 5))
-    return CostEstimate(_sum(launches), launches, workspace, np.asarray(square & _unit(problems)))
+    return CostEstimate.of(*launches, workspace_bytes=workspace, possible=square & _unit(problems))
 
 
 def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: bool = False) -> CostEstimate:
@@ -222,8 +216,4 @@ def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: 
     )
     small = (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT) if not tiled else np.ones(height.shape, bool)
     possible = _unit(problems) & small & (problems.r > 1) & (problems.r <= _FFT_TILE) & (problems.s <= _FFT_TILE)
-    return CostEstimate(_sum(launches), launches, data + results + filters, np.asarray(possible))
-
-
-def _sum(launches: tuple[ModelledLaunch, ...]) -> Floats:
-    return np.asarray(sum(launch.time_s for launch in launches))
+    return CostEstimate.of(*launches, workspace_bytes=data + results + filters, possible=possible)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -128,7 +128,19 @@ class ModelledGpu:
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
         best: ModelledLaunch | None = None
         for tile in tiles:
-            launch = self._with_tile(name, share, tile, rows, columns, count, depth, dram_bytes, slowdown, dram)
+            blocks = np.ceil(rows / tile.rows) * np.ceil(columns / tile.columns) * count
+            compute_s = self.blocks_s(share, tile, blocks, depth) * slowdown
+            l2_bytes = ITEM_BYTES * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
+            launch = ModelledLaunch(
+                name,
+                self.combine(compute_s, l2_bytes, dram_bytes, dram),
+                blocks,
+                np.full_like(blocks, tile.threads),
+                np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2)),
+                2 * blocks * tile.rows * tile.columns * depth,
+                l2_bytes,
+                dram_bytes + np.zeros_like(blocks),
+            )
             best = launch if best is None else choose(launch.time_s < best.time_s, launch, best)
         assert best is not None
         return best
@@ -158,29 +170,6 @@ class ModelledGpu:
         rest_s = np.maximum(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s) + edge_s
         return np.asarray(waves * full_wave_s + np.where(rest > 0, rest_s, 0.0))
 
-    def _with_tile(
-        self,
-        name: str,
-        share: float,
-        tile: Tile,
-        rows: Floats,
-        columns: Floats,
-        count: Floats,
-        depth: Floats,
-        dram_bytes: Floats,
-        slowdown: Floats | float,
-        dram: str,
-    ) -> ModelledLaunch:
-        down, across = np.ceil(rows / tile.rows), np.ceil(columns / tile.columns)
-        blocks = down * across * count
-        compute_s = self.blocks_s(share, tile, blocks, depth) * slowdown
-        l2_bytes = ITEM_BYTES * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
-        time_s = self.combine(compute_s, l2_bytes, dram_bytes, dram)
-        flops = 2 * blocks * tile.rows * tile.columns * depth
-        shape = np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2))
-        threads = np.full_like(blocks, tile.threads)
-        return ModelledLaunch(name, time_s, blocks, threads, shape, flops, l2_bytes, dram_bytes + np.zeros_like(blocks))
-
     def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats, dram: str = "dram") -> Floats:
         """Start plus the slowest of compute, L2 and DRAM; `dram` names the constant of the last."""
         device = self.device
@@ -193,18 +182,10 @@ class ModelledGpu:
 
 
 def choose(take: np.typing.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch) -> ModelledLaunch:
-    """`left` where `take` says so, else `right`; the names are alike."""
+    """Take `left` where `take` is true, else `right`; both have the same name."""
 
     def pick(a: Floats, b: Floats) -> Floats:
         return np.asarray(np.where(take[..., None] if a.ndim > take.ndim else take, a, b))
 
-    return ModelledLaunch(
-        left.name,
-        pick(left.time_s, right.time_s),
-        pick(left.blocks, right.blocks),
-        pick(left.threads, right.threads),
-        pick(left.tile, right.tile),
-        pick(left.flops_executed, right.flops_executed),
-        pick(left.l2_bytes, right.l2_bytes),
-        pick(left.dram_bytes, right.dram_bytes),
-    )
+    arrays = (field.name for field in fields(left) if field.name != "name")
+    return ModelledLaunch(left.name, *(pick(getattr(left, name), getattr(right, name)) for name in arrays))

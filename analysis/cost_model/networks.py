@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
-from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_phase, estimate_products_of
+from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_products_of
+from .convolution import PHASE_ALGORITHMS
 from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, waiting_s
 from .launches import ModelledGpu
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
@@ -246,7 +247,7 @@ def _convolution_terms(
     count = len(limit)
     terms = []
     for phase in phases:
-        estimates = estimate_phase(problems, phase, machine)
+        estimates = PHASE_ALGORITHMS[phase](problems, machine)
         chosen = choose_algorithm(estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=fastest)
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         for i, (place, row) in enumerate(zip(places, found, strict=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,25 @@ _NARROW_EXTENT = 128
 PHASES = ("forward", "backward_data", "backward_weights")
 
 
+_P = TypeVar("_P", bound="_Problems")
+
+
 @dataclass(frozen=True)
-class Convolutions:
+class _Problems:
+    """Problems as arrays of one shape, (problems,): a subclass has one field per extent."""
+
+    def __post_init__(self) -> None:
+        arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
+        for field, array in zip(fields(self), arrays, strict=True):
+            object.__setattr__(self, field.name, np.atleast_1d(array))
+
+    def take(self: _P, rows: npt.NDArray[np.int64] | Flags) -> _P:
+        """Some of the problems."""
+        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Convolutions(_Problems):
     """2-d convolutions, fp32; every field an array of shape (problems,).
 
     Attributes:
@@ -45,11 +63,6 @@ class Convolutions:
     pad_w: Floats
     stride_h: Floats
     stride_w: Floats
-
-    def __post_init__(self) -> None:
-        arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
-        for field, array in zip(fields(self), arrays, strict=True):
-            object.__setattr__(self, field.name, np.atleast_1d(array))
 
     @property
     def p(self) -> Floats:
@@ -86,10 +99,6 @@ class Convolutions:
         """Size of the weights."""
         return ITEM_BYTES * self.k * self.c * self.r * self.s
 
-    def take(self, rows: npt.NDArray[np.int64] | Flags) -> Convolutions:
-        """Some of the problems."""
-        return Convolutions(*(getattr(self, field.name)[rows] for field in fields(self)))
-
     def mirrored(self) -> Convolutions:
         """The stride-1 convolution that computes the gradient of the input of a stride-1 convolution."""
         ones = np.ones_like(self.n)
@@ -100,7 +109,7 @@ class Convolutions:
 
 
 @dataclass(frozen=True)
-class Products:
+class Products(_Problems):
     """Matrix products C = A·B, fp32, A being m × k and B k × n; every field an array of shape (problems,).
 
     Attributes:
@@ -118,9 +127,7 @@ class Products:
     count: Floats
 
     def __post_init__(self) -> None:
-        arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
-        for field, array in zip(fields(self), arrays, strict=True):
-            object.__setattr__(self, field.name, np.atleast_1d(array))
+        super().__post_init__()
         object.__setattr__(self, "transposed", self.transposed.astype(np.bool_))
 
     @property
@@ -133,13 +140,9 @@ class Products:
         """Size of all three matrices."""
         return ITEM_BYTES * self.count * (self.m * self.k + self.k * self.n + self.m * self.n)
 
-    def take(self, rows: npt.NDArray[np.int64] | Flags) -> Products:
-        """Some of the problems."""
-        return Products(*(getattr(self, field.name)[rows] for field in fields(self)))
-
 
 @dataclass(frozen=True)
-class Streams:
+class Streams(_Problems):
     """Kernels that only move bytes; the field is an array of shape (problems,).
 
     Attributes:
@@ -147,10 +150,6 @@ class Streams:
     """
 
     moved_bytes: Floats
-
-    def take(self, rows: npt.NDArray[np.int64] | Flags) -> Streams:
-        """Some of the problems."""
-        return Streams(self.moved_bytes[rows])
 
 
 def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.NDArray[np.str_]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .launches import TILES, ModelledGpu, ModelledLaunch, Tile, choose
-from .problems import ITEM_BYTES, Floats, Products
+from .problems import ITEM_BYTES, Flags, Floats, Products
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
 LEAST_SPLIT_DEPTH = 64
@@ -27,7 +27,16 @@ class CostEstimate:
     time_s: Floats
     launches: tuple[ModelledLaunch, ...]
     workspace_bytes: Floats
-    possible: np.typing.NDArray[np.bool_]
+    possible: Flags
+
+    @classmethod
+    def of(
+        cls, *launches: ModelledLaunch, workspace_bytes: Floats | float = 0.0, possible: Flags | bool = True
+    ) -> CostEstimate:
+        """The cost of launches that follow each other."""
+        time_s = np.asarray(sum(launch.time_s for launch in launches))
+        workspace_bytes, possible = (np.broadcast_to(array, time_s.shape) for array in (workspace_bytes, possible))
+        return cls(time_s, launches, workspace_bytes, possible)
 
 
 def estimate_products(
@@ -54,7 +63,7 @@ def estimate_products(
         machine, "sgemm", machine.constants["product"], (problems.m, problems.n, problems.count), problems.k,
         problems.touched_bytes, slowdown, tiles, split_from, "product_dram",
     )  # fmt: skip
-    return CostEstimate(main.time_s + added.time_s, (main, added), workspace, np.ones(problems.m.shape, bool))
+    return CostEstimate.of(main, added, workspace_bytes=workspace)
 
 
 def split_depth(

@@ -26,6 +26,9 @@ DEVICE_PREFIX = "model:"
 # Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {"kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "hopper": "cudnn8"}
 _MODES = ("training", "forward", "forward+backward")
+_KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
+                   "bytes_compulsory", "source")  # fmt: skip
+_STEP_COLUMNS = ("step", "batch", "round", "index", "mode", "start_ns", "duration_ns", "profiled", "peak_memory_bytes")
 
 
 def machine_for(device: Device) -> ModelledGpu:
@@ -88,8 +91,7 @@ def record_model(
     """Write the modelled steps as a recording of source `model`.
 
     Each batch size has one unprofiled and one profiled step of exactly the same duration: a model has no noise. Its
-    error
-    is added when the recording is read, by `uncertainty`.
+    error is added when the recording is read, by `uncertainty`.
 
     Args:
         path: folder to create.
@@ -113,8 +115,8 @@ def record_model(
     if framework_name not in FRAMEWORKS:
         raise CurvescopeError(f"Unknown framework {framework_name!r}: choose from {', '.join(FRAMEWORKS)}.")
     step = model_steps(operations, network, batches, device, library, kind, FRAMEWORKS[framework_name])
-    said = ["modelled", library.name, f"{framework_name} rules"]
-    said += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
+    labels = ["modelled", library.name, f"{framework_name} rules"]
+    labels += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
     meta = {
         "recording_type": KIND,
         "recorder": KIND,
@@ -125,7 +127,7 @@ def record_model(
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
         "device": {
             "recording_type": KIND,
-            "name": f"{device.name} ({', '.join(said)})",
+            "name": f"{device.name} ({', '.join(labels)})",
             "key": device.key,
             **({"what_if": dict(what_if)} if what_if else {}),
         },
@@ -140,44 +142,28 @@ def record_model(
     return step
 
 
-def _tables(step: Step, kind: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """The columns of `kernels` and `steps`: at every batch size an unprofiled step, then a profiled one."""
     durations = np.rint(np.stack([term.time_s for term in step.terms]) * 1e9).astype(np.int64)  # (terms, batches)
-    device_ns = durations.sum(axis=0)
-    wall_ns = np.rint(step.wall_s(device_ns * 1e-9) * 1e9).astype(np.int64)
-    kernels: dict[str, list[Any]] = {
-        name: []
-        for name in ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
-                     "bytes_compulsory", "source")
-    }  # fmt: skip
-    steps: dict[str, list[Any]] = {
-        name: []
-        for name in ("step", "batch", "round", "index", "mode", "start_ns", "duration_ns", "profiled",
-                     "peak_memory_bytes")
-    }  # fmt: skip
+    wall_ns = np.rint(step.wall_s(durations.sum(axis=0) * 1e-9) * 1e9).astype(np.int64)
     peaks = step.memory_bytes + np.max([term.workspace_bytes for term in step.terms], axis=0)
-    began = 0
-    for place, batch in enumerate(step.batches):
+    kernels: list[tuple[Any, ...]] = []
+    steps: list[tuple[Any, ...]] = []
+    start_ns = 0
+    for i, (batch, wall) in enumerate(zip(step.batches, wall_ns.tolist(), strict=True)):
         for profiled in (False, True):
-            number = 2 * place + profiled
-            wall = int(wall_ns[place])
-            row = (number, int(batch), 0, int(profiled), kind, began, wall, profiled, int(peaks[place]))
-            for name, value in zip(steps, row, strict=True):
-                steps[name].append(value)
+            number = len(steps)
+            steps.append((number, int(batch), 0, int(profiled), kind, start_ns, wall, profiled, int(peaks[i])))
             if profiled:
-                _add_kernels(kernels, step, place, durations[:, place], began, number)
-            began += int(wall_ns[place])
-    return kernels, steps
+                starts = start_ns + np.cumsum(durations[:, i]) - durations[:, i]
+                kernels += [
+                    (term.kernel[i], start, duration, 0, 0, number, term.phase, term.layer, term.op,
+                     None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), KIND)
+                    for term, start, duration in zip(step.terms, starts.tolist(), durations[:, i].tolist(), strict=True)
+                ]  # fmt: skip
+            start_ns += wall
+    return _columns(_KERNEL_COLUMNS, kernels), _columns(_STEP_COLUMNS, steps)
 
 
-def _add_kernels(
-    kernels: dict[str, list[Any]], step: Step, place: int, durations: Any, began: int, number: int
-) -> None:
-    starts = began + np.concatenate([[0], np.cumsum(durations)[:-1]])
-    for term, start, duration in zip(step.terms, starts, durations, strict=True):
-        flops = None if term.flops is None else int(term.flops[place])
-        row = (
-            term.kernel[place], int(start), int(duration), 0, 0, number, term.phase, term.layer, term.op, flops,
-            int(term.bytes_compulsory[place]), KIND,
-        )  # fmt: skip
-        for name, value in zip(kernels, row, strict=True):
-            kernels[name].append(value)
+def _columns(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curvescope.analysis.cost_model.choice import choose_algorithm, estimate_phase, estimate_products_of, get_library
+from curvescope.analysis.cost_model.choice import choose_algorithm, estimate_products_of, get_library
 from curvescope.analysis.cost_model.constants import Constants
+from curvescope.analysis.cost_model.convolution import PHASE_ALGORITHMS
 from curvescope.analysis.cost_model.frameworks import WAIT_S
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.networks import load_operations
@@ -94,7 +95,7 @@ def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = 
     library = get_library(measured.library)
     if isinstance(problems, Products):
         return estimate_products_of(problems, machine, library).time_s, np.full(len(measured.time_s), "sgemm")
-    estimates = estimate_phase(problems, measured.kind, machine)
+    estimates = PHASE_ALGORITHMS[measured.kind](problems, machine)
     autotuned = measured.source in _AUTOTUNED
     chosen = choose_algorithm(estimates, problems, measured.kind, library, autotuned=autotuned)
     time_s, names = chosen.time_s, np.array(chosen.names)[chosen.index]

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from curvescope.analysis.cost_model.choice import LIBRARIES, choose_algorithm, estimate_phase, get_library
+from curvescope.analysis.cost_model.choice import LIBRARIES, choose_algorithm, get_library
 from curvescope.analysis.cost_model.constants import starting_constants
+from curvescope.analysis.cost_model.convolution import PHASE_ALGORITHMS
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions
 from curvescope.analysis.cost_model.recording import machine_for
@@ -14,7 +15,7 @@ VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 
 
 
 def chosen(problems, phase, library, machine=MACHINE, **kwargs):
-    choice = choose_algorithm(estimate_phase(problems, phase, machine), problems, phase, LIBRARIES[library], **kwargs)
+    choice = choose_algorithm(PHASE_ALGORITHMS[phase](problems, machine), problems, phase, LIBRARIES[library], **kwargs)
     return [choice.names[i] for i in choice.index], choice
 
 
@@ -28,7 +29,7 @@ def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     n, c, h, w, k = shape
     problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
     machine = ModelledGpu(get_device(device), starting_constants())
-    launch = estimate_phase(problem, "forward", machine)["WINOGRAD"].launches[-1]
+    launch = PHASE_ALGORITHMS["forward"](problem, machine)["WINOGRAD"].launches[-1]
     assert launch.blocks[0] == grid
 
 
@@ -48,7 +49,7 @@ def test_the_grid_of_nonfused_winograd_is_the_published_one_for_its_tile(shape, 
 @pytest.mark.parametrize("phase", PHASES)
 def test_every_algorithm_executes_finite_work_in_positive_time(phase):
     problems = Convolutions(np.array([1.0, 7.0, 64.0]), 3, 224, 224, 64, 7, 7, 3, 3, 2, 2)
-    for name, estimate in estimate_phase(problems, phase, MACHINE).items():
+    for name, estimate in PHASE_ALGORITHMS[phase](problems, MACHINE).items():
         assert np.isfinite(estimate.time_s).all(), name
         assert (estimate.time_s > 0).all(), name
         assert (estimate.workspace_bytes >= 0).all(), name
@@ -57,14 +58,14 @@ def test_every_algorithm_executes_finite_work_in_positive_time(phase):
 @pytest.mark.parametrize("phase", PHASES)
 def test_winograd_and_fft_need_stride_1(phase):
     strided = Convolutions(16, 128, 28, 28, 128, 3, 3, 1, 1, 2, 2)
-    estimates = estimate_phase(strided, phase, MACHINE)
+    estimates = PHASE_ALGORITHMS[phase](strided, MACHINE)
     for name in {"WINOGRAD", "WINOGRAD_NONFUSED", "FFT", "FFT_TILING"} & set(estimates):
         assert not estimates[name].possible.any(), name
 
 
 def test_winograd_does_less_work_than_the_direct_algorithm():
     problem = Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1)
-    estimates = estimate_phase(problem, "forward", MACHINE)
+    estimates = PHASE_ALGORITHMS["forward"](problem, MACHINE)
     work = {
         name: sum(launch.flops_executed[0] for launch in estimates[name].launches) / problem.flops[0]
         for name in ("IMPLICIT_GEMM", "WINOGRAD", "WINOGRAD_NONFUSED")

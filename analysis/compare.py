@@ -1,15 +1,15 @@
-"""Recordings of one network side by side: devices, versions or settings, aligned by layer, kernel family or kernel.
+"""Compare recordings of one network (devices, versions, configurations) by layer, kernel family or kernel.
 
 The first recording is the base. A change is a ratio of times with an interval; recordings are independent of each
 other, so their replicates are paired at random. All changes of one kind form one family (Holm). A row *follows the
-hardware* if its speed-up lies between the ratios of the devices' compute and DRAM roofs, with a tenth to spare; peaks,
-or ceilings where both recordings have them.
+hardware* if its speed-up lies between the ratios of the devices' compute and DRAM roofs, with a tolerance of a tenth;
+roofs are ceilings if both recordings have them, else peaks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -25,9 +25,9 @@ from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 
 BY = ("layer", "family", "kernel")
-# Peaks are not reached alike on every device: within this factor of a ratio of roofs a speed-up still follows it.
+# Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
-UNKNOWN = "unknown"  # batch size of steps that do not tell it
+UNKNOWN = "unknown"  # batch size of steps without one
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,12 @@ class Side:
     """One recording in a comparison.
 
     Attributes:
-        name: what to call it.
+        name: name to show.
         hardware: limits of its device.
-        curve: its cost curve; of the profiled steps themselves where no step ran unwatched.
-        kernel_times: of `kernel_times`.
-        settings: what ran and how, as text: network, precision, versions.
+        curve: its cost curve; that of the profiled steps if no step ran unprofiled.
+        steps: its `steps` table.
+        kernel_times: exclusive times that `kernel_times` returns.
+        settings: configuration as text: network, precision, versions.
     """
 
     name: str
@@ -52,13 +53,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """One time against the base's.
+    """A time compared with the base's.
 
     Attributes:
-        speedup: the base's time over this one; above 1 is faster.
-        low: lower end of its 95 % interval; 0 where nothing is known of it.
-        high: upper end; infinite where nothing is known.
-        p_adjusted: of no change, over the family; 1 where nothing is known.
+        speedup: time of the base over this time; above 1 is faster.
+        low: lower end of its 95 % interval; 0 if unknown.
+        high: upper end; infinite if unknown.
+        p_adjusted: p of no change, adjusted over the family; 1 if unknown.
     """
 
     speedup: float
@@ -68,12 +69,12 @@ class Change:
 
     @property
     def real(self) -> bool:
-        """Whether it is more than noise: the interval excludes 1 and the family agrees."""
+        """Whether it is significant: the interval and the adjusted p exclude no change."""
         return self.p_adjusted < LEVEL and not self.low <= 1 <= self.high
 
     @property
     def growth(self) -> float:
-        """How much longer it takes than the base, as a share; below 0 is faster."""
+        """Relative increase of the time over the base's; below 0 is faster."""
         return 1 / self.speedup - 1
 
 
@@ -82,10 +83,10 @@ class Line:
     """One batch size, or one row at a batch size, over all recordings.
 
     Attributes:
-        label: what it is of.
-        times_ms: one per recording; null where it has none.
-        changes: one per recording after the base; null where either has no time.
-        families: kernel family with the most time, one per recording; null where there is none.
+        label: name of the row.
+        times_ms: one per recording; None if missing.
+        changes: one per recording after the base; None if either time is missing.
+        families: kernel family with the most time, one per recording; None if there is none.
         remarks: one per recording after the base: algorithm or hardware, or empty.
     """
 
@@ -103,10 +104,10 @@ class Comparison:
     Attributes:
         sides: the recordings, the base first.
         steps: a line per common batch size.
-        batch: that the rows are of; null where the profiles do not tell theirs.
+        batch: batch size of the rows; None if the profiles name none.
         by: layer, family or kernel.
-        rows: largest time first; idle last.
-        roof_ratios: per recording after the base, by level: its roof over the base's, and which kind both are.
+        rows: rows, largest time first; idle last.
+        roof_ratios: one per recording after the base, by level: its roof over the base's, and the kind of both.
     """
 
     sides: tuple[Side, ...]
@@ -118,28 +119,28 @@ class Comparison:
 
     @property
     def modelled(self) -> list[str]:
-        """Names of the recordings in which nothing was measured."""
+        """Names of the modelled recordings."""
         return [one.name for one in self.sides if one.settings["times"] == "modelled"]
 
     @property
     def profiled(self) -> list[str]:
-        """Names of the recordings whose every step was profiled."""
+        """Names of the recordings in which every step was profiled."""
         return [one.name for one in self.sides if one.curve.profiled and one.name not in self.modelled]
 
     @property
     def unseen(self) -> list[str]:
-        """Names of the recordings that have profiled steps, but no work of the device in them."""
+        """Names of the recordings with profiled steps, but without device work."""
         return [one.name for one in self.sides if len(one.kernel_times) and (one.kernel_times["name"] == IDLE).all()]
 
     @property
     def differences(self) -> dict[str, tuple[str, ...]]:
-        """Settings that are not the same in all recordings: one value per recording."""
+        """Settings that differ between recordings: one value per recording."""
         names = dict.fromkeys(name for one in self.sides for name in one.settings)
-        found = {name: tuple(one.settings.get(name, "unknown") for one in self.sides) for name in names}
-        return {name: values for name, values in found.items() if len(set(values)) > 1}
+        values = {name: tuple(one.settings.get(name, "unknown") for one in self.sides) for name in names}
+        return {name: of_sides for name, of_sides in values.items() if len(set(of_sides)) > 1}
 
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
-        """Step times that grew for certain and by more than a share: name of the recording, batch size, change."""
+        """Significant increases of step times above a share `over`: name of the recording, batch size, change."""
         return [
             (side.name, line.label, change)
             for line in self.steps
@@ -151,17 +152,17 @@ class Comparison:
 def side(
     name: str, meta: Mapping[str, Any], steps: pd.DataFrame, kernel_times: pd.DataFrame, statistic: str = "median"
 ) -> Side:
-    """A recording made ready.
+    """Prepare a recording for comparison.
 
     Args:
-        name: what to call it.
+        name: name to show.
         meta: its `recording.json`.
         steps: its `steps` table.
-        kernel_times: of `kernel_times`.
-        statistic: of T(b): median or mean.
+        kernel_times: exclusive times that `kernel_times` returns.
+        statistic: statistic for T(b): median or mean.
 
     Raises:
-        CurvescopeError: it has no step.
+        CurvescopeError: the recording has no step.
     """
     if steps.empty:
         raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
@@ -174,34 +175,34 @@ def side(
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
-    """What may explain a difference, as text; what a recording does not tell is left out."""
+    """Settings that may explain a difference, as text; unknown ones are left out."""
     device, versions = meta.get("device") or {}, meta.get("versions") or {}
-    told = {
+    values = {
         **{key: meta.get(key) for key in ("network", "step", "precision", "compiled", "imported_from")},
         "times": "modelled" if meta.get("recording_type") == MODELLED else "measured",
         "protocol": (meta.get("protocol") or {}).get("name"),
         **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
         **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},
     }
-    return {key: str(value) for key, value in told.items() if value is not None}
+    return {key: str(value) for key, value in values.items() if value is not None}
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
-    """Hold every recording against the first.
+    """Compare every recording with the first.
 
     Args:
-        sides: at least two.
-        by: layer, family or kernel; layer if every recording has layers, else family.
-        batch: of the rows; the largest that all profiled if not given.
+        sides: at least two recordings.
+        by: layer, family or kernel; default: layer if every recording has layers, else family.
+        batch: batch size of the rows; default: the largest that all recordings profiled.
 
     Raises:
-        CurvescopeError: no batch size is common to all, or the one asked for is not.
+        CurvescopeError: no batch size, or not the requested one, is in all recordings.
     """
     common = sorted(set.intersection(*(set(s.curve.conditions) for s in sides)))
     if not common:
         measured = "; ".join(f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides)
         raise CurvescopeError(f"No batch size is common to all recordings ({measured}). Give --batch when importing.")
-    # What was not recorded is not idle time: a step without any device work is no row of idle.
+    # A step without any recorded device work is not idle: it gets no row.
     worked = [set(s.kernel_times.loc[s.kernel_times["name"] != IDLE, "batch"]) for s in sides]
     profiled = [b for b in common if all(b in batches for batches in worked)]
     if batch is not None and batch not in common:
@@ -229,18 +230,17 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
 def _changes(
     times: Sequence[float | None], replicates: Sequence[Floats | None], rounds: Sequence[int]
 ) -> tuple[Change | None, ...]:
-    """Every later time against the first; p not adjusted yet."""
+    """Compare every later time with the first; p is not adjusted yet."""
     changes: list[Change | None] = []
-    for place in range(1, len(times)):
-        base, other = times[0], times[place]
-        drawn, others = replicates[0], replicates[place]
+    base, drawn = times[0], replicates[0]
+    for position, (other, others) in enumerate(zip(times[1:], replicates[1:], strict=True), start=1):
         if not base or not other or drawn is None or others is None:
             changes.append(None)
             continue
-        paired = np.random.default_rng(place).permutation(others)
+        paired = np.random.default_rng(position).permutation(others)
         smallest = np.finfo(float).tiny
         logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
-        value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[place]), 1.0)
+        value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[position]), 1.0)
         low, high = np.exp([value.low, value.high]) if np.isfinite(value.low) else (0.0, np.inf)
         changes.append(Change(base / other, float(low), float(high), value.p))
     return tuple(changes)
@@ -271,17 +271,16 @@ def _rows(
     lines = []
     for key in keys:
         columns = [_column(of_side, key) for of_side in terms]
-        times = [None if column is None else column[0] for column in columns]
-        replicates = [None if column is None else column[1] for column in columns]
+        times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
         rounds = [of_side.rounds[batch] for of_side in terms]
         own = tuple(of_side.get(key[:2]) for of_side in families)
-        lines.append(Line(key.label, tuple(times), _changes(times, replicates, rounds), own))
+        lines.append(Line(key.label, times, _changes(times, replicates, rounds), own))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
     return tuple(replace(line, remarks=_remarks(line, ratios)) for line in _adjusted(lines))
 
 
 def _keyed(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The kernel_times with what rows are aligned by in the columns of layer and phase."""
+    """The exclusive times with the key of the rows in the columns of layer and phase."""
     if by == "layer":
         return kernel_times
     idle = kernel_times["name"] == IDLE
@@ -293,11 +292,11 @@ def _keyed(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
     return kernel_times.assign(layer=names.where(~idle, None), phase=kernel_times["phase"] if by == "family" else None)
 
 
-def _column(terms: Terms, key: Key) -> tuple[float, Floats] | None:
+def _column(terms: Terms, key: Key) -> tuple[float, Floats] | tuple[None, None]:
     if key not in terms.keys:
-        return None
-    place = terms.keys.index(key)
-    return float(terms.values_ms[0, place]), terms.replicates_ms[:, 0, place]
+        return None, None
+    column = terms.keys.index(key)
+    return float(terms.values_ms[0, column]), terms.replicates_ms[:, 0, column]
 
 
 def _main_families(kernel_times: pd.DataFrame) -> dict[tuple[str | None, str | None], str]:
@@ -325,40 +324,28 @@ def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]
 
 def _remarks(line: Line, ratios: Sequence[dict[str, tuple[float, str]]]) -> tuple[str, ...]:
     remarks = []
-    for place, (change, ratio) in enumerate(zip(line.changes, ratios, strict=True), start=1):
-        before, after = line.families[0], line.families[place]
-        found = []
+    before = line.families[0]
+    for position, (change, ratio) in enumerate(zip(line.changes, ratios, strict=True), start=1):
+        after, texts = line.families[position], []
         if before != after and before in ALGORITHMS and after in ALGORITHMS:
-            found.append(f"{before} → {after}")
+            texts.append(f"{before} → {after}")
         if change is not None and len(ratio) == 2 and line.label != IDLE:
             low, high = sorted(value for value, _ in ratio.values())
             if change.speedup < low / _SPARE:
-                found.append("behind the hardware")
+                texts.append("behind the hardware")
             elif change.speedup > high * _SPARE:
-                found.append("ahead of the hardware")
-        if line.times_ms[0] is None or line.times_ms[place] is None:
-            found.append("only in one")
-        remarks.append("; ".join(found))
+                texts.append("ahead of the hardware")
+        if line.times_ms[0] is None or line.times_ms[position] is None:
+            texts.append("only in one")
+        remarks.append("; ".join(texts))
     return tuple(remarks)
 
 
 def comparison_line(line: Line) -> dict[str, Any]:
-    """A line as JSON holds it; unknown ends of an interval are null."""
-    return {
-        "label": line.label,
-        "times_ms": line.times_ms,
-        "changes": [
-            None
-            if change is None
-            else {
-                "speedup": change.speedup,
-                "low": change.low if isfinite(change.high) else None,
-                "high": change.high if isfinite(change.high) else None,
-                "p_adjusted": change.p_adjusted,
-                "real": change.real,
-            }
-            for change in line.changes
-        ],
-        "families": line.families,
-        "remarks": line.remarks,
-    }
+    """A line for JSON; unknown ends of an interval are null."""
+    unknown = {"low": None, "high": None}
+    changes = [
+        None if c is None else {**asdict(c), **({} if isfinite(c.high) else unknown), "real": c.real}
+        for c in line.changes
+    ]
+    return {**asdict(line), "changes": changes}

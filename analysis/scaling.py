@@ -1,14 +1,14 @@
-"""What more devices gain, and what eats the rest: throughput, speed-up, efficiency, and the lost time split exactly.
+"""Scaling over devices: throughput, speed-up, efficiency, and the lost time split exactly.
 
-The time of a step of N ranks, T_N, is the mean of theirs; each of theirs is a sum of parts (`rank_parts`), so T_N is
-one too. What is lost is a linear functional of such sums,
+The time of a step of N ranks, T_N, is the mean of their times; each is a sum of terms (`rank_parts`), so T_N is one
+too. The loss is a linear functional of such sums,
 
 - weak scaling, batch b on every device: T_N(b) − T_1(b);
-- strong scaling, B samples in all: T_N(B/N) − T_1(B)/N, which is [T_N(B/N) − T_1(B/N)], what the other devices cost,
-  plus [T_1(B/N) − T_1(B)/N], what the smaller batch costs, measured on one device;
+- strong scaling, B samples in all: T_N(B/N) − T_1(B)/N, which is [T_N(B/N) − T_1(B/N)], the cost of the other devices,
+  plus [T_1(B/N) − T_1(B)/N], the cost of the smaller batch, measured on one device;
 
-and splits with no model: each kind of part is N devices' minus one device's. The efficiency is ideal over real time,
-so what it lacks to 1 is the loss over T_N. See docs/scaling.md.
+and splits without a model: each kind of term on N devices minus that on one. The efficiency is ideal over real time,
+so 1 − efficiency is the loss over T_N. See docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .ranks.stragglers import over_others
 Floats = npt.NDArray[np.float64]
 
 SMALLER_BATCH = "smaller batch"
-# In the order they are told.
+# In the order of display.
 LOSS_KINDS = (COMMUNICATION, WAITING, KERNELS, INPUT, IDLE, SMALLER_BATCH, LEFT_OVER, OVERHEAD)
 
 
 @dataclass(frozen=True)
 class PointTables:
-    """What was recorded of one point.
+    """Recorded tables of one point.
 
     Attributes:
-        point: how many devices, and the batch of each.
-        ranks: one of every device, their steps of this batch alone.
-        discarded: steps that were run and not kept.
+        point: number of devices, and the batch size of each.
+        ranks: one per device, with the steps of this batch size only.
+        discarded: number of discarded steps.
     """
 
     point: ScalingPoint
@@ -52,19 +52,19 @@ class PointTables:
 
 @dataclass(frozen=True)
 class Lateness:
-    """The rank that the others wait for, and what it does longer than they.
+    """The rank that the others wait for, and the terms in which it takes longer.
 
-    It is the one with the most own time (all but communication and waiting) over the median of the other ranks, which
-    is what makes a straggler everywhere: own time needs no common clock, and what the others do meanwhile is wait.
+    It has the most own time (all but communication and waiting) over the median of the other ranks, as stragglers have
+    in `ranks.stragglers`: own time needs no common clock, and the others wait meanwhile.
 
     Attributes:
-        rank: its number.
-        node: number of its node; None if not known.
-        waited_ms: how much less than the others, on average, it waits itself.
-        latest_in: profiled steps in which no rank had more own time over the others.
-        steps: profiled steps.
-        shares: its terms minus the mean of the other ranks', largest first; with the difference of the steps' own
-            lengths they add up to `waited_ms`.
+        rank: number of the rank.
+        node: number of its node; None if unknown.
+        waited_ms: mean waiting of the others minus its own waiting.
+        latest_in: number of profiled steps in which no rank had more own time over the others.
+        steps: number of profiled steps.
+        shares: its terms minus the mean of the other ranks', largest first; with the difference of the step lengths
+            they add up to `waited_ms`.
     """
 
     rank: int
@@ -80,10 +80,10 @@ class Loss:
     """The time that a step loses to scaling.
 
     Attributes:
-        value: in ms.
-        shares: one per kind; they add up to it.
-        kernels: those of kind kernels again, by layer and phase, the largest first.
-        late: whom the ranks wait for.
+        value: loss in ms.
+        shares: one per kind; they add up to the loss.
+        kernels: the share of kind kernels by layer and phase, largest first.
+        late: the rank that the others wait for.
     """
 
     value: Estimate
@@ -97,20 +97,20 @@ class ScaledPoint:
     """One number of devices.
 
     Attributes:
-        point: how many, and the batch of each.
-        nodes: that they are on; null if not known.
-        time_ms: of a step, the mean of the ranks'.
+        point: number of devices, and the batch size of each.
+        nodes: number of nodes; None if unknown.
+        time_ms: time of a step, mean over ranks.
         throughput_per_s: samples of all devices per second.
-        speedup: over one device.
-        efficiency: speed-up over devices.
-        n: timed steps.
-        rounds: they were taken in.
+        speedup: speed-up over one device.
+        efficiency: speed-up over number of devices.
+        n: number of timed steps.
+        rounds: number of their rounds.
         spread: interquartile range of the steps over their time.
-        discarded: steps that were run and not kept.
-        incomplete: steps of visits that some rank did not finish.
-        unmatched: profiled steps whose collectives the ranks do not share; their waiting is in communication.
-        clock_error_ns: what the ranks' clocks may be apart, at most; 0 where they share one.
-        loss: null for one device, and where nothing was profiled.
+        discarded: number of discarded steps.
+        incomplete: number of steps of visits that some rank did not finish.
+        unmatched: number of profiled steps whose collectives differ between ranks; their waiting is in communication.
+        clock_error_ns: largest error between clocks of ranks; 0 if they share a clock.
+        loss: None for one device, and if no step was profiled.
     """
 
     point: ScalingPoint
@@ -131,7 +131,7 @@ class ScaledPoint:
 
 @dataclass(frozen=True)
 class Series:
-    """Weak or strong scaling: its points, the first of one device."""
+    """Points of weak or strong scaling; the first has one device."""
 
     kind: str
     points: tuple[ScaledPoint, ...]
@@ -140,16 +140,16 @@ class Series:
 def scale(
     measured: Sequence[PointTables], weak: Sequence[ScalingPoint], strong: Sequence[ScalingPoint], statistic: str
 ) -> tuple[Series, ...]:
-    """Hold every number of devices against one.
+    """Compare every number of devices with one device.
 
     Args:
-        measured: all that was recorded.
+        measured: recorded tables of all points.
         weak: points of weak scaling, one device first; points that were not measured are left out.
-        strong: of strong scaling.
-        statistic: what stands for T: median or mean.
+        strong: points of strong scaling, likewise.
+        statistic: statistic for T: median or mean.
 
     Returns:
-        The series that have their one device, and more.
+        The series with a measured point of one device.
     """
     run = _Run(measured, statistic)
     series = (Series("weak", run.series(weak, strong=False)), Series("strong", run.series(strong, strong=True)))
@@ -193,7 +193,6 @@ class _Run:
         samples = point.total_batch * 1e3
         faster = (1 if strong else point.devices) * self._curve.points[base].time_ms.value / time.value
         drawn = (1 if strong else point.devices) * times[:, base] / times[:, here]
-
         rounds = self._curve.rounds
         nodes = {rank.node for rank in tables.ranks}
         kept = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
@@ -242,10 +241,10 @@ def _functional(coefficients: dict[ScalingPoint, float]) -> Functional:
 
 
 def _ratio(value: float, replicates: Floats, rounds: int) -> Estimate:
-    """The interval is taken of the logarithm, so that it stays above 0; `p` is of the ratio being 1."""
+    """A ratio with an interval of its logarithm, which stays above 0; `p` is that of a ratio of 1."""
     smallest = np.finfo(float).tiny
     log = estimate(float(np.log(value)), np.log(np.maximum(replicates, smallest)), rounds, 1.0)
-    with np.errstate(over="ignore"):  # one round tells nothing: from 0 to infinity
+    with np.errstate(over="ignore"):  # one round gives no interval: from 0 to infinity
         return Estimate(value, float(np.exp(log.low)), float(np.exp(log.high)), log.p)
 
 
@@ -254,7 +253,7 @@ def _exactly(value: float) -> Estimate:
 
 
 def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
-    """Steps of all ranks as one each: its time is the mean of theirs."""
+    """Steps with the mean time of all ranks."""
     duration_ns = shared.filter(regex=r"^duration_ns_").mean(axis=1)
     numbered = shared[["round", "index"]].assign(step=range(len(shared)), duration_ns=duration_ns)
     return numbered.assign(profiled=False, point=[point] * len(shared))
@@ -267,11 +266,11 @@ def _clock_error_ns(ranks: Sequence[RankTables]) -> int:
 
 
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
-    """The rank with the most own time, as `stragglers` has it, and what it does longer than the others meanwhile.
+    """Find the rank with the most own time, as `stragglers` does, and the terms in which it takes longer.
 
     Args:
-        parts: of `rank_parts` of one point.
-        ranks: their tables.
+        parts: result of `rank_parts` for one point.
+        ranks: tables of its ranks.
     """
     own_kinds = ~parts["kind"].isin([COMMUNICATION, WAITING])
     own = parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0)).groupby(["rank", "step"])["own_ms"].sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 import pandas as pd
@@ -50,22 +50,20 @@ class Cell:
     device: str
     protocol: str | None
     batch: int
-    time_ms: float | None
-    low_ms: float | None
-    high_ms: float | None
-    spread: float | None
-    n: int | None
-    samples_per_s: float | None
-    peak_memory_bytes: int | None
-    empty: str | None
-    source: str
+    time_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    spread: float | None = None
+    n: int | None = None
+    samples_per_s: float | None = None
+    peak_memory_bytes: int | None = None
+    empty: str | None = None
+    source: str = field(kw_only=True)
 
     @property
-    def setting(self) -> str:
-        """Phase and precision, in words."""
-        return " ".join(
-            [self.mode, *([self.precision] if self.precision else []), *(["compiled"] if self.compiled else [])]
-        )
+    def configuration(self) -> str:
+        """Mode and precision as text."""
+        return " ".join(filter(None, (self.mode, self.precision, "compiled" if self.compiled else None)))
 
     @property
     def device_and_origin(self) -> str:
@@ -83,23 +81,11 @@ def cells_of(recording: Recording) -> list[Cell]:
     device = str((meta.get("device") or {}).get("name"))
     network, mode = str(meta.get("network")), str(meta.get("mode"))
     origin = "modelled" if meta.get("recorder") == "model" else "measured"
+    protocol = (meta.get("protocol") or {}).get("name")
 
-    def cell(batch: int, empty: str | None = None, **found: float | int | None) -> Cell:
-        measured = dict.fromkeys(("time_ms", "low_ms", "high_ms", "spread", "n", "samples_per_s", "peak_memory_bytes"))
-        return Cell(
-            origin,
-            network,
-            mode,
-            precision,
-            compiled,
-            framework,
-            device,
-            (meta.get("protocol") or {}).get("name"),
-            batch,
-            **{**measured, **found},  # type: ignore[arg-type]
-            empty=empty,
-            source=str(recording.path),
-        )
+    def cell(batch: int, empty: str | None = None) -> Cell:
+        shared = (origin, network, mode, precision, compiled, framework, device, protocol)
+        return Cell(*shared, batch, empty=empty, source=str(recording.path))
 
     cells = []
     measured = steps[~steps["profiled"].astype(bool)]
@@ -108,8 +94,8 @@ def cells_of(recording: Recording) -> list[Cell]:
         time = point.time_ms
         known = time.low > float("-inf")
         cells.append(
-            cell(
-                point.condition,
+            replace(
+                cell(point.condition),
                 time_ms=time.value,
                 low_ms=time.low if known else None,
                 high_ms=time.high if known else None,
@@ -142,13 +128,7 @@ def published_cells(networks: Sequence[str]) -> list[Cell]:
             None,
             int(row["batch"]),
             time_ms=float(row["time_ms"]),
-            low_ms=None,
-            high_ms=None,
-            spread=None,
-            n=None,
             samples_per_s=int(row["batch"]) / float(row["time_ms"]) * 1e3,
-            peak_memory_bytes=None,
-            empty=None,
             source=row["source"],
         )
         for row in rows
@@ -175,7 +155,7 @@ def by_batch(cells: Sequence[Cell]) -> Grid:
     return _grid(
         cells,
         ("network", "step", "device", "framework"),
-        lambda c: (c.network, c.setting, c.device_and_origin, c.framework),
+        lambda c: (c.network, c.configuration, c.device_and_origin, c.framework),
         lambda c: str(c.batch),
     )
 
@@ -185,7 +165,7 @@ def by_device(cells: Sequence[Cell], batch: int) -> Grid:
     return _grid(
         [c for c in cells if c.batch == batch],
         ("network", "step", "framework"),
-        lambda c: (c.network, c.setting, c.framework),
+        lambda c: (c.network, c.configuration, c.framework),
         lambda c: c.device_and_origin,
     )
 
@@ -200,7 +180,7 @@ def common_batch(cells: Sequence[Cell]) -> int | None:
     rows: dict[int, set[tuple[str, ...]]] = {}
     for cell in timed:
         if not own or cell.batch in own:
-            rows.setdefault(cell.batch, set()).add((cell.network, cell.setting, cell.framework, cell.device))
+            rows.setdefault(cell.batch, set()).add((cell.network, cell.configuration, cell.framework, cell.device))
     return max(rows, key=lambda batch: (len(rows[batch]), batch), default=None)
 
 

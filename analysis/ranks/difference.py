@@ -1,9 +1,9 @@
 """The difference of two ranks, or of two groups of ranks, split like any anomaly into its terms.
 
 The difference of mean step times is a linear functional, so it splits exactly over layers, phases, kernels and idle.
-Both sides run the same steps, so the steps are taken in pairs: what they have in common cancels, and the bootstrap is
-over steps. Where ranks step together their wall times are the same and the split says how: what one spends in a layer
-the others spend in communication, waiting.
+Both sides run the same steps, so the steps are taken in pairs: common effects cancel, and the bootstrap is over steps.
+The wall times of synchronised ranks are equal: extra time of one rank in a layer is communication (waiting) of the
+others.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import numpy as np
 from ...profiling.errors import CurvescopeError
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
-from ..decompose.terms import Key, Samples, Share, terms_of, undisturbed
-from .tables import COMMUNICATION, IDLE, Reduction
+from ..decompose.terms import IDLE, Key, Samples, Share, terms_of, undisturbed
+from .tables import COMMUNICATION, Reduction
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One group of ranks less another.
+    """One group of ranks minus another.
 
     Attributes:
-        name: of the group.
-        against: of the other.
-        ranks: how many each has.
-        steps: that both ran, and how many of them the estimate uses: those that are not disturbed.
-        value: mean step time of the one less that of the other, in ms.
-        own: the same of own time: all but communication.
-        shares: shares of all terms, largest first, idle last; they add up to `value`. Kernels are those with the
-            most time in the term, of the other group and of the one.
+        name: name of the group.
+        against: name of the other group.
+        ranks: numbers of ranks of both.
+        steps: number of steps that both ran, and number of undisturbed ones that the estimate uses.
+        value: difference of mean step times, in ms.
+        own: difference of non-communication time, in ms.
+        shares: one per term, largest first, idle last; they add up to `value`. `kernel_before` and `kernel_after` are
+            the kernels with the most time in the other group and in the group.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Group:
     """The mean rank of a reduction.
 
     Attributes:
-        name: what to call it.
-        ranks: how many there are.
-        times_ms: by (step, part), mean over the ranks that ran the step.
-        members: ranks that ran each step.
+        name: name to show.
+        ranks: number of ranks.
+        times_ms: mean over the ranks that ran the step, by (step, key id).
+        members: number of ranks by step.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Group:
 
 
 def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> Group:
-    """The mean rank of a reduction, without those of another one that is part of it.
+    """Average the ranks of a reduction.
 
     Args:
-        name: what to call it.
-        reduction: of some ranks.
-        less: of ranks among them to leave out.
+        name: name to show.
+        reduction: reduction of some ranks.
+        less: reduction of some of these ranks to leave out.
     """
     sums, members = _sums(reduction), _members(reduction)
     ranks = set(reduction.column("ranks", "rank").tolist())
@@ -82,8 +82,8 @@ def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> 
 
 
 def _sums(reduction: Reduction) -> dict[tuple[int, int], int]:
-    columns = (reduction.column("parts", c).tolist() for c in ("step", "part", "exclusive_ns"))
-    return {(step, part): time for step, part, time in zip(*columns, strict=True)}
+    columns = (reduction.column("kernel_times", c).tolist() for c in ("step", "key", "exclusive_ns"))
+    return {(step, key): time for step, key, time in zip(*columns, strict=True)}
 
 
 def _members(reduction: Reduction) -> dict[int, int]:
@@ -96,9 +96,9 @@ def explain_difference(one: Group, other: Group, names: Reduction, steps: Collec
 
     Args:
         one: the group to explain.
-        other: what it is held against.
-        names: a reduction that has the names of the parts of both.
-        steps: to look at; all if not given.
+        other: the group to compare it with.
+        names: a reduction with the names of both groups' keys.
+        steps: steps to consider; default: all.
 
     Raises:
         CurvescopeError: they have no step in common.
@@ -107,15 +107,15 @@ def explain_difference(one: Group, other: Group, names: Reduction, steps: Collec
     if not common:
         raise CurvescopeError(f"{one.name} and {other.name} have no step in common: there is nothing to compare.")
     named = names.named()
-    terms = sorted({named[part][4] for group in (one, other) for _, part in group.times_ms})
+    terms = sorted({named[key][4] for group in (one, other) for _, key in group.times_ms})
     keys = [Key(*named[term][:3]) for term in terms]
     position = {step: i for i, step in enumerate(common)}
     column = {term: i for i, term in enumerate(terms)}
     times = np.zeros((2, len(common), len(terms)))
     for i, group in enumerate((one, other)):
-        for (step, part), time in group.times_ms.items():
+        for (step, key), time in group.times_ms.items():
             if step in position:
-                times[i, position[step], column[named[part][4]]] += time
+                times[i, position[step], column[named[key][4]]] += time
     walls = times.sum(axis=2)
     # Both sides of a pair are used, or none.
     used = undisturbed(walls[0] - walls[1], float(np.median(walls)))
@@ -145,7 +145,6 @@ def _main_kernels(
 ) -> dict[Key, str | None]:
     """The kernel with the most time in each term."""
     total: dict[int, float] = {}
-    for (_, part), time in group.times_ms.items():
-        total[part] = total.get(part, 0.0) + time
-    by_time = sorted(total.items(), key=lambda item: (item[1], item[0]))
-    return {Key(*named[part][:3]): named[part][3] for part, _ in by_time}
+    for (_, key), time in group.times_ms.items():
+        total[key] = total.get(key, 0.0) + time
+    return {Key(*named[key][:3]): named[key][3] for key in sorted(total, key=lambda key: (total[key], key))}

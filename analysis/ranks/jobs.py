@@ -1,7 +1,7 @@
-"""Finds the recordings of ranks and reduces each where it lies: in this process, or by workers of a Dask cluster.
+"""Find the recordings of ranks and reduce each: in this process, or by workers of a Dask cluster.
 
-A worker that dies costs nothing but time: Dask gives its recordings to another. One that dies again and again over the
-same recording, as when it does not fit the memory, is a reason to leave that recording out, by name.
+If a worker dies, Dask gives its recordings to another one. A recording that kills every worker, e.g. because it does
+not fit the memory, is left out and named.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ...profiling.recording.rank_info import META_KEY
 from ...profiling.recording.remote_store import AnyPath, RemotePath, as_path
 from ...profiling.recording.store import META_FILE, Recording, open_recording, open_recordings
 from ..decompose.kernel_times import device_work
-from .reduction import Who, reduce_rank
+from .reduction import RankId, reduce_rank
 from .tables import Reduction, combine, unreadable
 
 _MOST_PER_TASK = 16
-_TASKS_PER_WORKER = 4  # so that the last ones end together
-_TOGETHER = 8  # reductions combined at once: memory for these, and half the work of two at a time
+_TASKS_PER_WORKER = 4  # so that the last tasks end together
+_TOGETHER = 8  # reductions combined at once: limits memory, and takes half the work of two at a time
 _RANKS_PER_WORKER = 8  # workers take seconds to start
 _MAGIC = re.compile(r"[*?\[]")
 _RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^}]*?"rank"\s*:\s*(\d+)')
 _PROFILES = (".json", ".json.gz", ".sqlite", ".nvprof")
-# What a damaged recording may raise beside what the store finds out itself.
+# A damaged recording may raise these besides the errors of the store.
 _DAMAGE = (
     CurvescopeError,
     pa.ArrowException,
@@ -52,42 +52,45 @@ _DAMAGE = (
 class Job:
     """A recording, or a profile, of one rank."""
 
-    who: Who
-    place: AnyPath
+    rank_id: RankId
+    path: AnyPath
 
 
 def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
-    """The recordings that the user names: folders, folders of recordings or of profiles, patterns, URLs of these.
+    """Find the recordings named on the command line.
 
-    A rank says its number in its recording; else the number after `rank` in its name counts, else the last number
-    there, else its place.
+    The number of a rank is the one in its recording; else the number after `rank` in the file name, else the last
+    number in the file name, else the position in the list.
+
+    Args:
+        arguments: folders of recordings or profiles, folders above them, patterns, or URLs of these.
 
     Returns:
-        The jobs by rank, and what stands for those that cannot be read.
+        The jobs by rank, and a reduction that lists the unreadable recordings.
 
     Raises:
-        CurvescopeError: there is none.
+        CurvescopeError: no recording was found.
     """
-    places = sorted({place for text in arguments for place in _expand(text)}, key=lambda p: _natural(str(p)))
-    if not places:
+    paths = sorted({path for text in arguments for path in _expand(text)}, key=lambda p: _natural(str(p)))
+    if not paths:
         raise CurvescopeError(
-            f"{' '.join(arguments)}: no recording there. Give the folders of the ranks, the folder above them, or a "
-            "pattern in quotes, as in 's3://bucket/job/rank*/'."
+            f"{' '.join(arguments)}: no recording found. Give the folders of the ranks, the folder above them, or a "
+            "pattern in quotes, e.g. 's3://bucket/job/rank*/'."
         )
-    folders = [place for place in places if not _is_profile(place)]
+    folders = [path for path in paths if not _is_profile(path)]
     opened = dict(zip(folders, open_recordings(folders), strict=True))
     jobs: dict[int, Job] = {}
     bad = []
-    for position, place in enumerate(places):
-        recording = opened.get(place)
+    for position, path in enumerate(paths):
+        recording = opened.get(path)
         if isinstance(recording, CurvescopeError):
-            bad.append(unreadable(str(place), str(recording)))
+            bad.append(unreadable(str(path), str(recording)))
             continue
-        who = _who(recording, place, position)
-        if who.rank in jobs:
-            bad.append(unreadable(str(place), f"it is of rank {who.rank} as well as {jobs[who.rank].place}"))
+        rank_id = _identify(recording, path, position)
+        if rank_id.rank in jobs:
+            bad.append(unreadable(str(path), f"it has rank {rank_id.rank}, as has {jobs[rank_id.rank].path}"))
         else:
-            jobs[who.rank] = Job(who, place)
+            jobs[rank_id.rank] = Job(rank_id, path)
     return [jobs[rank] for rank in sorted(jobs)], combine(bad)
 
 
@@ -105,81 +108,82 @@ def _expand(text: str) -> Iterator[AnyPath]:
             raise CurvescopeError(f"{text} cannot be listed ({error}). Check the URL and your credentials.") from error
 
 
-def _under(place: AnyPath) -> Iterable[AnyPath]:
-    """The place itself if it is a recording or a profile, else what is in it: recordings, or else profiles."""
+def _under(path: AnyPath) -> Iterable[AnyPath]:
+    """The path itself if it is a recording or a profile, else the recordings in it, or else the profiles in it."""
     try:
-        if (place / META_FILE).is_file() or place.is_file():
-            return [place]
-        inside: list[AnyPath] = list(place.iterdir())
+        if (path / META_FILE).is_file() or path.is_file():
+            return [path]
+        inside: list[AnyPath] = list(path.iterdir())
     except OSError as error:
-        raise CurvescopeError(f"{place} cannot be read ({error}).") from error
-    if isinstance(place, RemotePath):
+        raise CurvescopeError(f"{path} cannot be read ({error}).") from error
+    if isinstance(path, RemotePath):
         folders = [entry for entry in inside if not _is_profile(entry)]
     else:
         folders = [entry for entry in inside if (entry / META_FILE).is_file()]
     return folders or [entry for entry in inside if _is_profile(entry)]
 
 
-def _is_profile(place: AnyPath) -> bool:
-    return place.name.endswith(_PROFILES) and (isinstance(place, RemotePath) or place.is_file())
+def _is_profile(path: AnyPath) -> bool:
+    return path.name.endswith(_PROFILES) and (isinstance(path, RemotePath) or path.is_file())
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
-    """Sorts numbers in names by size."""
+    """Sort key that orders numbers in names by value."""
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", text)]
 
 
-def _who(recording: Recording | None, place: AnyPath, position: int) -> Who:
+def _identify(recording: Recording | None, path: AnyPath, position: int) -> RankId:
     entry = (recording.meta.get(META_KEY) if recording is not None else None) or {}
     rank = entry.get("rank")
-    if rank is None and isinstance(place, Path) and place.is_file():
+    if rank is None and isinstance(path, Path) and path.is_file():
         try:
-            with Source(place) as source:
+            with Source(path) as source:
                 match = _RANK_IN_TRACE.search(source.text)
         except CurvescopeError:
-            match = None  # what is wrong with it is said when it is read
+            match = None  # the error is reported when the file is read
         rank = int(match[1]) if match else None
     if rank is None:
-        found = re.findall(r"rank[-_ ]?(\d+)", place.name, re.IGNORECASE) or re.findall(r"\d+", place.name)
-        rank = int(found[-1]) if found else position
-    return Who(int(rank), entry.get("node"), entry.get("local_rank"))
+        numbers = re.findall(r"rank[-_ ]?(\d+)", path.name, re.IGNORECASE) or re.findall(r"\d+", path.name)
+        rank = int(numbers[-1]) if numbers else position
+    return RankId(int(rank), entry.get("node"), entry.get("local_rank"))
 
 
 def reduce_jobs(jobs: Sequence[Job]) -> Reduction:
-    """The reduction of some recordings, one after the other; one that cannot be read is named in it."""
+    """Reduce some recordings one after the other; unreadable ones are listed in the result."""
     return combine([_reduce(job) for job in jobs])
 
 
 def _reduce(job: Job) -> Reduction:
     try:
-        if not _is_profile(job.place):
-            return _reduce_recording(job.who, open_recording(job.place))
+        if not _is_profile(job.path):
+            return _reduce_recording(job.rank_id, open_recording(job.path))
         with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-            local = job.place.fetch(Path(folder)) if isinstance(job.place, RemotePath) else job.place
-            return _reduce_recording(job.who, open_recording(import_profile(local, Path(folder) / "recording").path))
+            local = job.path.fetch(Path(folder)) if isinstance(job.path, RemotePath) else job.path
+            imported = import_profile(local, Path(folder) / "recording")
+            return _reduce_recording(job.rank_id, open_recording(imported.path))
     except _DAMAGE as error:
-        return unreadable(str(job.place), str(error) or type(error).__name__)
+        return unreadable(str(job.path), str(error) or type(error).__name__)
 
 
-def _reduce_recording(who: Who, recording: Recording) -> Reduction:
-    return reduce_rank(who, recording.frame("steps"), device_work(recording))
+def _reduce_recording(rank_id: RankId, recording: Recording) -> Reduction:
+    return reduce_rank(rank_id, recording.frame("steps"), device_work(recording))
 
 
 class Reducer:
     """Reduces recordings; a context manager that ends the workers it started."""
 
     def __init__(self, ranks: int, scheduler: str | None = None, workers: int | None = None) -> None:
-        """Say who does it.
+        """Create a reducer.
 
         Args:
-            ranks: how many there are, for the number of workers.
-            scheduler: address of a Dask scheduler, as in `tcp://host:8786`; null for workers of our own.
-            workers: how many of our own; by default as many as there are cores and work for. 1 is this process.
+            ranks: number of ranks, for the number of workers.
+            scheduler: address of a Dask scheduler, e.g. `tcp://host:8786`; None for workers of this machine.
+            workers: number of workers of this machine; default: as many as cores and ranks justify. 1 is this process.
 
         Raises:
-            BackendMissingError: a scheduler or several workers are asked for, and Dask is not installed.
+            BackendMissingError: a scheduler or several workers are requested, and Dask is not installed.
         """
-        # Finished reductions: one at place 0 is of one chunk, one at place k of `_TOGETHER` to the k chunks.
+        # Reductions at index k combine `_TOGETHER` to the k chunks each.
         self._finished: list[list[Reduction]] = []
         self._scheduler, self._stack = scheduler, ExitStack()
         self._client: Any = None
@@ -188,7 +192,7 @@ class Reducer:
         if scheduler is None and self._workers == 1:
             return
         try:
-            import distributed  # noqa: F401 - only whether it is here
+            import distributed  # noqa: F401 - only whether it is installed
         except ImportError:
             if scheduler is not None or workers is not None:
                 raise BackendMissingError(
@@ -198,29 +202,39 @@ class Reducer:
             self._workers = 1
 
     @property
-    def says(self) -> str:
-        """Who does it, for the user."""
+    def description(self) -> str:
+        """Where the recordings are reduced, for the user."""
         if self._scheduler is not None:
             return f"on {self._scheduler}"
         return "in this process" if self._workers == 1 else f"with {self._workers} workers"
 
     def __enter__(self) -> Reducer:
         if self._scheduler is not None or self._workers > 1:
-            self._client = self._stack.enter_context(_client(self._scheduler, self._workers))
+            self._client = self._stack.enter_context(self._connect())
         return self
+
+    def _connect(self) -> Any:
+        from distributed import Client
+
+        if self._scheduler is None:
+            return Client(self._stack.enter_context(local_cluster(self._workers)))
+        try:
+            return Client(self._scheduler, timeout=10)
+        except (OSError, ValueError) as error:
+            raise CurvescopeError(f"{self._scheduler}: no Dask scheduler answers there ({error}).") from error
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def reduce(self, jobs: Sequence[Job], report: Callable[[int], None] = lambda _: None) -> Reduction:
-        """The reduction of these recordings.
+        """Reduce recordings.
 
         Args:
-            jobs: the recordings.
-            report: told how many are done.
+            jobs: recordings.
+            report: callback that gets the number of finished jobs.
 
         Raises:
-            KeyboardInterrupt: passed on; `so_far` has what was done.
+            KeyboardInterrupt: an interrupt; `so_far` has the finished jobs.
         """
         self._finished, done = [], 0
         for chunk, reduction in self._chunks(jobs):
@@ -231,11 +245,11 @@ class Reducer:
 
     @property
     def so_far(self) -> Reduction:
-        """What the last `reduce` has finished, for when it is interrupted."""
+        """The finished jobs of the last `reduce`, e.g. after an interrupt."""
         return combine([reduction for level in self._finished for reduction in level])
 
     def _take(self, reduction: Reduction, level: int = 0) -> None:
-        """Tables that grow with the ranks are combined with their like, so that each row is seen a few times only."""
+        """Combine reductions of similar size, so that each row is copied a few times only."""
         if level == len(self._finished):
             self._finished.append([])
         self._finished[level].append(reduction)
@@ -264,53 +278,26 @@ class Reducer:
                 yield chunk, future.result()
             except KilledWorker:
                 if len(chunk) == 1:
-                    reason = "every worker that read it was killed, as when it does not fit the memory"
-                    yield chunk, unreadable(str(chunk[0].place), reason)
+                    reason = "every worker that read it was killed, e.g. because it does not fit the memory"
+                    yield chunk, unreadable(str(chunk[0].path), reason)
                     continue
-                for job in chunk:  # one of them is the reason: the others count
+                for job in chunk:  # one of them killed the workers: retry each alone
                     single = self._client.submit(reduce_jobs, [job], pure=False)
                     waiting[single] = [job]
                     completed.add(single)
 
 
 def local_cluster(workers: int) -> Any:
-    """A Dask cluster of so many processes on this machine, without a dashboard."""
+    """A Dask cluster of processes on this machine, without a dashboard."""
     import logging
 
     from distributed import LocalCluster
 
-    # The scheduler's own port takes any number: the usual one may be another cluster's, which Dask warns of.
-    own_port = {"dashboard_address": "127.0.0.1:0"}
     return LocalCluster(
         n_workers=workers,
         threads_per_worker=1,
         dashboard_address=None,
-        scheduler_kwargs=own_port,
+        # The scheduler takes any free port: the usual one may belong to another cluster, of which Dask warns.
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
         silence_logs=logging.CRITICAL,
     )
-
-
-def _client(scheduler: str | None, workers: int) -> Any:
-    from distributed import Client
-
-    if scheduler is None:
-        cluster = local_cluster(workers)
-        return _Both(cluster, Client(cluster))
-    try:
-        return Client(scheduler, timeout=10)
-    except (OSError, ValueError) as error:
-        raise CurvescopeError(f"{scheduler}: no Dask scheduler answers there ({error}).") from error
-
-
-class _Both:
-    """A client and its own cluster, ended together."""
-
-    def __init__(self, cluster: Any, client: Any) -> None:
-        self._cluster, self._client = cluster, client
-
-    def __enter__(self) -> Any:
-        return self._client
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-        self._cluster.close()

@@ -1,22 +1,22 @@
-"""Where the time of a step goes on each of the ranks that step together: their timelines, cut exactly.
+"""Cut the steps of synchronised ranks exactly into kernels, communication, waiting, input and idle.
 
-Each instant of a rank's step belongs to the first of these that it holds (what runs hidden behind another gets
-nothing for it); kernels of one kind at once share it:
+Each instant of a rank's step belongs to the first kind below that runs in it; concurrent kernels of one kind share it:
 
-1. kernels: the layers' own work;
+1. kernels: work of the layers;
 2. communication: copies into buckets and back, and starting collectives;
-3. a collective: *waiting* until the last rank has begun it, *communication* from then on;
+3. a collective: *waiting* until the last rank has begun it, *communication* afterwards;
 4. input: fetching the batch;
 5. idle: none of these.
 
-Ranks begin a collective at moments that are held against each other on one axis, so clocks of several nodes have to be
-aligned (`profiling.clock_alignment`); their error moves time between waiting and communication, and nowhere else.
+The starts of a collective on different ranks are compared on one axis, so clocks of several nodes have to be aligned
+(`measure.clock_alignment`); their error moves time between waiting and communication only. (`stragglers` needs no
+aligned clocks: it takes durations minus the shortest, as it has no more than the sums of a step.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,14 @@ from ...profiling.attribution.collectives import collective
 from ...profiling.attribution.range_names import DISTRIBUTED, INPUT_PHASE, PHASE_RANGE
 from ...profiling.measure.clock_alignment import ClockAlignment
 from ..decompose.exclusive import layered_exclusive_ns
-from ..decompose.terms import IDLE
+from ..decompose.terms import IDLE, KERNELS
+from .tables import COMMUNICATION
 
-KERNELS = "kernels"
-COMMUNICATION = "communication"
 WAITING = "waiting"
 INPUT = "input"
 KINDS = (KERNELS, COMMUNICATION, WAITING, INPUT, IDLE)
 
-# Codes of what a row is: a kind, but for the work around collectives, which goes before them.
+# Codes of rows: kinds, with the work around collectives apart, as it has precedence over them.
 _KERNEL, _AROUND, _WAITING, _MOVING, _INPUT, _IDLE = range(6)
 _KIND_OF_CODE = np.array([KERNELS, COMMUNICATION, WAITING, COMMUNICATION, INPUT, IDLE], dtype=object)
 _LEVEL_OF_CODE = np.array([0, 1, 2, 2, 3, 4])
@@ -48,15 +47,15 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RankTables:
-    """What one rank recorded.
+    """Recorded tables of one rank.
 
     Attributes:
-        rank: its number.
-        node: of its node; null if not known.
+        rank: number of the rank.
+        node: number of its node; None if unknown.
         steps: its `steps` table.
-        kernels: its `kernels` table, `KERNEL_COLUMNS` of it.
+        kernels: its `kernels` table, with `KERNEL_COLUMNS`.
         ranges: its `ranges` table.
-        clock: puts its times on the axis of rank 0.
+        clock: alignment of its clock with that of rank 0.
     """
 
     rank: int
@@ -68,23 +67,20 @@ class RankTables:
 
 
 def shared_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:
-    """The steps that every rank has, with a column of durations, `rank0`, `rank1`, …, each, in nanoseconds.
-
-    Steps that some rank did not finish are left out: the others' were cut off with it.
-    """
+    """The steps that every rank finished, with `duration_ns_0`, `start_ns_0`, `step_0`, `duration_ns_1`, … by rank."""
     tables = []
-    for place, rank in enumerate(ranks):
-        of_kind = rank.steps[rank.steps["profiled"].astype(bool) == profiled]
-        table = of_kind.set_index(_STEP_KEY)[["duration_ns", "start_ns", "step"]].astype(np.int64)
-        tables.append(table.add_suffix(f"_{place}"))
+    for i, rank in enumerate(ranks):
+        chosen = rank.steps[rank.steps["profiled"].astype(bool) == profiled]
+        table = chosen.set_index(_STEP_KEY)[["duration_ns", "start_ns", "step"]].astype(np.int64)
+        tables.append(table.add_suffix(f"_{i}"))
     return tables[0].join(tables[1:], how="inner").sort_index().reset_index()
 
 
 @dataclass
 class _Rows:
-    """Intervals of one rank's step: place in its kernels (-1: of none), code, start and end."""
+    """Intervals of one rank's step: index of the kernel (-1: none), code, start and end."""
 
-    place: Integers
+    index: Integers
     code: Integers
     start_ns: Integers
     end_ns: Integers
@@ -110,30 +106,25 @@ class _Timeline:
         self._inputs = inputs[["step", "start_ns", "duration_ns"]].to_numpy(np.int64)
 
     def rows(self, step: int, start_ns: int) -> _Rows:
-        """What runs in a step, collectives in the order they begin."""
+        """Kernels and inputs of a step, collectives by start."""
         low, high = np.searchsorted(self._step, [step, step + 1])
-        place = low + np.argsort(self._start[low:high], kind="stable")
-        code = self._code[place].copy()
-        # What is left of a collective of the step before: whom it waited for is not in this step.
-        code[(code == _MOVING) & (self._start[place] < start_ns)] = _AROUND
-        of_input = self._inputs[self._inputs[:, 0] == step]
-        none = np.full(len(of_input), -1)
-        return _Rows(
-            np.concatenate([place, none]),
-            np.concatenate([code, np.full(len(of_input), _INPUT)]),
-            np.concatenate([self._start[place], of_input[:, 1]]),
-            np.concatenate([self._end[place], of_input[:, 1] + of_input[:, 2]]),
-        )
+        index = low + np.argsort(self._start[low:high], kind="stable")
+        code = self._code[index].copy()
+        # A collective of the step before that still runs: its waiting was in that step.
+        code[(code == _MOVING) & (self._start[index] < start_ns)] = _AROUND
+        _, begun, length = self._inputs[self._inputs[:, 0] == step].T
+        inputs = _Rows(np.full(len(begun), -1), np.full(len(begun), _INPUT), begun, begun + length)
+        return _joined(_Rows(index, code, self._start[index], self._end[index]), inputs)
 
     def parts(self, pieces: Sequence[tuple[int, int, _Rows, npt.NDArray[np.float64]]]) -> pd.DataFrame:
         """The cut steps as a table; each piece is batch, number of the step, rows, and their exclusive time in ns."""
-        place = np.concatenate([rows.place for _, _, rows, _ in pieces])
+        index = np.concatenate([rows.index for _, _, rows, _ in pieces])
         code = np.concatenate([rows.code for _, _, rows, _ in pieces])
-        counts = [len(rows.place) for _, _, rows, _ in pieces]
+        counts = [len(rows.index) for _, _, rows, _ in pieces]
         names = self.kernels[_NAMES].astype(object).reset_index(drop=True)
         names.loc[-1] = [None, None, None, None]
-        table = names.loc[place].reset_index(drop=True)
-        table["name"] = table["name"].where(place >= 0, _KIND_OF_CODE[code])
+        table = names.loc[index].reset_index(drop=True)
+        table["name"] = table["name"].where(index >= 0, _KIND_OF_CODE[code])
         return table.assign(
             batch=np.repeat([batch for batch, *_ in pieces], counts),
             step=np.repeat([number for _, number, *_ in pieces], counts),
@@ -144,38 +135,38 @@ class _Timeline:
 
 
 def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
-    """Every profiled step of the ranks, cut into its parts.
+    """Cut every profiled step of the ranks.
 
     Args:
-        ranks: all that step together.
+        ranks: synchronised ranks.
 
     Returns:
-        Columns layer, phase, name, op, batch, step (alike for the ranks that step together), rank, kind (one of
-        `KINDS`) and exclusive_ms, which adds up to the wall time of each rank's step; and how many steps had
-        collectives that the ranks do not share: all of their time is communication.
+        Columns layer, phase, name, op, batch, step (position among the shared steps), rank, kind (one of `KINDS`) and
+        exclusive_ms, which adds up to the wall time of each rank's step; and the number of steps whose collectives
+        differ between ranks, so that all of their time counts as communication.
     """
     timelines = [_Timeline(rank) for rank in ranks]
     pieces: list[list[tuple[int, int, _Rows, npt.NDArray[np.float64]]]] = [[] for _ in ranks]
     unmatched = 0
     for number, step in enumerate(shared_steps(ranks, profiled=True).to_dict("records")):
-        windows = [(step[f"start_ns_{place}"], step[f"duration_ns_{place}"]) for place in range(len(ranks))]
+        windows = [(step[f"start_ns_{i}"], step[f"duration_ns_{i}"]) for i in range(len(ranks))]
         of_ranks = [timeline.rows(step[f"step_{i}"], windows[i][0]) for i, timeline in enumerate(timelines)]
         offsets = [rank.clock.offset_ns(start) for rank, (start, _) in zip(ranks, windows, strict=True)]
         arrived = _last_arrivals(of_ranks, offsets)
         unmatched += arrived is None
-        for place, (rows, (start, duration)) in enumerate(zip(of_ranks, windows, strict=True)):
-            cut = rows if arrived is None else _cut_waiting(rows, arrived - offsets[place])
+        for i, (rows, (start, duration)) in enumerate(zip(of_ranks, windows, strict=True)):
+            cut = rows if arrived is None else _cut_waiting(rows, arrived - offsets[i])
             length = cut.end_ns - cut.start_ns
             shares, idle = layered_exclusive_ns(cut.start_ns, length, _LEVEL_OF_CODE[cut.code], start, duration)
             rest = np.array([start])
             idle_row = _Rows(np.array([-1]), np.array([_IDLE]), rest, rest)
-            pieces[place].append((step["batch"], number, _joined(cut, idle_row), np.append(shares, idle)))
+            pieces[i].append((step["batch"], number, _joined(cut, idle_row), np.append(shares, idle)))
     tables = [timeline.parts(of_rank) for timeline, of_rank in zip(timelines, pieces, strict=True) if of_rank]
     return (pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_PART_COLUMNS)), unmatched
 
 
 def _last_arrivals(of_ranks: Sequence[_Rows], offsets_ns: Sequence[int]) -> Integers | None:
-    """When the last rank began each collective, on the axis of rank 0; null where the ranks do not share them.
+    """Start of each collective on the last rank, on the axis of rank 0; None if collectives differ between ranks.
 
     Collectives of one group run in the same order on every rank.
     """
@@ -193,13 +184,13 @@ def _cut_waiting(rows: _Rows, arrived_ns: Integers) -> _Rows:
     cut = np.clip(arrived_ns, begun, rows.end_ns[moving])
     after = rows.start_ns.copy()
     after[moving] = cut
-    waiting = _Rows(rows.place[moving], np.full(len(cut), _WAITING), begun, cut)
-    return _joined(_Rows(rows.place, rows.code, after, rows.end_ns), waiting)
+    waiting = _Rows(rows.index[moving], np.full(len(cut), _WAITING), begun, cut)
+    return _joined(replace(rows, start_ns=after), waiting)
 
 
 def _joined(first: _Rows, second: _Rows) -> _Rows:
     return _Rows(
-        np.concatenate([first.place, second.place]),
+        np.concatenate([first.index, second.index]),
         np.concatenate([first.code, second.code]),
         np.concatenate([first.start_ns, second.start_ns]),
         np.concatenate([first.end_ns, second.end_ns]),

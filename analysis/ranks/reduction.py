@@ -1,9 +1,9 @@
-"""The recording of one rank reduced to tables that add up, where it lies.
+"""Reduce the recording of one rank to tables that add up over ranks.
 
 Per step the exclusive times of all kernels and idle add up to the step's wall time, in whole nanoseconds. Collectives
-get a place that is the same on every rank: the *channel* they ran in and their order in it, by start, inside the step.
-A channel is the communicator where the recording names it, else the place of the stream among those that run
-collectives in that step, by number: ranks of one program make their streams in one order.
+of different ranks are matched by step, *channel* and order of start in the channel. A channel is the communicator if
+the recording names it, else the position of the stream among those that run collectives in that step: ranks of one
+program create their streams in one order.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import pyarrow.compute as pc
 from ...profiling.attribution.collectives import between_two, collective
 from ...profiling.attribution.kernel_names import COMMUNICATION as COMMUNICATION_FAMILY
 from ...profiling.attribution.kernel_names import family
+from ...profiling.attribution.range_names import DISTRIBUTED
 from ...profiling.errors import CurvescopeError
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
 from ..decompose.kernel_times import Work, group_times, of_steps, profiled_steps
-from .tables import COMMUNICATION, IDLE, KERNELS, TABLES, Reduction, combine, identify, name_table, shortest
+from ..decompose.terms import IDLE, KERNELS
+from .tables import COMMUNICATION, TABLES, Reduction, combine, identify, name_table, shortest
 
 _KEY = ["layer", "phase", "name"]
 _CALL_COLUMNS = ("step", "start_ns", "duration_ns", "name", "communicator", "stream")
-# Of a CPU's recording: the calls that start collectives, and DDP's around them.
-_STARTING = ("c10d::", "torch::distributed::", "torch.distributed.")
 CHANNEL, OPERATION = "channel", "operation"  # kinds of names
 
 
 @dataclass(frozen=True)
-class Who:
-    """Whose recording it is: rank, and where known the number of its node and its rank there."""
+class RankId:
+    """The rank of a recording, and where known the number of its node and its rank on the node."""
 
     rank: int
     node: int | None = None
@@ -42,16 +42,16 @@ class Who:
 _Names = list[tuple[int, int, str | None, str | None, str, str | None]]
 
 
-def reduce_rank(who: Who, steps: pd.DataFrame, work: Work) -> Reduction:
+def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     """Reduce one recording.
 
     Args:
-        who: whose it is.
-        steps: its `steps` table.
-        work: its device work, of `kernel_times.device_work`.
+        rank_id: rank of the recording.
+        steps: `steps` table.
+        work: result of `kernel_times.device_work`.
 
     Raises:
-        CurvescopeError: no step of it was profiled.
+        CurvescopeError: no step was profiled.
     """
     profiled = profiled_steps(steps)
     if profiled.empty:
@@ -62,27 +62,27 @@ def reduce_rank(who: Who, steps: pd.DataFrame, work: Work) -> Reduction:
     named = _names(groups[_KEY].iloc[np.unique(code, return_index=True)[1]])
     ids, term_ids = (np.array([n[i] for n in named], np.int64) for i in (0, 1))
     kinds = np.array([n[4] for n in named])
-    # Idle is the last part; every step has it.
+    # Idle is the last key; every step has it.
     step = np.concatenate([groups["step"].to_numpy(np.int64), np.arange(len(number))])
-    part = np.concatenate([code, np.full(len(number), len(named) - 1)])
+    key = np.concatenate([code, np.full(len(number), len(named) - 1)])
     time = np.concatenate([groups["exclusive_ns"].to_numpy(np.int64), idle])
-    communication = np.bincount(step, np.where(kinds[part] == COMMUNICATION, time, 0), minlength=len(number))
+    communication = np.bincount(step, np.where(kinds[key] == COMMUNICATION, time, 0), minlength=len(number))
     names = groups["name"]
     sends = int(groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum())
     operations = {name: operation for name in names.unique() if (operation := collective(name)) is not None}
     calls, call_names = _collectives(work, profiled, operations)
-    rank = np.full(len(calls), who.rank)
+    rank = rank_id.rank
     one = np.ones(len(calls), np.int64)
-    own: list[tuple[int | None]] = [(who.rank,), (who.node,), (who.local_rank,)]
+    own: list[tuple[int | None]] = [(rank,), (rank_id.node,), (rank_id.local_rank,)]
     columns: dict[str, list[object]] = {
         "ranks": [*own, [int(groups["calls"].sum())], [len(number)], [sends]],
-        "steps": [np.full(len(number), who.rank), number, window, communication.astype(np.int64), idle],
-        "terms": [np.full(len(time), who.rank), term_ids[part], time],
-        "parts": [number[step], ids[part], time],
-        "calls": [rank, *(calls[c] for c in ("step", "channel")), one, calls["duration_ns"]],
+        "steps": [np.full(len(number), rank), number, window, communication.astype(np.int64), idle],
+        "terms": [np.full(len(time), rank), term_ids[key], time],
+        "kernel_times": [number[step], ids[key], time],
+        "calls": [rank * one, *(calls[c] for c in ("step", "channel")), one, calls["duration_ns"]],
         "collectives": [
             *(calls[c] for c in ("step", "channel", "occurrence", "operation")),
-            *(one, calls["duration_ns"], shortest(calls["duration_ns"].to_numpy(np.int64), who.rank)),
+            *(one, calls["duration_ns"], shortest(calls["duration_ns"].to_numpy(np.int64), rank)),
         ],
     }
     whole: _Names = [(t, t, *n[2:5], None) for n, t in zip(named, term_ids.tolist(), strict=True)]
@@ -95,10 +95,10 @@ def _table(name: str, arrays: list[object]) -> pa.Table:
     return pa.table([pa.array(array, pa.int64()) for array in arrays], names=[*sums.keys, *sums.added, *sums.least])
 
 
-def _names(parts: pd.DataFrame) -> _Names:
-    """Rows of `names` for every part, idle last."""
+def _names(keys: pd.DataFrame) -> _Names:
+    """Rows of `names` for every layer, phase and kernel; the last row is idle."""
     rows: _Names = []
-    for layer, phase, name in parts.astype(object).where(parts.notna(), None).itertuples(index=False):
+    for layer, phase, name in keys.astype(object).where(keys.notna(), None).itertuples(index=False):
         kind = COMMUNICATION if _communicates(name) else KERNELS
         rows.append((identify(layer, phase, kind, name), identify(layer, phase, kind), layer, phase, kind, name))
     rows.append((identify(None, None, IDLE, None), identify(None, None, IDLE), None, None, IDLE, None))
@@ -106,21 +106,21 @@ def _names(parts: pd.DataFrame) -> _Names:
 
 
 def _communicates(name: str) -> bool:
-    if collective(name) is not None or between_two(name) or name.startswith(_STARTING):
+    if collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED):
         return True
     return family(name) == COMMUNICATION_FAMILY
 
 
 def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str]) -> tuple[pd.DataFrame, _Names]:
-    """Every collective of the steps with its place, and the names of channels and operations.
+    """Find every collective of the steps with its channel and order, and the names of channels and operations.
 
     Args:
-        work: of `kernel_times.device_work`.
-        profiled: of `profiled_steps`.
-        operations: by kernel name, of collectives only.
+        work: result of `kernel_times.device_work`.
+        profiled: result of `profiled_steps`.
+        operations: operation by kernel name, for collectives only.
 
     Returns:
-        Columns step, channel, occurrence, operation and duration_ns: numbers, ids and nanoseconds.
+        Columns step, channel, occurrence, operation and duration_ns (numbers, ids, nanoseconds), and rows of `names`.
     """
     number = profiled["step"].to_numpy(np.int64)
     known = pa.array(operations, pa.string())
@@ -129,7 +129,7 @@ def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str])
         few, _ = of_steps(piece.filter(pc.is_in(piece["name"].cast(pa.string()), known)), number)
         pieces.append(few.select(_CALL_COLUMNS).cast(pieces[0].schema))
     calls = pa.concat_tables(pieces).to_pandas()
-    # What is left of a collective of the step before has no place in the order of this one.
+    # A collective that began in the step before does not count in the order of this step.
     begins = profiled.set_index("step")["start_ns"].astype(np.int64)
     calls = calls[calls["start_ns"].to_numpy() >= begins.reindex(calls["step"]).to_numpy()].sort_values(
         ["step", "start_ns"], kind="stable", ignore_index=True

@@ -1,15 +1,15 @@
-"""Which ranks hold the others up, where their layers are out of balance, and which collectives wait, and for whom.
+"""Find ranks that delay the others, layers out of balance, and collectives that wait, with the rank they wait for.
 
-A rank's *own time* in a step is its wall time without communication: ranks that step together have one wall time, and
-what the others do meanwhile is wait inside a collective. A *straggler* has more own time than the median of the other
-ranks: on average over the steps, more than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of the
-step; or, *at times*, in single steps by at least a tenth of the step and farther from the others than any of as many
-normal deviates would be.
+A rank's *own time* in a step is its wall time without communication: synchronised ranks have the same wall time, and
+the faster ones wait inside a collective. A *straggler* has more own time than the median of the other ranks: on
+average over the steps, more than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of the step; or, *at
+times*, in single steps by at least a tenth of the step and farther from the others than any of as many normal deviates
+would be.
 
-The waiting of a rank in a collective is its duration less the shortest duration of that collective on any rank: who
-begins it last waits for nobody, and the others wait for it. Clocks need not agree. A collective is told by its channel,
-its order there and its step (see `rank_reduction`); where the ranks of a channel did not call the same ones in a step,
-none of that step and channel is used, and they are counted.
+The waiting of a rank in a collective is its duration minus the shortest duration of that collective on any rank: the
+rank that begins it last does not wait, and the others wait for it. Clocks need not agree. Collectives are matched by
+step, channel and order (see `reduction`). If the ranks of a channel did not call the same collectives in a step, those
+of that step and channel are counted and left out.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from scipy.special import ndtri
 
 from ..decompose.anomalies import MATERIAL
 from ..decompose.statistics import LEVEL, Estimate, estimate, holm, resample_rounds
-from .tables import COMMUNICATION, KERNELS, Ints, Reduction, shortest_of
+from ..decompose.terms import KERNELS
+from .tables import COMMUNICATION, Ints, Reduction, shortest_of
 
 Floats = npt.NDArray[np.float64]
 
 SLOW, AT_TIMES = "slow", "slow at times"
-_BURST = 0.10  # of the step
-_ENOUGH_RANKS = 8  # fewer do not tell how far apart ranks lie
+_BURST = 0.10  # share of the step
+_ENOUGH_RANKS = 8  # fewer ranks do not show their usual spread
 _NORMAL_MAD = 1.4826  # standard deviation of normal deviates over their median absolute deviation
 _TOP = 5
 
 
 @dataclass(frozen=True)
 class TermExcess:
-    """A term of a rank against the median of the other ranks, mean over steps.
+    """A term of a rank compared with the median of the other ranks, mean over steps.
 
     Attributes:
-        layer: module path; null where not known.
-        phase: forward, backward or optimizer; null where not known.
+        layer: module path; None if unknown.
+        phase: forward, backward or optimizer; None if unknown.
         kind: kernels, communication or idle.
-        time_ms: the rank's own.
-        excess_ms: how much more than the others' median.
+        time_ms: time of the rank.
+        excess_ms: time beyond the median of the others.
     """
 
     layer: str | None
@@ -54,18 +55,18 @@ class TermExcess:
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank that holds the others up.
+    """A rank that delays the others.
 
     Attributes:
-        rank: its number; `node` and `local_rank` where known.
+        rank: number of the rank; `node` and `local_rank` if known.
         verdict: slow, or slow at times.
-        excess_ms: own time over the median of the others', mean over its steps.
-        share: of the median step, in which it is `excess_ms`.
-        p_adjusted: of no excess, over all ranks.
-        steps: how many it has.
-        slow_steps: in which it is slower than the others by 2 % of the step; at times: those single ones.
-        waited_for_ms: how long each other rank waited for it in a step, on average.
-        terms: where it spends more than the others, the most first.
+        excess_ms: own time beyond the median of the others, mean over its steps.
+        share: `excess_ms` over the median step.
+        p_adjusted: p of no excess, adjusted over all ranks.
+        steps: number of its steps.
+        slow_steps: steps in which it is slower than the others by 2 % of the step; if slow at times, those single ones.
+        waited_for_ms: mean time per step that each other rank waited for it.
+        terms: terms with more time than those of the others, largest excess first.
     """
 
     rank: int
@@ -86,12 +87,12 @@ class Imbalance:
     """A layer over all ranks, mean over steps.
 
     Attributes:
-        layer: module path; null where not known.
-        phase: forward, backward or optimizer; null where not known.
-        mean_ms: over ranks.
-        slowest_ms: of the rank with the most.
-        slowest_rank: which that is.
-        imbalance: slowest over mean, less 1.
+        layer: module path; None if unknown.
+        phase: forward, backward or optimizer; None if unknown.
+        mean_ms: mean over ranks.
+        slowest_ms: time of the slowest rank.
+        slowest_rank: number of that rank.
+        imbalance: slowest over mean, minus 1.
     """
 
     layer: str | None
@@ -104,16 +105,16 @@ class Imbalance:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What ranks wait in one kind of collective.
+    """Waiting of the ranks in one kind of collective.
 
     Attributes:
         operation: AllReduce, AllGather, …
-        channel: the communicator, or the place of its stream.
-        ranks: that take part.
-        calls: per step.
-        duration_ms: of all calls of a step, mean over ranks.
-        waiting_ms: how much of that is waiting.
-        last: (rank, ms): ranks that the others wait for, and how long each of them does per step, most first.
+        channel: communicator, or position of the stream.
+        ranks: number of ranks that take part.
+        calls: calls per step.
+        duration_ms: duration of all calls of a step, mean over ranks.
+        waiting_ms: waiting within that duration.
+        last: (rank, ms): ranks that the others wait for, with the wait of each other rank per step, longest first.
     """
 
     operation: str
@@ -130,18 +131,18 @@ class Ranks:
     """Everything `curvescope ranks` shows of all ranks.
 
     Attributes:
-        ranks: how many were read.
-        nodes: on how many nodes, where they are known.
-        steps: how many steps any of them has.
-        kernels: rows of device work in those.
+        ranks: number of ranks.
+        nodes: number of nodes; None if unknown.
+        steps: number of steps that any rank has.
+        kernels: rows of device work in these steps.
         step_ms: median wall time of a step.
         own_ms: median own time of a step.
-        waiting_ms: in collectives, mean over ranks and steps; null where nothing could be matched.
+        waiting_ms: waiting in collectives, mean over ranks and steps; None if no collective could be matched.
         stragglers: largest excess first.
         imbalances: by layer and phase, the most lost first.
         waits: by operation and channel, the most waiting first.
-        unmatched: sends and receives, which are between two ranks, and collectives that differ between ranks.
-        unreadable: (place, reason) of recordings that could not be read.
+        unmatched: number of sends and receives, which are between two ranks, and of collectives that differ.
+        unreadable: (path, reason) of unreadable recordings.
     """
 
     ranks: int
@@ -159,7 +160,7 @@ class Ranks:
 
 
 def analyse(reduction: Reduction) -> Ranks:
-    """What the ranks of a job tell together; the reduction holds at least one."""
+    """Analyse the ranks of a job; the reduction holds at least one."""
     step, rank_of, wall_ms, own_ms = _matrices(reduction)
     waits, waited_for_ms, waiting_ms, differing = _waits(reduction, rank_of)
     nodes = {n for n in reduction["ranks"]["node"].to_pylist() if n is not None}
@@ -182,33 +183,33 @@ def analyse(reduction: Reduction) -> Ranks:
 
 
 def _matrices(reduction: Reduction) -> tuple[Ints, Ints, Floats, Floats]:
-    """Steps, ranks; wall and own time in ms, shape (ranks, steps), NaN where not there."""
+    """Steps, ranks; wall and own time in ms, shape (ranks, steps), NaN if missing."""
     rank_of, row = np.unique(reduction.column("steps", "rank"), return_inverse=True)
-    step, place = np.unique(reduction.column("steps", "step"), return_inverse=True)
+    step, column = np.unique(reduction.column("steps", "step"), return_inverse=True)
     wall, own = np.full((2, len(rank_of), len(step)), np.nan)
-    wall[row, place] = reduction.column("steps", "wall_ns") / 1e6
-    own[row, place] = wall[row, place] - reduction.column("steps", "communication_ns") / 1e6
+    wall[row, column] = reduction.column("steps", "wall_ns") / 1e6
+    own[row, column] = wall[row, column] - reduction.column("steps", "communication_ns") / 1e6
     return step, rank_of, wall, own
 
 
 def over_others(times: Floats) -> Floats:
-    """Each time less the median of the other ranks', step by step; NaN where there is no other.
+    """Each time minus the median of the other ranks' times, step by step; NaN without other ranks.
 
     Args:
         times: shape (ranks, steps); NaN where a rank has no such step.
     """
-    found = np.full_like(times, np.nan)
-    for place in range(times.shape[1]):
-        here = np.flatnonzero(~np.isnan(times[:, place]))
-        if len(here) < 2:
+    excess = np.full_like(times, np.nan)
+    for column in range(times.shape[1]):
+        present = np.flatnonzero(~np.isnan(times[:, column]))
+        if len(present) < 2:
             continue
-        order = here[np.argsort(times[here, place], kind="stable")]
-        values, position = times[order, place], np.arange(len(order))
-        # Without one of them the middle is at these places of the others, which lie one further from it on.
+        order = present[np.argsort(times[present, column], kind="stable")]
+        values, position = times[order, column], np.arange(len(order))
+        # Indices of the median of the others; those from the left-out value on move by one.
         lower, upper = (len(order) - 2) // 2, (len(order) - 1) // 2
         median = (values[lower + (position <= lower)] + values[upper + (position <= upper)]) / 2
-        found[order, place] = values - median
-    return found
+        excess[order, column] = values - median
+    return excess
 
 
 def _stragglers(
@@ -221,16 +222,16 @@ def _stragglers(
     terms: tuple[Ints, Floats],
 ) -> tuple[Straggler, ...]:
     excess = over_others(own_ms)
-    there = ~np.isnan(excess)
-    steps = there.sum(axis=1)
-    if not there.any():
+    known = ~np.isnan(excess)
+    steps = known.sum(axis=1)
+    if not known.any():
         return ()
     step_ms = float(np.nanmedian(wall_ms))
-    filled = np.where(there, excess, 0.0)
+    filled = np.where(known, excess, 0.0)
     mean = filled.sum(axis=1) / np.maximum(steps, 1)
     drawn = resample_rounds(len(step))
     times_drawn = np.stack([np.bincount(row, minlength=len(step)) for row in drawn]).astype(np.float64)
-    count = times_drawn @ there.T.astype(np.float64)
+    count = times_drawn @ known.T.astype(np.float64)
     replicates = np.divide(times_drawn @ filled.T, count, out=np.zeros_like(count), where=count > 0)
     values = [estimate(float(mean[i]), replicates[:, i], int(steps[i]), step_ms) for i in range(len(rank_of))]
     adjusted = holm([value.p for value in values])
@@ -241,7 +242,7 @@ def _stragglers(
         slow = p < LEVEL and value.value >= MATERIAL * step_ms
         if not slow and not bursts[i].any():
             continue
-        over = there[i] & (filled[i] > MATERIAL * step_ms) if slow else bursts[i]
+        over = known[i] & (filled[i] > MATERIAL * step_ms) if slow else bursts[i]
         rank = int(rank_of[i])
         found.append(
             Straggler(
@@ -261,7 +262,7 @@ def _stragglers(
 
 
 def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.bool_]:
-    """Steps in which a rank is out by far more than ranks lie apart in that step, shape (ranks, steps)."""
+    """Steps in which a rank is slower by far more than the ranks usually differ, shape (ranks, steps)."""
     if len(own_ms) < _ENOUGH_RANKS:
         return np.zeros(own_ms.shape, bool)
     with np.errstate(invalid="ignore"):
@@ -277,7 +278,7 @@ def _term_times(reduction: Reduction, rank_of: Ints) -> tuple[Ints, Floats]:
     row = np.searchsorted(rank_of, reduction.column("terms", "rank"))
     times = np.zeros((len(rank_of), len(ids)))
     times[row, column] = reduction.column("terms", "exclusive_ns") / 1e6
-    # Of one rank there may be more than one row in `ranks`, where its pieces do not agree on the node.
+    # A rank has several rows in `ranks` if its pieces name different nodes.
     steps = np.bincount(np.searchsorted(rank_of, reduction.column("ranks", "rank")), reduction.column("ranks", "steps"))
     return ids, times / steps[:, None]
 
@@ -287,29 +288,29 @@ def _terms_over(reduction: Reduction, terms: tuple[Ints, Floats], row: int) -> t
     others = np.median(np.delete(times, row, axis=0), axis=0)
     excess = times[row] - others
     named = reduction.named()
-    found = []
-    for place in np.argsort(-excess, kind="stable").tolist():
-        layer, phase, kind, _, _ = named[int(ids[place])]
-        if excess[place] > 0 and kind != COMMUNICATION:
-            found.append(TermExcess(layer, phase, kind, float(times[row, place]), float(excess[place])))
-    return tuple(found[:_TOP])
+    found = [
+        TermExcess(*named[int(ids[i])][:3], float(times[row, i]), float(excess[i]))
+        for i in np.argsort(-excess, kind="stable").tolist()
+        if excess[i] > 0
+    ]
+    return tuple(term for term in found if term.kind != COMMUNICATION)[:_TOP]
 
 
 def _imbalances(reduction: Reduction, rank_of: Ints, terms: tuple[Ints, Floats]) -> tuple[Imbalance, ...]:
     ids, times = terms
     named = reduction.named()
     found = []
-    for place, term in enumerate(ids.tolist()):
+    for term, of_ranks in zip(ids.tolist(), times.T, strict=True):
         layer, phase, kind, _, _ = named[term]
-        mean, slowest = float(times[:, place].mean()), int(times[:, place].argmax())
+        mean, slowest = float(of_ranks.mean()), int(of_ranks.argmax())
         if kind == KERNELS and mean > 0:
-            most = float(times[slowest, place])
+            most = float(of_ranks[slowest])
             found.append(Imbalance(layer, phase, mean, most, int(rank_of[slowest]), most / mean - 1))
     return tuple(sorted(found, key=lambda i: i.mean_ms - i.slowest_ms))
 
 
 def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], dict[int, float], float | None, int]:
-    """Waiting by operation and channel, by rank that is waited for, in all; and collectives that were not used."""
+    """Waiting by operation and channel, by rank waited for, and in total; and the number of unused collectives."""
     groups = _matching(reduction)
     step, channel, operation, ranks, duration = (
         reduction.column("collectives", c) for c in ("step", "channel", "operation", "ranks", "duration_ns")
@@ -351,14 +352,11 @@ def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], di
 
 def _matching(reduction: Reduction) -> set[tuple[int, int]]:
     """(step, channel) in which all ranks called the same collectives."""
-    calls: dict[tuple[int, int], set[int]] = {}
-    members: dict[tuple[int, int], int] = {}
+    calls: dict[tuple[int, int], list[int]] = {}
     columns = (reduction.column("calls", c).tolist() for c in ("step", "channel", "calls"))
     for step, channel, count in zip(*columns, strict=True):
-        calls.setdefault((step, channel), set()).add(count)
-        members[step, channel] = members.get((step, channel), 0) + 1
-    differ = {key for key, counts in calls.items() if len(counts) > 1}
+        calls.setdefault((step, channel), []).append(count)
     columns = (reduction.column("collectives", c).tolist() for c in ("step", "channel", "ranks"))
-    # Where ranks call another operation at one place in the order, neither has all of them.
-    differ |= {(step, channel) for step, channel, n in zip(*columns, strict=True) if n != members[step, channel]}
-    return set(calls) - differ
+    # If ranks call different operations at the same position, neither operation has all ranks.
+    differ = {(step, channel) for step, channel, n in zip(*columns, strict=True) if n != len(calls[step, channel])}
+    return {key for key, counts in calls.items() if len(set(counts)) == 1} - differ

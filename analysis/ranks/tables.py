@@ -1,15 +1,15 @@
-"""What is kept of the recording of a rank: small tables of whole numbers that add up.
+"""Reductions of the recordings of ranks: small tables of whole numbers that add up.
 
 `combine` of the reductions of some recordings is the reduction of all of them, in any order and grouping, to the last
 nanosecond: every column is a sum or a minimum of int64, and the pieces of one rank add up as ranks do. The size of
-`parts` and `collectives` depends on the program, not on how many ranks run it; `steps`, `terms` and `calls` have some
-rows for each rank. Text stands once, in `names`, under a hash that every machine computes alike.
+`kernel_times` and `collectives` depends on the program, not on the number of ranks; `steps`, `terms` and `calls` have
+some rows for each rank. Each text is stored once, in `names`, under a hash that is the same on every machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -18,13 +18,13 @@ import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 
-KERNELS, COMMUNICATION, IDLE = "kernels", "communication", "idle"
+COMMUNICATION = "communication"  # kind of a term, beside kernels and idle
 _RANK_BITS = 20  # room for a million ranks beside 2.4 hours of nanoseconds
 
 
 @dataclass(frozen=True)
 class Sums:
-    """How a table adds up: the columns that name a row, and how the others combine."""
+    """Rules by which a table adds up: columns that identify a row, summed columns, and columns of minima."""
 
     keys: tuple[str, ...]
     added: tuple[str, ...] = ()
@@ -34,15 +34,15 @@ class Sums:
 TABLES = {
     # one row per rank: kernels and steps seen, and sends and receives
     "ranks": Sums(("rank", "node", "local_rank"), ("kernels", "steps", "sends")),
-    # one row per rank and step; wall_ns is the step's, idle_ns and communication_ns are exclusive
+    # one row per rank and step; idle_ns and communication_ns are exclusive
     "steps": Sums(("rank", "step"), ("wall_ns", "communication_ns", "idle_ns")),
     # time of each term (layer, phase, kind) of a rank
     "terms": Sums(("rank", "term"), ("exclusive_ns",)),
-    # time of each part (layer, phase, kind, kernel) in each step, over all ranks
-    "parts": Sums(("step", "part"), ("exclusive_ns",)),
+    # time of each layer, phase, kind and kernel in each step, summed over ranks; `key` is an id of `names`
+    "kernel_times": Sums(("step", "key"), ("exclusive_ns",)),
     # collectives of a rank in a step, by channel
     "calls": Sums(("rank", "step", "channel"), ("calls", "duration_ns")),
-    # each collective of a step, over all ranks that took part: the shortest duration, and whose it was
+    # each collective of a step, over all its ranks; `shortest` holds the shortest duration and its rank
     "collectives": Sums(("step", "channel", "occurrence", "operation"), ("ranks", "duration_ns"), ("shortest",)),
 }
 _NAMES = pa.schema(
@@ -52,13 +52,13 @@ _NAMES = pa.schema(
 
 @dataclass(frozen=True)
 class Reduction:
-    """Tables of some ranks, each as `TABLES` says, in the order of its keys.
+    """Tables of some ranks with the columns of `TABLES`, sorted by their keys.
 
     Attributes:
-        tables: by name; int64 columns.
-        names: id, and what it stands for: layer, phase, kind and kernel name of a part, whose own `term` is that of
-            the same without the kernel; a term; or a channel or an operation, whose kind says so.
-        unreadable: (place, reason) of recordings that could not be reduced, in order.
+        tables: tables by name; int64 columns.
+        names: texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without the
+            kernel); a term; or, by kind, a channel or an operation.
+        unreadable: (path, reason) of recordings that could not be reduced, sorted.
     """
 
     tables: dict[str, pa.Table]
@@ -79,12 +79,12 @@ class Reduction:
 
     @property
     def size_bytes(self) -> int:
-        """What the tables hold in memory."""
+        """Memory of the tables."""
         return sum(int(table.nbytes) for table in (*self.tables.values(), self.names))
 
 
 def combine(reductions: Sequence[Reduction]) -> Reduction:
-    """The reduction of all their recordings; of none, the empty one."""
+    """Combine reductions into that of all their recordings; without any, into the empty reduction."""
     tables = {name: _summed(sums, [r.tables[name] for r in reductions]) for name, sums in TABLES.items()}
     names = pa.concat_tables([_NAMES.empty_table(), *(r.names for r in reductions)])
     _, first = np.unique(names["id"].to_numpy(), return_index=True)
@@ -92,10 +92,9 @@ def combine(reductions: Sequence[Reduction]) -> Reduction:
     return Reduction(tables, names.take(pa.array(first)), tuple(unreadable))
 
 
-def unreadable(place: str, reason: str) -> Reduction:
-    """What stands for a recording that could not be reduced."""
-    empty = combine([])
-    return Reduction(empty.tables, empty.names, ((place, reason),))
+def unreadable(path: str, reason: str) -> Reduction:
+    """An empty reduction that lists one unreadable recording."""
+    return replace(combine([]), unreadable=((path, reason),))
 
 
 def _summed(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
@@ -111,23 +110,23 @@ def _summed(sums: Sums, pieces: Sequence[pa.Table]) -> pa.Table:
 
 
 def shortest(duration_ns: Ints, rank: int) -> Ints:
-    """Durations with the rank they are of, so that the least tells both; equal durations are told by the lower rank."""
+    """Durations packed with their rank, so that the minimum holds both; of equal durations the lower rank counts."""
     return (duration_ns << _RANK_BITS) | rank
 
 
 def shortest_of(values: Ints) -> tuple[Ints, Ints]:
-    """The durations and the ranks in such values."""
+    """Durations and ranks of values packed by `shortest`."""
     return values >> _RANK_BITS, values & ((1 << _RANK_BITS) - 1)
 
 
 def identify(*texts: str | None) -> int:
-    """The id of some text: 63 bits of a hash, the same everywhere."""
+    """The id of a text: 63 bits of a hash, the same on every machine."""
     joined = "\x1f".join("\x00" if text is None else text for text in texts)
     return int.from_bytes(blake2b(joined.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def name_table(rows: Sequence[tuple[int, int, str | None, str | None, str, str | None]]) -> pa.Table:
-    """Rows (id, term, layer, phase, kind, name) as the `names` of a reduction, each id once, in order."""
+    """Table `names` of a reduction from rows (id, term, layer, phase, kind, name): each id once, sorted."""
     unique = {row[0]: row for row in rows}
     ordered = [unique[key] for key in sorted(unique)]
     return pa.table([list(column) for column in zip(*ordered, strict=True)] if ordered else [[]] * 6, schema=_NAMES)

@@ -7,10 +7,9 @@ from rich.text import Text
 
 from ...profiling.attribution.kernel_names import short_name
 from ..decompose.statistics import Estimate
-from ..decompose.terms import total_ms
+from ..decompose.terms import KERNELS, total_ms
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
-from ..ranks.tables import KERNELS
 from .numbers import number, signed
 from .text import interval, shortened, table
 

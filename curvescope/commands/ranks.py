@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     reduction, differences = bad, list[Any]()
     with progress() as report, Reducer(len(jobs), args.scheduler, args.workers) as reducer:
         try:
-            reduction = reducer.reduce(jobs, lambda done: report(f"ranks {reducer.says}", done, len(jobs)))
+            reduction = reducer.reduce(jobs, lambda done: report(f"ranks {reducer.description}", done, len(jobs)))
             found = _analysed(combine([reduction, bad]), analyse)
             differences = _explained(reducer, jobs, reduction, found, groups)
         except KeyboardInterrupt:
@@ -89,7 +89,7 @@ def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> li
 
     asked = [("--explain", explain), ("--against", against)]
     groups = [(text, _chosen(jobs, option, text)) for option, text in asked if text is not None]
-    if len(groups) == 2 and {job.who.rank for job in groups[0][1]} & {job.who.rank for job in groups[1][1]}:
+    if len(groups) == 2 and {job.rank_id.rank for job in groups[0][1]} & {job.rank_id.rank for job in groups[1][1]}:
         raise CurvescopeError(f"--explain {explain} --against {against}: the two lists share a rank.")
     if groups and not against and len(groups[0][1]) == len(jobs):
         raise CurvescopeError(f"--explain {explain}: these are all ranks, so there are none to compare with.")
@@ -101,7 +101,7 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
 
     try:
         if text.startswith("node:"):
-            wanted = {job.who.rank for job in jobs if job.who.node == int(text.removeprefix("node:"))}
+            wanted = {job.rank_id.rank for job in jobs if job.rank_id.node == int(text.removeprefix("node:"))}
         else:
             wanted = set()
             for piece in text.split(","):
@@ -109,9 +109,9 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
                 wanted |= set(range(int(first), int(last or first) + 1))
     except ValueError:
         raise CurvescopeError(f"{option} {text}: write ranks, e.g. 3 or 0-7,12, or a node, e.g. node:2.") from None
-    chosen = [job for job in jobs if job.who.rank in wanted]
+    chosen = [job for job in jobs if job.rank_id.rank in wanted]
     if not chosen:
-        raise CurvescopeError(f"{option} {text}: no such rank; there are {jobs[0].who.rank} to {jobs[-1].who.rank}.")
+        raise CurvescopeError(f"{option} {text}: no such rank; there are {jobs[0].rank_id.rank} to {jobs[-1].rank_id.rank}.")
     return chosen
 
 
@@ -131,7 +131,7 @@ def _explained(
         return []
     differences = []
     for straggler in found.stragglers[:_EXPLAINED]:
-        own_tables = reducer.reduce([job for job in jobs if job.who.rank == straggler.rank])
+        own_tables = reducer.reduce([job for job in jobs if job.rank_id.rank == straggler.rank])
         steps = None if len(straggler.slow_steps) < 2 else straggler.slow_steps
         others = group_of(rest, reduction, less=own_tables)
         one = group_of(_named(str(straggler.rank)), own_tables)

@@ -152,7 +152,7 @@ def _table_of_devices(cells: Sequence[Cell]) -> Table:
         column.justify = "left"
     for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):
         rate = "" if c.samples_per_s is None else number(c.samples_per_s)
-        made.add_row(c.network, c.setting, c.device_and_origin, c.framework, _text(c), rate)
+        made.add_row(c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate)
     return made
 
 

@@ -63,7 +63,7 @@ def test_a_cell_says_time_interval_n_rate_memory_and_where(tmp_path):
         "Card A",
         "torch 2.13.0",
     )
-    assert two.setting == "training fp32"
+    assert two.configuration == "training fp32"
 
 
 def test_an_empty_cell_says_why_and_a_missing_one_that_it_is_missing(tmp_path):

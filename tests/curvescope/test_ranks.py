@@ -134,11 +134,11 @@ def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(tmp_path, caps
 def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, capsys):
     write_ranks(tmp_path, ranks=11, name="rank-{}_a7", said=False)
     jobs, _ = find_ranks([str(tmp_path)])
-    assert [(job.who.rank, job.place.name) for job in jobs] == [(rank, f"rank-{rank}_a7") for rank in range(11)]
+    assert [(job.rank_id.rank, job.path.name) for job in jobs] == [(rank, f"rank-{rank}_a7") for rank in range(11)]
     assert main(["ranks", str(tmp_path / "nothing")]) == 2
     assert "cannot be read" in capsys.readouterr().err
     assert main(["ranks", str(tmp_path / "nothing*")]) == 2
-    assert "no recording there" in capsys.readouterr().err
+    assert "no recording found" in capsys.readouterr().err
 
 
 def write_trace(path, rank, all_reduce_us):
@@ -215,7 +215,7 @@ def cluster():
 
 def test_a_killed_worker_costs_no_result(job, cluster):
     jobs, _ = find_ranks([str(job)])
-    many = [rank_jobs.Job(rank_jobs.Who(j.who.rank + RANKS * i), j.place) for j in jobs for i in range(5)]
+    many = [rank_jobs.Job(rank_jobs.RankId(j.rank_id.rank + RANKS * i), j.path) for j in jobs for i in range(5)]
     expected = rank_jobs.reduce_jobs(many)
     killed = []
     with Reducer(len(many), scheduler=cluster.scheduler_address) as reducer:
@@ -256,7 +256,7 @@ def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_coun
             self.chunk = chunk
 
         def result(self):
-            if any(job.who.rank == 7 for job in self.chunk):
+            if any(job.rank_id.rank == 7 for job in self.chunk):
                 raise distributed.KilledWorker("task", None, 3)
             return rank_jobs.reduce_jobs(self.chunk)
 

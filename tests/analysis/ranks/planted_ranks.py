@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curvescope.analysis.ranks.reduction import Who, reduce_rank
+from curvescope.analysis.ranks.reduction import RankId, reduce_rank
 from curvescope.profiling.recording.schema import TABLES
 
 from ..synthetic import work_of
@@ -55,6 +55,6 @@ def kernels(rows):
 
 def reduce_planted(found, node=lambda rank: rank // 4):
     return {
-        rank: reduce_rank(Who(rank, node(rank), rank % 4), steps, work_of(table))
+        rank: reduce_rank(RankId(rank, node(rank), rank % 4), steps, work_of(table))
         for rank, (steps, table) in found.items()
     }

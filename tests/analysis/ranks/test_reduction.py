@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvescope.analysis.ranks.reduction import Who, reduce_rank
+from curvescope.analysis.ranks.reduction import RankId, reduce_rank
 from curvescope.analysis.ranks.tables import TABLES, combine, shortest_of, unreadable
 from curvescope.profiling.attribution.collectives import collective
 from curvescope.profiling.errors import CurvescopeError
@@ -52,7 +52,9 @@ def same(one, other):
 @settings(max_examples=25, deadline=None)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_ranks_add_up_in_any_order_and_grouping(found, random):
-    reductions = [reduce_rank(Who(i, i // 2), steps, work_of(kernels(rows))) for i, (steps, rows) in enumerate(found)]
+    reductions = [
+        reduce_rank(RankId(i, i // 2), steps, work_of(kernels(rows))) for i, (steps, rows) in enumerate(found)
+    ]
     reductions.append(unreadable("rank9", "it is gone"))
     whole = combine(reductions)
     assert same(whole, combine([combine([]), whole]))
@@ -65,13 +67,13 @@ def test_ranks_add_up_in_any_order_and_grouping(found, random):
 @given(recordings(), st.integers(0, 4))
 def test_pieces_of_one_rank_add_up_to_it(found, cut):
     steps, rows = found
-    whole = reduce_rank(Who(3), steps, work_of(kernels(rows)))
+    whole = reduce_rank(RankId(3), steps, work_of(kernels(rows)))
     halves = []
     for inside in (steps["step"] < cut, steps["step"] >= cut):
         if inside.any():
             wanted = set(steps["step"][inside])
             halves.append(
-                reduce_rank(Who(3), steps[inside], work_of(kernels([r for r in rows if r["step"] in wanted])))
+                reduce_rank(RankId(3), steps[inside], work_of(kernels([r for r in rows if r["step"] in wanted])))
             )
     assert same(whole, combine(halves))
 
@@ -80,9 +82,9 @@ def test_pieces_of_one_rank_add_up_to_it(found, cut):
 @given(recordings(), st.integers(0, 25))
 def test_every_step_adds_up_to_its_wall_time_and_the_cut_into_tables_does_not_matter(found, cut):
     steps, rows = found
-    reduction = reduce_rank(Who(0), steps, work_of(kernels(rows[:cut]), kernels(rows[cut:])))
-    assert same(reduction, reduce_rank(Who(0), steps, work_of(kernels(rows))))
-    parts = reduction["parts"].to_pandas()
+    reduction = reduce_rank(RankId(0), steps, work_of(kernels(rows[:cut]), kernels(rows[cut:])))
+    assert same(reduction, reduce_rank(RankId(0), steps, work_of(kernels(rows))))
+    parts = reduction["kernel_times"].to_pandas()
     assert parts.groupby("step")["exclusive_ns"].sum().tolist() == steps["duration_ns"].tolist()
     assert (parts["exclusive_ns"] >= 0).all()
     assert reduction.column("steps", "wall_ns").sum() == reduction.column("terms", "exclusive_ns").sum()
@@ -97,7 +99,7 @@ def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
         5: [row(ALL_REDUCE, 10, 40, 0, stream=20), row(ALL_REDUCE, 60, 30, 0, stream=20)],
         6: [row(ALL_REDUCE, 30, 20, 0, stream=22), row(ALL_REDUCE, 50, 40, 0, stream=22)],
     }
-    table = combine([reduce_rank(Who(r), steps, work_of(kernels(rows))) for r, rows in ranks.items()])
+    table = combine([reduce_rank(RankId(r), steps, work_of(kernels(rows))) for r, rows in ranks.items()])
     least, last = shortest_of(table.column("collectives", "shortest"))
     # of the first, rank 6 comes last and waits for nobody; of the second, rank 5. Stream numbers are each rank's own.
     assert least.tolist() == [20, 30]
@@ -110,8 +112,8 @@ def test_the_rest_of_the_last_steps_collective_has_no_place_in_the_order():
     # Gloo's all-reduce of the step before ends inside this one on rank 0 alone: the second is the first of both ranks.
     steps = pd.DataFrame({"step": [0], "start_ns": [100], "duration_ns": [100], "profiled": [True]})
     own = row("gloo:all_reduce", 150, 20, 0, stream=4)
-    first = reduce_rank(Who(0), steps, work_of(kernels([row("gloo:all_reduce", 10, 95, 0, stream=4), own])))
-    found = combine([first, reduce_rank(Who(1), steps, work_of(kernels([own])))])
+    first = reduce_rank(RankId(0), steps, work_of(kernels([row("gloo:all_reduce", 10, 95, 0, stream=4), own])))
+    found = combine([first, reduce_rank(RankId(1), steps, work_of(kernels([own])))])
     assert found.column("collectives", "ranks").tolist() == [2]
     assert found.column("calls", "calls").tolist() == [1, 1]
     assert found.column("steps", "communication_ns").tolist() == [5 + 20, 20]
@@ -121,7 +123,7 @@ def test_starting_a_collective_is_communication_but_no_send():
     steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     names = ["allreduce_", "c10d::broadcast_", "gloo:send", "ncclDevKernel_SendRecv(ncclDevComm*)"]
     rows = [row(name, 10 * place, 10, 0) for place, name in enumerate(names)]
-    found = reduce_rank(Who(0), steps, work_of(kernels(rows)))
+    found = reduce_rank(RankId(0), steps, work_of(kernels(rows)))
     assert found.column("ranks", "sends").tolist() == [2]
     assert found.column("steps", "communication_ns").tolist() == [40]
 
@@ -129,14 +131,14 @@ def test_starting_a_collective_is_communication_but_no_send():
 def test_communicators_keep_collectives_of_one_place_apart():
     steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     rows = [row(ALL_REDUCE, 0, 10 + r, 0, stream=20, communicator=f"g{r // 2}") for r in range(4)]
-    reductions = [reduce_rank(Who(r), steps, work_of(kernels([rows[r]]))) for r in range(4)]
+    reductions = [reduce_rank(RankId(r), steps, work_of(kernels([rows[r]]))) for r in range(4)]
     assert combine(reductions).column("collectives", "ranks").tolist() == [2, 2]
 
 
 def test_a_recording_without_a_profiled_step_is_refused():
     steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [False]})
     with pytest.raises(CurvescopeError, match="no step of it was profiled"):
-        reduce_rank(Who(0), steps, work_of())
+        reduce_rank(RankId(0), steps, work_of())
 
 
 def test_tables_over_all_ranks_do_not_grow_with_ranks():
@@ -144,7 +146,7 @@ def test_tables_over_all_ranks_do_not_grow_with_ranks():
     for ranks in (4, 16):
         reduction = combine(list(reduce_planted(rank_tables(ranks)).values()))
         sizes[ranks] = {name: reduction[name].num_rows for name in TABLES}
-    for name in ("parts", "collectives"):
+    for name in ("kernel_times", "collectives"):
         assert sizes[4][name] == sizes[16][name] > 0
     for name in ("ranks", "steps", "terms", "calls"):
         assert 4 * sizes[4][name] == sizes[16][name] > 0

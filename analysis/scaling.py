@@ -24,9 +24,10 @@ from ..profiling.measure.scaling_plan import ScalingPoint
 from .decompose.curve import cost_curve
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate, estimate
-from .decompose.terms import IDLE, LEFT_OVER, OVERHEAD, Key, Share, estimate_terms, tested
-from .ranks.parts import COMMUNICATION, INPUT, KERNELS, WAITING, RankTables, rank_parts, shared_steps
+from .decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, estimate_terms, tested
+from .ranks.parts import INPUT, WAITING, RankTables, rank_parts, shared_steps
 from .ranks.stragglers import over_others
+from .ranks.tables import COMMUNICATION
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..decompose.statistics import Estimate
-from ..decompose.terms import IDLE, LEFT_OVER, OVERHEAD, Key, Share, total_ms
-from ..ranks.parts import COMMUNICATION, INPUT, KERNELS, WAITING
+from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, total_ms
+from ..ranks.parts import INPUT, WAITING
+from ..ranks.tables import COMMUNICATION
 from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, ScaledPoint, Series
 from .numbers import number, signed
 from .text import interval, share, table

@@ -111,7 +111,9 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
         raise CurvescopeError(f"{option} {text}: write ranks, e.g. 3 or 0-7,12, or a node, e.g. node:2.") from None
     chosen = [job for job in jobs if job.rank_id.rank in wanted]
     if not chosen:
-        raise CurvescopeError(f"{option} {text}: no such rank; there are {jobs[0].rank_id.rank} to {jobs[-1].rank_id.rank}.")
+        raise CurvescopeError(
+            f"{option} {text}: no such rank; there are {jobs[0].rank_id.rank} to {jobs[-1].rank_id.rank}."
+        )
     return chosen
 
 

@@ -1,7 +1,7 @@
-"""Records a command and all its processes, or a part of this one, through the collector in `native/`.
+"""Records a command and all its processes, or a block of this process, with the collector in `native/`.
 
-NVTX and the CUDA driver load the collector into each process by the environment; each process leaves one chunk file,
-and the files become one recording.
+Environment variables make NVTX and the CUDA driver load the collector into each process. Each process writes one chunk
+file, and the files become one recording.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .merge import PROBE, merge_chunks
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 CUDA_VARIABLE = "CUDA_INJECTION64_PATH"
-STARTUP = Path(__file__).parent / "startup"  # what every Python of the command runs at its start
+STARTUP = Path(__file__).parent / "startup"  # runs at the start of every Python of the command
 
 
 def record_command(command: Sequence[str], path: AnyPath, options: Options | None = None) -> int:
-    """Run the command with the collector in it and record it; what is whole is kept on Ctrl-C.
+    """Run and record the command with the collector; after Ctrl-C, complete chunks are kept.
 
     Args:
         command: program and arguments.
         path: folder of the recording to create.
-        options: batch size and meaning of range names, where the user gave them.
+        options: batch size and meaning of range names, if given by the user.
 
     Returns:
-        The command's exit code; 128 + the signal where one ended it, as shells report it.
+        The command's exit code, or 128 + signal number after a signal, like in shells.
 
     Raises:
-        CurvescopeError: the program cannot be run, or the recording not be made.
+        CurvescopeError: the program cannot be run, or the recording cannot be created.
     """
     if shutil.which(command[0]) is None:
         raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
@@ -60,15 +60,15 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            # The terminal interrupts the command too; it is given time to end by itself.
+            # Ctrl-C reaches the command too; wait for it to end by itself.
             try:
                 process.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            merge_chunks(Path(folder), writer, options)
             raise
-        merge_chunks(Path(folder), writer, options)
+        finally:
+            merge_chunks(Path(folder), writer, options)
     return code if code >= 0 else 128 - code
 
 
@@ -81,23 +81,23 @@ def record(
 ) -> Iterator[Recording]:
     """Record this process while the block runs: NVTX ranges of all its threads, and all GPU work.
 
-    The recording can be read when the block has ended; `recording.meta["collectors"]` says what was recorded and what
-    could not be. Without a GPU it holds the ranges. A library that used NVTX before the first recording of this process
-    has turned its ranges off for good: then run the program under `curvescope record` instead.
+    The recording is readable after the block; `recording.meta["collectors"]` lists what was recorded and what could not
+    be. Without a GPU it contains the ranges. A library that used NVTX before the first recording of this process emits
+    no ranges any more: run the program under `curvescope record` instead.
 
     Args:
-        path: folder or URL of the recording to create; dated, in `runs/`, by default.
-        batch: samples per step; read from names of ranges if not given.
-        range_pattern: a regular expression with groups named layer, phase, step, op or batch, for the names of ranges;
-            known habits if not given.
+        path: folder or URL of the recording to create; default: a dated folder in `runs/`.
+        batch: samples per step; default: read from names of ranges.
+        range_pattern: regular expression for names of ranges, with groups named layer, phase, step, op or batch;
+            default: known conventions.
 
     Raises:
-        CurvescopeError: this process is being recorded already, or the recording cannot be made.
+        CurvescopeError: this process is being recorded already, or the recording cannot be created.
     """
     import nvtx
 
     options = Options(batch, range_pattern)
-    options.names  # noqa: B018 - a wrong pattern is refused before anything is made
+    options.names  # noqa: B018 - refuses a wrong pattern before any work
     if path is None:
         path = new_recording_path("record")
     folder = path if isinstance(path, RemotePath) else as_path(path)

@@ -1,4 +1,4 @@
-"""What the processes of a command left, as one recording: joined by the readers' own join."""
+"""Merges the chunk files and windows of all processes of a command into one recording."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from .cupti import ProcessColumns, Texts
 from .nvtx import RangeCounts, empty_ranges, to_ranges
 from .torch_events import TorchProcess, read_processes
 
-PROBE = "curvescope.probe"  # a domain: where its name arrives, NVTX is attached
+PROBE = "curvescope.probe"  # a domain: if its name arrives, NVTX is attached
 
 
 def merge_chunks(
     folder: Path, writer: RecordingWriter, options: Options | None = None, probed_process: int | None = None
 ) -> None:
-    """Join the work of every process that left something in `folder` to its ranges, write it, and count what was lost.
+    """Join the work of all processes to their ranges, write it, and count lost data.
 
     Args:
-        folder: where the chunk files and windows are.
-        writer: of the recording.
-        options: batch size and meaning of range names, where the user gave them.
-        probed_process: the process, if any, that named a domain to find out whether its NVTX reaches the collector.
+        folder: folder of the chunk files and windows.
+        writer: writer of the recording.
+        options: batch size and meaning of range names, if given by the user.
+        probed_process: id of the process that named the domain `PROBE` to test whether NVTX reaches the collector.
     """
     options = options or Options()
     processes = [read_chunks(path) for path in sorted(folder.glob("*.chunks"))]
-    # After the chunks: what a process that still runs writes from here on is not in the recording.
+    # Read after the chunks: what a running process writes from now on is not in the recording.
     shared = [kept for path in sorted(folder.glob("*.counts")) if (kept := read_counts(path)) is not None]
     on_gpu = {process.process for process in processes if process.table("kernels").rows}
-    # Where kernels run on a GPU, what the host runs only launches them.
+    # If kernels run on a GPU, the host's operators only launch them.
     torch = [one for one in read_processes(folder) if one.process not in on_gpu]
     texts = Texts(processes, chain.from_iterable(one.names for one in torch))
     columns = [ProcessColumns(process, texts) for process in processes]
@@ -83,7 +83,7 @@ def _profile(
 
 
 def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: RangeNames) -> pa.Table:
-    """The ranges of all processes; torch's steps where the program marks none itself."""
+    """The ranges of all processes, with torch's steps for processes that mark none themselves."""
     tables = [empty_ranges(), *nvtx, *(table for one in torch for table in one.ranges)]
     marked = {process for table in tables for process in _marked_processes(table, names)}
     tables += [one.steps_table() for one in torch if one.process not in marked]
@@ -91,7 +91,7 @@ def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: 
 
 
 def _marked_processes(table: pa.Table, names: RangeNames) -> set[int]:
-    """The processes whose ranges say where steps are."""
+    """The processes with ranges that mark steps."""
     keys = [key for key in ("name", "domain", "role", "process") if key in table.column_names]
     distinct = table.group_by(keys).aggregate([]).to_pylist()
     return {row["process"] for row in distinct if names.read(row["name"], row.get("domain"), row.get("role")).step}
@@ -103,18 +103,18 @@ def _collectors(
     torch: Sequence[TorchProcess],
     probed_process: int | None,
 ) -> list[dict[str, Any]]:
-    """What was met in each process."""
-    watched = {one.process: one.facts() for one in torch}
+    """The collectors' facts about each process."""
+    by_process = {one.process: one.facts() for one in torch}
     found = []
     for process, one in zip(processes, columns, strict=True):
-        collector = {**one.facts(), **_thread_names(process), **watched.pop(process.process, {})}
+        collector = {**one.facts(), **_thread_names(process), **by_process.pop(process.process, {})}
         if process.process == probed_process and PROBE not in process.names:
             collector["nvtx_status"] = (
-                "NVTX was used before the first recording of this process, and takes no tool after that: its ranges "
-                "were not recorded. Record earlier, or run the program under `curvescope record`."
+                "NVTX was used before the first recording of this process and cannot be recorded any more: its ranges "
+                "are missing. Record earlier, or run the program under `curvescope record`."
             )
         found.append(collector)
-    return [*found, *({"process": process, **facts} for process, facts in watched.items())]
+    return [*found, *({"process": process, **facts} for process, facts in by_process.items())]
 
 
 def _devices(columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess]) -> dict[str, Any]:
@@ -132,22 +132,22 @@ def _devices(columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess]) -
 
 def _found(built: Timeline) -> dict[str, Any]:
     count, most_ns = built.before_launch
-    # No kernel can begin before the call that launches it: what CUPTI's own conversion is off at least.
+    # No kernel begins before its launch: this is a lower bound of the error of CUPTI's own conversion.
     return {"kernels_before_launch": count, "kernel_before_launch_ns": most_ns} if count else {}
 
 
 def _count_lost(processes: Sequence[ProcessChunks], shared: Sequence[SharedCounts], writer: RecordingWriter) -> None:
-    """Count what the processes counted as lost, and what they recorded and did not write before they ended."""
+    """Count what the processes reported as lost, and what they recorded but did not write before they ended."""
     for one in processes:
         writer.count_lost("nvtx_unnamed", one.lost[1])
         writer.count_lost("torn_bytes", one.torn_bytes)
         for what, count in one.rows("lost"):
             writer.count_lost(one.names[what], count)
-    # By process: one that calls exec leaves files of each program that it was.
+    # Sums by process id: a process that calls exec has files of several programs.
     for process in {one.process for one in processes} | {one.process for one in shared}:
         chunks = [one for one in processes if one.process == process]
         counts = [kept for kept in shared if kept.process == process]
-        # Counts of a process that was killed are younger in the shared file than in its last chunk.
+        # The shared file of a killed process is newer than its last chunk.
         dropped = max(sum(one.lost[0] for one in chunks), sum(kept.dropped for kept in counts))
         unwritten = max(sum(one.lost[2] for one in chunks), sum(kept.unwritten for kept in counts))
         written = sum(one.begun for one in chunks)

@@ -1,7 +1,7 @@
-"""What `startup/torch_windows.py` wrote of a command's processes, as the columns that `attribution.assemble` joins.
+"""Reads the files of `startup/torch_windows.py` as columns for `attribution.assemble`.
 
-An operator's own time is a kernel that the host ran itself. Operators place kernels as ranges do: they carry autograd's
-numbers, so that a backward node finds the layer of its forward operator, whether a module or an NVTX range named it.
+An operator's own time is a kernel of the host. Operators attribute kernels like ranges: they carry autograd's sequence
+numbers, so that a backward node finds the layer of its forward operator, named by a module or by an NVTX range.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import nest
@@ -32,13 +32,13 @@ from ..errors import CurvescopeError
 
 _VERSION = 1
 _USER_SCOPE = 7  # c10's RecordScope
-_PLACE = [("process", pa.int64()), ("thread", pa.int64()), ("thread_key", pa.int64())]
+_THREAD = [("process", pa.int64()), ("thread", pa.int64()), ("thread_key", pa.int64())]
 _TIMES = [("name", pa.string()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
 _ARGUMENTS = ("shapes", "concrete", "dtypes")
 _RANGES = pa.schema(
     [
         *_TIMES,
-        *_PLACE,
+        *_THREAD,
         ("kind", pa.string()),
         ("role", pa.string()),
         ("shown", pa.bool_()),
@@ -48,7 +48,7 @@ _RANGES = pa.schema(
         *((name, pa.string()) for name in _ARGUMENTS),
     ]
 )
-_KERNELS = pa.schema([*_TIMES, *_PLACE, ("stream", pa.int64()), ("source", pa.string())])
+_KERNELS = pa.schema([*_TIMES, *_THREAD, ("stream", pa.int64()), ("source", pa.string())])
 
 
 @dataclass
@@ -56,14 +56,14 @@ class TorchProcess:
     """What torch ran on the CPU of one process.
 
     Attributes:
-        process: its id.
-        cpu_threads: what torch computes with.
-        thread: whose marks its steps are: the first that had a step, for they follow each other whoever has them.
-        status: why nothing more was recorded; null where all was.
-        windows: how many there are.
-        ranges: ranges as `attribution.assemble` takes them, the program's own and those that only place work.
-        steps: its steps, as marks; not among `ranges`.
-        kernels: what ran, window by window.
+        process: process id.
+        cpu_threads: number of threads that torch computes with.
+        thread: id of the thread of all step marks: the first thread that ran a step.
+        status: reason why recording stopped early; None if it did not.
+        windows: number of windows.
+        ranges: input of `attribution.assemble`: the program's ranges, and those that only attribute work.
+        steps: marks of steps; not among `ranges`.
+        kernels: kernels of each window.
     """
 
     process: int
@@ -77,7 +77,7 @@ class TorchProcess:
 
     @property
     def names(self) -> list[str]:
-        """The names of its kernels, each once."""
+        """The distinct names of the kernels."""
         return list({name for table in self.kernels for name in table["name"].unique().to_pylist()})
 
     def steps_table(self) -> pa.Table:
@@ -85,17 +85,17 @@ class TorchProcess:
         return pa.Table.from_pylist(self.steps, _RANGES)
 
     def facts(self) -> dict[str, Any]:
-        """What `recording.json` says of it."""
+        """Facts for `recording.json`."""
         return {"torch_status": self.status or "recorded", "torch_windows": self.windows}
 
 
 def read_processes(folder: Path) -> list[TorchProcess]:
-    """Every process that left windows in the folder; the files are read one by one."""
+    """All processes with windows or a status in the folder."""
     found: dict[int, TorchProcess] = {}
     for path in sorted(folder.glob("*.json")):
         document = json.loads(path.read_bytes())
         if document.get("version") != _VERSION:
-            raise CurvescopeError(f"{path} is of version {document.get('version')}, not {_VERSION}.")
+            raise CurvescopeError(f"{path} has version {document.get('version')}, not {_VERSION}.")
         process = found.setdefault(document["process"], TorchProcess(document["process"]))
         if "status" in document:
             process.status = document["status"]
@@ -111,24 +111,20 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
     ranges = _ranges(window, process.process)
     process.ranges.append(ranges)
     process.kernels.append(_kernels(ranges))
-    own = (
-        end
-        for end, thread in zip(ranges["end_ns"].to_pylist(), ranges["thread"].to_pylist(), strict=True)
-        if thread == window["thread"]
-    )
-    last_ns = max(own, default=window["window_ns"][0])
-    for start, end, batch in _steps(window["boundaries"], window["window_ns"][0], last_ns):
+    first_ns = window["window_ns"][0]
+    last_ns = pc.max(ranges.filter(pc.field("thread") == window["thread"])["end_ns"]).as_py() or first_ns
+    for start, end, batch in _steps(window["boundaries"], first_ns, last_ns):
         name = f"{STEP_RANGE}:{len(process.steps)}" + ("" if batch is None else f", batch_size={batch}")
         mark = {"name": name, "start_ns": start, "end_ns": end, "process": process.process, "role": ANNOTATION}
-        place = {"thread": process.thread, "thread_key": (process.process << 32) + process.thread}
-        process.steps.append({**mark, **place, "kind": "start_end", "shown": True, "source": "torch"})
+        thread = {"thread": process.thread, "thread_key": (process.process << 32) + process.thread}
+        process.steps.append({**mark, **thread, "kind": "start_end", "shown": True, "source": "torch"})
 
 
 def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[tuple[int, int, int | None]]:
-    """Start, end and samples of a window's steps: up to the optimizer's end each, or from call to call between them."""
+    """Start, end and samples of the steps of a window: up to an optimizer's end, or else from call to call."""
     if any(kind == "optimizer" for _, kind, _ in boundaries):
         start, samples = first_ns, []
-        called: tuple[int, int | None] | None = None  # a call between two steps, as of an evaluation
+        called: tuple[int, int | None] | None = None  # a call between two steps, e.g. an evaluation
         for moment, kind, batch in boundaries:
             if called is not None and kind != "optimizer":
                 yield called[0], moment, called[1]
@@ -150,7 +146,7 @@ def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[t
 
 
 def _ranges(window: dict[str, Any], process: int) -> pa.Table:
-    """Operators and ranges of a window, with what the operators were called with."""
+    """Operators, with their arguments, and ranges of a window."""
     rows = []
     for event in window["events"]:
         name, start, duration, thread, scope, forward_thread, sequence, *arguments = event
@@ -174,10 +170,10 @@ def _ranges(window: dict[str, Any], process: int) -> pa.Table:
 
 
 def _kernels(ranges: pa.Table) -> pa.Table:
-    """What the operators did themselves."""
+    """The operators' own times as kernels."""
     thread, start, end = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
-    works = np.array([role == OPERATOR for role in ranges["role"].to_pylist()], np.bool_)
-    start, end, span = own_time(nest(thread, start, end), works)
+    is_operator = pc.fill_null(pc.equal(ranges["role"], OPERATOR), False).to_numpy()
+    start, end, span = own_time(nest(thread, start, end), is_operator)
     rows = ranges.select(["name", "process", "thread", "thread_key", "source"]).take(pa.array(span))
     names = [scrub(name.removeprefix(NODE_PREFIX)) for name in rows["name"].to_pylist()]
     columns = {"name": names, "start_ns": start, "end_ns": end, "stream": rows["thread"]}

@@ -18,7 +18,7 @@ _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordSco
 
 @contextlib.contextmanager
 def layer_ranges(layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
-    """Mark the forward pass of modules, given by path, with profiler ranges; the marks are gone when the block ends."""
+    """Mark the forward pass of modules, given by path, with profiler ranges until the block ends."""
     from torch.autograd.profiler import record_function
 
     open_ranges: list[Any] = []
@@ -57,12 +57,12 @@ def record_step(
     """Run one step under the profiler and return its rows.
 
     Args:
-        step: runs the step; it is given `ranges(name)`, to mark its phases with.
-        layers: the modules to mark, by path; the root, whose path is empty, is not.
-        cuda: record the device's kernels instead of host operators; the step must end synchronised.
+        step: function that runs the step; its argument `ranges(name)` marks phases.
+        layers: modules to mark, by path; the root, which has an empty path, is not marked.
+        cuda: whether to record the device's kernels instead of host operators; the step must end synchronised.
         count_work: see `events.kernel_rows`.
-        before: runs right before the step, watched but not recorded: ranks that step together meet here, as the
-            profiler starts at another moment on each. What is lost of it is counted with the step's.
+        before: function that runs under the profiler right before the step and is not recorded: ranks meet in it,
+            because their profilers start at different times. Its lost data counts with the step's.
     """
     import torch
     from torch.autograd.profiler import record_function
@@ -79,7 +79,7 @@ def record_step(
         before()
         with record_function(STEP_RANGE):
             step(record_function)
-    # Kineto and oneDNN stamp the system clock; a recording's times are on the monotonic one.
+    # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()
     host, device = _split(profiler.profiler.kineto_results.events())
     rows = kernel_rows(host, device, log, count_work, host_rows=not cuda)
@@ -97,7 +97,7 @@ def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
 
 
 def _split(raw: Sequence[Any]) -> tuple[list[HostEvent], list[DeviceEvent]]:
-    """Kineto's in-process events as ours. Host ranges that Kineto mirrors onto the device's timeline are left out."""
+    """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline."""
     host, device = [], []
     for event in raw:
         if event.device_type().name == "CPU":
@@ -109,7 +109,7 @@ def _split(raw: Sequence[Any]) -> tuple[list[HostEvent], list[DeviceEvent]]:
                     event.start_ns(),
                     event.duration_ns(),
                     event.start_thread_id(),
-                    # Collectives announce themselves like user annotations, and are work.
+                    # Collectives look like user annotations, but are work.
                     event.scope() == _USER_SCOPE and not event.name().startswith(COLLECTIVES),
                     event.sequence_nr(),
                     event.fwd_thread_id(),

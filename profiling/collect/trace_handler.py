@@ -19,8 +19,7 @@ def trace_handler(folder: str | os.PathLike[str], batch: int | None = None) -> C
     """Create a function for `torch.profiler.profile(on_trace_ready=...)` that makes a recording of each trace.
 
     Recordings are named by time under the folder; none is overwritten. A trace that cannot be recorded causes a
-    warning,
-    and the profiled program continues. `record_shapes=True` and `with_modules=True` add information.
+    warning, and the profiled program continues. `record_shapes=True` and `with_modules=True` add information.
 
     Args:
         folder: folder of the recordings; created if missing.

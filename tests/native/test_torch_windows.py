@@ -156,7 +156,7 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     assert set(kernels["phase"].dropna()) == {"forward"}
     assert "0" in set(products["layer"])
     assert "in the child" in set(recording.frame("ranges")["name"])
-    of_one_thread = "recorded, of one thread: others called modules too"
+    of_one_thread = "recorded on one thread only; other threads called modules too"
     assert sorted(c["torch_status"] for c in recording.meta["collectors"]) == ["recorded"] * 3 + [of_one_thread]
 
 

@@ -1,8 +1,8 @@
-"""What `curvescope record` lets every Python of the command run at its start, found by PYTHONPATH.
+"""Runs at the start of every Python of a command under `curvescope record`, which puts this folder on PYTHONPATH.
 
-It waits for the program to import torch and then loads `torch_windows.py` beside it. The program sees nothing of it:
-this folder leaves `sys.path` again, and the `sitecustomize` that the program would have had without it runs as always.
-The program's Python may be any, so nothing here needs more than the standard library.
+It waits for the program to import torch and then loads `torch_windows.py`. The program notices nothing: this folder is
+removed from `sys.path`, and the program's own `sitecustomize` runs as usual. Only the standard library is used, because
+the program may run in any Python.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def _load(name: Any, path: Any) -> Any:
     return module
 
 
-class _WhenTorchIsImported:
-    """Finds nothing itself: lets the others find torch, and watches it once it is loaded."""
+class _TorchFinder:
+    """Finds torch with the other finders, and starts to record it once it is loaded."""
 
     def find_spec(self, name: Any, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
         if name != "torch":
@@ -34,17 +34,17 @@ class _WhenTorchIsImported:
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            with suppress(AttributeError):  # a loader that takes no attributes: torch is not watched
-                self._watch(spec.loader)
+            with suppress(AttributeError):  # the loader takes no attributes: torch is not recorded
+                self._record_after_load(spec.loader)
         return spec
 
-    def _watch(self, loader: Any) -> None:
+    def _record_after_load(self, loader: Any) -> None:
         load = loader.exec_module
 
         def exec_module(module: Any) -> None:
             del loader.exec_module
             load(module)
-            with suppress(Exception):  # whatever it is, the program runs on; torch_windows says itself what it met
+            with suppress(Exception):  # the program continues; torch_windows reports its own errors
                 _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")).start(
                     module, os.environ[_FOLDER_VARIABLE]
                 )
@@ -62,5 +62,5 @@ def _run_shadowed_sitecustomize() -> None:
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if os.environ.get(_FOLDER_VARIABLE):
-    sys.meta_path.insert(0, _WhenTorchIsImported())
+    sys.meta_path.insert(0, _TorchFinder())
 _run_shadowed_sitecustomize()

@@ -1,14 +1,14 @@
-"""Records what torch runs on the CPU of a process, in windows, each written whole: part of `curvescope record`.
+"""Records what torch runs on the CPU of a process, in windows that are each written completely.
 
-A window is a stretch under torch's own profiler. It begins with a call of a module and is cut where a step ends, once
-it is half a second long: after the optimizer, or before the next call of the model where nothing trains. It watches one
-thread, the leading one, which is the first that calls a module. What is written is for `collect/torch_events.py` to
-read. Nothing here throws into the program; what goes wrong ends the recording of this process and is said in a status
-file. Loaded by path into the program's own Python: standard library and torch.
+A window is an interval under torch's own profiler, on one thread: the leader, the first thread that calls a module. It
+begins with a call of a module and ends where a step ends, at least half a second later: after the optimizer, or before
+the next call of the model if nothing trains. `collect/torch_events.py` reads the files. Nothing here raises an
+exception in the program: an error ends the recording of this process, and a status file gives the reason. The program's
+own Python loads this file by path, so it needs only the standard library and torch.
 
-Torch keeps the end of an operator or range where its window was, and writes it there even when that window is gone,
-if another is under way. Hence one thread (`profile_all_threads` leaves operators of others open across a cut: programs
-crashed), and no window begins while a range is open that began under an earlier one.
+Torch writes the end of an operator or range to the memory of its window, even after that window is gone, if another
+window is open. So only one thread is recorded (`profile_all_threads` leaves operators of other threads open across
+windows, which crashed programs), and no window begins inside a range that began in an earlier window.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any
 VERSION = 1
 LAYER_RANGE = "curvescope.layer:"
 _LEAST_WINDOW_NS = 500_000_000
-# Of a process. A training step of ResNet-50 is some 3,000; what is beyond is left unwatched, at no further cost.
+# Per process; a training step of ResNet-50 has some 3,000. Later events are not recorded, and cost nothing.
 _MOST_EVENTS = 200_000
 _KINETO_VARIABLE = "KINETO_LOG_LEVEL"
 _OFF_VARIABLE = "CURVESCOPE_TORCH"
-_GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's driver, that of WSL 2, AMD's
+_GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # drivers of NVIDIA, WSL 2, AMD
 
 
 def start(torch: Any, folder: Any) -> None:
-    """Watch torch from now on, unless its work goes to a GPU."""
+    """Record torch from now on, unless its work goes to a GPU."""
     if os.environ.get(_OFF_VARIABLE) == "off":
         return
     recorder = _Recorder(torch, folder)
@@ -46,11 +46,11 @@ def start(torch: Any, folder: Any) -> None:
     try:
         recorder.attach()
     except Exception as error:
-        recorder.give_up(f"torch could not be watched: {error!r}")
+        recorder.give_up(f"torch could not be recorded: {error!r}")
 
 
 class _Calls(threading.local):
-    """The modules that are being called in a thread, outermost first, and the paths of the outermost's modules."""
+    """Open calls of modules in a thread, outermost first, and paths of the modules in the outermost one."""
 
     def __init__(self) -> None:
         self.open: list[tuple[Any, Any]] = []
@@ -64,19 +64,19 @@ class _Recorder:
         self._handles: list[Any] = []
         self._modules: Any = weakref.WeakKeyDictionary()
         self._has_profiled = False
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._calls = _Calls()
         self._profile: Any = None
-        self._lock = threading.RLock()  # over beginning and ending a window
+        self._lock = threading.RLock()  # held to begin or end a window
         self._leader: threading.Thread | None = None
-        self._leader_id = 0  # the system's number of it
-        self._has_followers = False  # other threads call modules too
-        self._ranges: Any = weakref.WeakSet()  # of the leader, begun under a window and still open
-        self._model: Any = None  # the module that the leader calls first
-        self._optimizer: Any = None  # the one that steps first: of several, one tells where a step ends
-        self._is_training = False  # the model was called since that one's last step, to be trained
+        self._leader_id = 0  # the system's thread id
+        self._has_followers = False  # whether other threads call modules too
+        self._ranges: Any = weakref.WeakSet()  # the leader's open ranges that began in a window
+        self._model: Any = None  # the first module that the leader calls
+        self._optimizer: Any = None  # the first optimizer that steps; it marks the ends of steps
+        self._is_training = False  # whether the model was called for training since the optimizer's last step
         self._boundaries: list[tuple[int, str, int | None]] = []
         self._begin_ns = 0
         self._windows = self._events = 0
@@ -91,16 +91,16 @@ class _Recorder:
 
         self._profiler = profiler
         self._mark = self._torch._C._profiler._RecordFunctionFast
-        self._let_the_program_profile(profiler)
-        self._watch_ranges(profiler.record_function)
-        self._keep_compiled_modules_quiet(modules)
+        self._yield_to_program_profiler(profiler)
+        self._track_ranges(profiler.record_function)
+        self._silence_compile_warning(modules)
         self._handles = [
             modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
             modules.register_module_forward_hook(self._hook(self._leave, "a module's call"), always_call=True),
             register_optimizer_step_post_hook(self._hook(self._stepped, "an optimizer's step")),
         ]
         atexit.register(self.end)
-        # A worker of multiprocessing ends without Python's own exit functions, by these instead.
+        # A worker of multiprocessing runs these instead of Python's exit functions.
         util.register_after_fork(self, _Recorder._end_with_worker)
         self._end_with_worker()
         os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
@@ -110,15 +110,15 @@ class _Recorder:
 
         util.Finalize(None, self.end, exitpriority=0)
 
-    def _hook(self, watch: Any, what: str) -> Any:
-        # It begins with the question that torch.compile answers for good: it compiles none of the rest.
+    def _hook(self, record: Any, what: str) -> Any:
+        # torch.compile evaluates this condition while compiling, and compiles none of the rest.
         is_compiling = self._torch.compiler.is_compiling
 
         def hook(*arguments: Any) -> None:
             if is_compiling():
                 return
             try:
-                watch(*arguments)
+                record(*arguments)
             except Exception as error:
                 self.give_up(f"{what} could not be recorded: {error!r}")
 
@@ -139,7 +139,7 @@ class _Recorder:
 
     def _leave(self, module: Any, arguments: Any, output: Any) -> None:  # noqa: ARG002
         calls = self._calls.open
-        # A hook of the program that threw may have left calls open.
+        # An exception in one of the program's hooks may have left calls open.
         while calls:
             called, mark = calls.pop()
             if mark is not None:
@@ -162,14 +162,14 @@ class _Recorder:
             self._boundaries.append((time.monotonic_ns(), "training" if trains else "call", self._batch(arguments)))
 
     def _leads(self, module: Any) -> bool:
-        """Whether this thread leads: the first that calls a module; when it is gone with no window open, the next."""
+        """Whether this thread is the leader: the first that calls a module, or the next if that one ended."""
         me = threading.current_thread()
         with self._lock:
             if self._leader is not me:
                 if self._leader is not None and (self._profile is not None or self._leader.is_alive()):
                     if not self._has_followers:
                         self._has_followers = True
-                        self._say("recorded, of one thread: others called modules too")
+                        self._say("recorded on one thread only; other threads called modules too")
                     return False
                 self._leader, self._leader_id = me, threading.get_native_id()
                 self._model, self._optimizer, self._is_training = weakref.ref(module), None, False
@@ -190,14 +190,14 @@ class _Recorder:
         return self._profile is not None and time.monotonic_ns() - self._begin_ns >= _LEAST_WINDOW_NS
 
     def _batch(self, arguments: Any) -> int | None:
-        """Samples in a call of the model: the first extent of its first tensor, where it has two or more."""
+        """Samples in a call of the model: the first extent of the first tensor with at least two dimensions."""
         for argument in arguments:
             if isinstance(argument, self._torch.Tensor) and argument.dim() > 1:
                 return int(argument.shape[0])
         return None
 
     def _paths(self, module: Any) -> dict[int, str]:
-        """Paths of a module's modules by identity; what is no part of the model has the name of its type before it."""
+        """Paths of the modules in a module, by identity; outside the model they begin with the type of the module."""
         known: dict[int, str] | None = self._modules.get(module)
         if known is None:
             is_model = self._model is None or self._model() is module
@@ -216,7 +216,7 @@ class _Recorder:
     def _open_window(self) -> None:
         profile = self._profiler.profile(use_kineto=True, record_shapes=True)
         self._boundaries = []
-        # Torch's profiler, which is set up with the first window, writes to standard error below this level.
+        # Torch's profiler, initialised by the first window, writes to standard error below this level.
         quiet = _KINETO_VARIABLE not in os.environ
         if quiet:
             os.environ[_KINETO_VARIABLE] = "99"
@@ -258,7 +258,7 @@ class _Recorder:
         self._windows += 1
         self._events += len(events)
         if self._events >= _MOST_EVENTS:
-            self.give_up(f"recorded until {self._events} operators were there; what came later was not watched")
+            self.give_up(f"recorded up to {self._events} operators; later ones were not recorded")
 
     def _write(self, name: Any, document: Any) -> None:
         path = os.path.join(self._folder, f"{os.getpid()}-{name}.json")
@@ -267,16 +267,18 @@ class _Recorder:
         os.replace(path + ".part", path)
 
     def end(self) -> None:
-        """Write the last window; the process ends."""
+        """Write the last window before the process ends."""
         try:
             if self._profile is not None and not self._may_end():
-                self.give_up("the last window is lost: another thread than the one that ended the process had it")
+                self.give_up(
+                    "the last window is lost: it belongs to another thread than the one that ended the process"
+                )
             self._cut()
         except Exception as error:
             self.give_up(f"the last window is lost: {error!r}")
 
     def give_up(self, why: Any) -> None:
-        """Stop recording this process for good, and say why."""
+        """Stop recording this process permanently, and write the reason."""
         handles, self._handles = self._handles, []
         with suppress(Exception):
             for handle in handles:
@@ -293,26 +295,26 @@ class _Recorder:
     def _say(self, status: Any) -> None:
         self._write("torch.status", {"version": VERSION, "process": os.getpid(), "status": status})
 
-    # The program's own affairs.
+    # Coexistence with the program.
 
-    def _let_the_program_profile(self, profiler: Any) -> None:
-        """Torch has one profiler: when the program starts it, ours ends."""
+    def _yield_to_program_profiler(self, profiler: Any) -> None:
+        """End the recording when the program starts torch's only profiler itself."""
         for name in ("_prepare_profiler", "_enable_profiler"):
             call = getattr(profiler, name)
 
             def yielding(*arguments: Any, _call: Any = call, **named: Any) -> Any:
                 if not self._own_call and self._handles:
                     self.end()
-                    self.give_up("the program used torch's profiler itself; from there on nothing was recorded")
+                    self.give_up("recorded until the program used torch's profiler itself")
                 return _call(*arguments, **named)
 
             setattr(profiler, name, yielding)
 
-    def _watch_ranges(self, record_function: Any) -> None:
-        """Know which ranges, the program's and an optimizer's step, began under a window and are still open."""
+    def _track_ranges(self, record_function: Any) -> None:
+        """Track open ranges (of the program, and of optimizer steps) that began in a window."""
         enter, leave = record_function.__enter__, record_function.__exit__
 
-        # Wrapped by name, so that TorchScript compiles the sources of torch's own.
+        # functools.wraps lets TorchScript compile torch's own sources.
         @functools.wraps(enter)
         def entering(self_: Any) -> Any:
             if self._profile is not None and self._leader is threading.current_thread():
@@ -328,8 +330,8 @@ class _Recorder:
 
         record_function.__enter__, record_function.__exit__ = entering, leaving
 
-    def _keep_compiled_modules_quiet(self, modules: Any) -> None:
-        """torch.compile warns of global hooks on modules; of ours, which do nothing inside it, it need not."""
+    def _silence_compile_warning(self, modules: Any) -> None:
+        """Hide our hooks from torch.compile's warning about global module hooks: they do nothing in compiled code."""
         if not hasattr(modules, "_has_any_global_hook"):
             return
 
@@ -342,7 +344,7 @@ class _Recorder:
         modules._has_any_global_hook = has_any_global_hook
 
     def _may_end(self) -> bool:
-        """Whether torch lets this thread end the window: only that which began it."""
+        """Whether torch allows this thread to end the window: only the thread that began it may."""
         return self._leader is threading.current_thread()
 
     def _before_fork(self) -> None:
@@ -354,7 +356,7 @@ class _Recorder:
 
     def _after_fork(self) -> None:
         if self._profile is not None:
-            # Another thread had a window open, and is not here to end it.
+            # Another thread had a window open, and the child does not have that thread.
             with suppress(Exception):
                 self._torch.autograd._enable_record_function(False)
             self._profile = None
@@ -362,29 +364,28 @@ class _Recorder:
         if self._has_profiled:
             with suppress(Exception):
                 _end_without_destructors()
-        self._begin_anew()
+        self._reset()
 
 
 def _end_without_destructors() -> None:
-    """Let a forked child end as a worker of multiprocessing does: what C++ left to destroy at exit stays.
+    """Let a forked child end like a worker of multiprocessing: without C++ destructors.
 
-    Kineto has a thread from its first use on and joins it when it is destroyed; in a child that thread does not exist,
-    and the child would hang or abort at its end. The C library runs these in the opposite order: the collector writes
-    its ranges, buffers are flushed, and the process is gone, with the exit code it was to have.
+    Kineto starts a thread on first use and joins it in a destructor; a forked child does not have that thread, and
+    would hang or abort. The C library runs these functions in reverse order: the collector writes its ranges, buffers
+    are flushed, and the process ends with its exit code.
     """
     libc = ctypes.CDLL(None)
     libc.on_exit(libc._exit, None)
     libc.__cxa_atexit(libc.fflush, None, None)
-    with suppress(OSError, KeyError):  # not loaded where nothing used NVTX
+    with suppress(OSError, KeyError):  # not loaded unless NVTX was used
         collector = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"], os.RTLD_NOW | os.RTLD_NOLOAD)
         libc.__cxa_atexit(collector.curvescope_record_stop, None, None)
 
 
 def _clock_offset_ns() -> int:
-    """By how much the system's clock, which torch stamps, is ahead of the monotonic one.
+    """Offset of the system clock, which torch uses, from the monotonic clock.
 
-    Of a few readings that which the monotonic clock encloses most closely: between two of them the system may run
-    something else for many milliseconds.
+    The reading with the narrowest bracket of monotonic times counts: other work may run between two readings.
     """
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(9)]
     before, system, after = min(readings, key=lambda reading: reading[2] - reading[0])
@@ -396,7 +397,7 @@ def _columns(event: Any) -> tuple[Any, ...]:
         event.name(),
         event.start_ns(),
         event.duration_ns(),
-        event.device_resource_id(),  # the system's number of the thread
+        event.device_resource_id(),  # the system's thread id
         event.scope(),
         event.fwd_thread_id(),
         event.sequence_nr(),

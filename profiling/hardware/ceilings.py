@@ -24,7 +24,7 @@ _VERSION = 1
 # Keys of `device` entries that identify a device: a CPU with another number of threads has other ceilings.
 _IDENTITY = ("kind", "name", "threads", "compute_capability", "sm_count", "memory_bytes")
 # Names in a recording's `ceilings` entry; its compute ceiling is fp32.
-_ROOFS = {"L1": "l1_bytes_per_s", "L2": "l2_bytes_per_s", "L3": "l3_bytes_per_s", "DRAM": "dram_bytes_per_s"}
+BANDWIDTH_KEYS = {"DRAM": "dram_bytes_per_s", "L2": "l2_bytes_per_s", "L1": "l1_bytes_per_s", "L3": "l3_bytes_per_s"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ class Ceilings:
 
     def entry(self) -> dict[str, Any]:
         """The `ceilings` entry of a recording: `flops_per_s` of fp32, `dram_bytes_per_s` and so on, with details."""
-        roofs = {_ROOFS[level]: ceiling.per_s for level, ceiling in self.bandwidth.items() if level in _ROOFS}
+        roofs = {
+            BANDWIDTH_KEYS[level]: ceiling.per_s for level, ceiling in self.bandwidth.items() if level in BANDWIDTH_KEYS
+        }
         if "fp32" in self.compute:
             roofs["flops_per_s"] = self.compute["fp32"].per_s
         return {**roofs, **{name: value for name, value in asdict(self).items() if name != "device"}}

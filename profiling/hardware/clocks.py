@@ -28,7 +28,7 @@ class ClockSampler:
     """Samples at the start and the end of each block, and at every call of `sample`."""
 
     def __init__(self, device: str) -> None:
-        """Find the device; `missing` then describes missing data, or is None.
+        """Find the device. `missing` describes missing data afterwards; None if there is none.
 
         Args:
             device: `cpu` or `cuda:N` with CUDA's device index.
@@ -80,19 +80,19 @@ class ClockSampler:
     def _read(self) -> dict[str, Any]:
         nvml, handle = self._nvml, self._handle
 
-        def ask(question: Any, *arguments: Any) -> Any:
-            # A GPU may not report some of them; the others are still useful.
+        def read(query: Any, *arguments: Any) -> Any:
+            # A GPU may not report some of the values.
             try:
-                return question(handle, *arguments)
+                return query(handle, *arguments)
             except nvml.NVMLError:
                 return None
 
-        reasons = ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-        sm_mhz = ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
-        memory_mhz = ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM)
-        power_mw = ask(nvml.nvmlDeviceGetPowerUsage)
-        temperature_c = ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)
-        use = ask(nvml.nvmlDeviceGetUtilizationRates)
+        reasons = read(nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        sm_mhz = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
+        memory_mhz = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM)
+        power_mw = read(nvml.nvmlDeviceGetPowerUsage)
+        temperature_c = read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)
+        use = read(nvml.nvmlDeviceGetUtilizationRates)
         return {
             "sm_clock_hz": None if sm_mhz is None else sm_mhz * 1_000_000,
             "memory_clock_hz": None if memory_mhz is None else memory_mhz * 1_000_000,

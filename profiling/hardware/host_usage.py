@@ -1,4 +1,4 @@
-"""What a step took of the host: CPU time, time in the system, page faults, and time spent waiting for a core."""
+"""Host resources used by a step: CPU time, system time, page faults, and time in the run queue."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class HostUse:
     """Totals of this process since it began.
 
     Attributes:
-        cpu_ns: CPU time of all its threads, user and system.
-        system_ns: of it in the system; the kernel samples that, so a single short step tells little.
-        page_faults: pages that it had to be given.
-        wait_ns: by thread, how long it was ready to run and had no core; empty where the kernel does not tell.
+        cpu_ns: CPU time of all threads, user and system.
+        system_ns: part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step.
+        page_faults: number of page faults.
+        wait_ns: time in the run queue, by thread; empty if the kernel does not account for it.
     """
 
     cpu_ns: int
@@ -28,7 +28,7 @@ class HostUse:
 
 
 def read_host_use() -> HostUse | None:
-    """The totals now; null on a system that does not keep them. Some ten microseconds per thread."""
+    """Read the totals, in some ten microseconds per thread; None on a system without them."""
     try:
         import resource
     except ImportError:  # not a POSIX system
@@ -39,9 +39,9 @@ def read_host_use() -> HostUse | None:
 
 
 def read_wait_ns() -> dict[str, int]:
-    """Nanoseconds that each thread of this process was ready to run and had no core; empty if the kernel keeps none."""
+    """Time of each thread of this process in the run queue, ns; empty if the kernel does not account for it."""
     waits: dict[str, int] = {}
-    # Threads come and go, and not every kernel keeps the account (proc(5), schedstat: run, waited, slices).
+    # Threads end at any time, and not every kernel has schedstat (proc(5): run time, wait time, slices).
     with suppress(OSError):
         for task in _TASKS.iterdir():
             with suppress(OSError, IndexError, ValueError):
@@ -50,7 +50,7 @@ def read_wait_ns() -> dict[str, int]:
 
 
 def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str, int | None]:
-    """Columns of the `steps` table, from totals at its ends; a thread that ended between them is left out."""
+    """Columns of the `steps` table from the totals before and after; threads that ended between them are left out."""
     if before is None or after is None:
         return {}
     waited = sum(ns - before.wait_ns.get(thread, 0) for thread, ns in after.wait_ns.items())

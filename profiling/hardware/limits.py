@@ -1,4 +1,4 @@
-"""What a recording's device can do: limits for causes and the roofline, each with where it is from."""
+"""Limits of a recording's device for causes and the roofline, each with its source."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .ceilings import BANDWIDTH_KEYS
 from .devices import Device, devices
 from .occupancy import MOST_THREADS_PER_BLOCK, SmLimits, find_limits, occupancy_of
 
-PEAK = "peak"  # of a datasheet
-CEILING = "ceiling"  # measured on the device itself
+PEAK = "peak"  # from a datasheet
+CEILING = "ceiling"  # measured on the device
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,10 @@ class Roof:
 
     Attributes:
         level: L1, L2, DRAM, or compute.
-        per_s: in B/s or FLOP/s.
+        per_s: limit in B/s or FLOP/s.
         kind: ceiling (measured) or peak (datasheet).
-        source: where the number is from.
-        precision: of products under it; null for memory.
+        source: source of the number.
+        precision: precision of the products that it limits; None for memory.
     """
 
     level: str
@@ -35,17 +36,17 @@ class Roof:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Limits of a device; None where neither the recording nor the table of GPUs has them.
+    """Limits of a device; None if neither the recording nor the table of GPUs has them.
 
     Attributes:
         name: name in the recording.
-        kind: cpu or cuda; None where the recording does not say.
+        kind: cpu or cuda; None if unknown.
         compute_capability: capability, e.g. 6.1.
         sm_count: number of streaming multiprocessors.
-        sm: what one SM holds.
-        cache_bytes: L2 of a GPU, last level cache of a CPU.
-        memory_bytes: DRAM of the device.
-        roofs: ceilings where they were measured, else peaks; the compute roof is that of the recording's precision.
+        sm: limits of one SM.
+        cache_bytes: size of the L2 of a GPU, or of the last level cache of a CPU.
+        memory_bytes: size of the DRAM.
+        roofs: measured ceilings and peaks; the compute roof is for the recording's precision.
     """
 
     name: str | None
@@ -58,12 +59,12 @@ class Hardware:
     roofs: tuple[Roof, ...] = field(default=())
 
     def roof(self, level: str) -> Roof | None:
-        """The limit of one level: the measured one if there is one."""
+        """The limit of one level: measured if possible, else the peak."""
         found = [roof for roof in self.roofs if roof.level == level]
         return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
 
     def exceeded(self, flops_per_s: float | None, bytes_per_s: float | None) -> tuple[str, ...]:
-        """The roofs, of `compute` and `DRAM`, that these rates are above."""
+        """The roofs (`compute`, `DRAM`) that these rates exceed."""
         rates = {"compute": flops_per_s, "DRAM": bytes_per_s}
         found = ((level, rate, self.roof(level)) for level, rate in rates.items())
         return tuple(
@@ -71,7 +72,7 @@ class Hardware:
         )
 
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
-        """Blocks of a kernel that fit one SM at once; None where the kernel fits none or the SM is not known."""
+        """Resident blocks of a kernel per SM; None if no block fits or the SM is unknown."""
         if self.sm is None or not 1 <= threads <= MOST_THREADS_PER_BLOCK:
             return None
         return occupancy_of(self.sm, threads, registers_per_thread, shared_memory_bytes).blocks or None
@@ -81,9 +82,9 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     """The limits of a recording's device.
 
     Args:
-        meta: its `recording.json`. `device` names it, and says which facts of a modelled one are to be others;
-            `ceilings`, where the microbenchmarks measured them, holds `flops_per_s` of fp32, `compute` by precision,
-            `dram_bytes_per_s`, `l2_bytes_per_s`, `l1_bytes_per_s`. `precision` is fp32 where it does not say.
+        meta: contents of `recording.json`. `device` has the name, and changed facts of a modelled device (`what_if`);
+            `ceilings`, if measured, has `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`,
+            `l2_bytes_per_s` and `l1_bytes_per_s`; `precision` defaults to fp32.
     """
     facts, host = meta.get("device") or {}, meta.get("host") or {}
     name, kind = facts.get("name"), facts.get("kind")
@@ -134,7 +135,7 @@ def _peak_source(device: Device, precision: str, peak: float) -> str:
 
 
 def _of_driver(facts: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
-    """Peaks that follow from what the driver told the profiler: clock, SMs, memory rate."""
+    """Peaks from the driver's facts in the profile: clock, SMs, memory rate."""
     roofs = []
     capability, clock_hz = facts.get("compute_capability"), facts.get("clock_hz")
     alike = next((d for d in devices() if d.compute_capability == capability), None)
@@ -151,14 +152,14 @@ def _integer_fact(device: Device, fact: str) -> int | None:
     return int(device.facts[fact].value) if fact in device.facts else None
 
 
-# What a driver calls a card where its words alone fit two.
+# Drivers' names whose words match two GPUs.
 _DRIVER_NAMES = {"geforce gtx titan x": "titanx_maxwell"}
-# Words of names that do not tell one GPU from another. Form factors do: they have clocks of their own.
+# Words that do not distinguish GPUs. Form factors (e.g. SXM2) do: their clocks differ.
 _ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "hbm2", "hbm3"}
 
 
 def match_device(name: str | None, compute_capability: str | None = None) -> Device | None:
-    """The GPU of the table that a driver's name means, as in `Tesla V100-SXM2-16GB`; null where none or several do."""
+    """The GPU with a driver's name, e.g. `Tesla V100-SXM2-16GB`; None if none or several match."""
     if not name:
         return None
     words, exact = _words(name), _DRIVER_NAMES.get(name.lower())
@@ -180,24 +181,18 @@ def _words(name: str) -> set[str]:
 
 
 def _measured(ceilings: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
-    """Ceilings of memory, and of products in that precision: another precision's is no limit to them."""
-    levels = {
-        "DRAM": "dram_bytes_per_s",
-        "L2": "l2_bytes_per_s",
-        "L1": "l1_bytes_per_s",
-        "L3": "l3_bytes_per_s",
-    }
+    """Measured ceilings of memory, and of products in this precision only."""
     named = (ceilings.get("compute") or {}).get(precision) or {}
     products = named.get("per_s") or (ceilings.get("flops_per_s") if precision == "fp32" else None)
     compute = (Roof("compute", float(products), CEILING, _how(named, ceilings), precision),) if products else ()
     return compute + tuple(
         Roof(level, float(ceilings[key]), CEILING, _how((ceilings.get("bandwidth") or {}).get(level), ceilings))
-        for level, key in levels.items()
+        for level, key in BANDWIDTH_KEYS.items()
         if ceilings.get(key)
     )
 
 
 def _how(measured: Mapping[str, Any] | None, ceilings: Mapping[str, Any]) -> str:
-    """The problem that reached it, and when, where the microbenchmarks left that beside."""
-    told = [(measured or {}).get("how"), ceilings.get("measured_utc")]
-    return "microbenchmark on this device" + "".join(f", {fact}" for fact in told if fact)
+    """Source of a ceiling: the problem that reached it and the time, if the microbenchmarks stored them."""
+    details = [(measured or {}).get("how"), ceilings.get("measured_utc")]
+    return "microbenchmark on this device" + "".join(f", {fact}" for fact in details if fact)

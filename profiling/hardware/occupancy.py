@@ -1,8 +1,8 @@
-"""Theoretical occupancy: how many warps of a kernel an SM can hold, what limits them, and what would lift the limit.
+"""Theoretical occupancy: resident warps of a kernel per SM, the limiting resources, and changes that raise it.
 
-Occupancy is resident warps over the most an SM can hold. It is a ceiling from resources alone, not a speed: a kernel
-with enough independent instructions per thread, as our SGEMM, is fast at 25 %. Shared memory is taken at its largest
-share of the SM's memory, which is what the driver gives a kernel that would be limited by less.
+Occupancy is resident warps divided by the most that an SM can hold. It follows from resources alone and is not a speed:
+a kernel with enough independent instructions per thread, e.g. our SGEMM, is fast at 25 %. The SM's shared memory has
+its largest size here, as the driver configures it for a kernel that less would limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..errors import CurvescopeError
 WARP_THREADS = 32
 MOST_THREADS_PER_BLOCK = 1024
 MOST_REGISTERS_PER_THREAD = 255
-# Registers are given to warps in units of 256 (NVIDIA's occupancy calculator, "register allocation unit size").
+# Warps get registers in units of 256 (NVIDIA's occupancy calculator, "register allocation unit size").
 _REGISTER_UNIT = 256
 _REGISTERS_PER_BLOCK = 65536
 _KIB = 1024
@@ -22,17 +22,17 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class SmLimits:
-    """What an SM of one compute capability holds.
+    """Limits of an SM of one compute capability.
 
     Attributes:
-        warps: resident at a time.
-        blocks: resident at a time.
-        registers: of 32 bits.
-        shared_bytes: shared memory, all resident blocks together.
-        shared_block_bytes: the most that one block may have, where it asks the driver for it.
-        shared_unit_bytes: in which it is given to blocks.
-        shared_reserved_bytes: which the system keeps of every block's.
-        partitions: schedulers, each with its share of the registers and of the warps.
+        warps: maximum number of resident warps.
+        blocks: maximum number of resident blocks.
+        registers: number of 32-bit registers.
+        shared_bytes: shared memory of all resident blocks.
+        shared_block_bytes: maximum shared memory of one block, with opt-in.
+        shared_unit_bytes: allocation unit of shared memory.
+        shared_reserved_bytes: shared memory that the system reserves in each block.
+        partitions: number of schedulers; registers and warps are divided among them.
     """
 
     warps: int
@@ -70,13 +70,13 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What an SM holds of a kernel.
+    """Occupancy of an SM by a kernel.
 
     Attributes:
-        blocks: resident; 0: the kernel cannot be launched like this.
-        warps: resident.
-        fraction: of the warps that the SM could hold.
-        limiters: every resource that allows no further block: warps, blocks, registers, shared memory.
+        blocks: number of resident blocks; 0 if the kernel cannot be launched.
+        warps: number of resident warps.
+        fraction: resident warps divided by the maximum.
+        limiters: resources that allow no further block: warps, blocks, registers, shared memory.
     """
 
     blocks: int
@@ -86,7 +86,7 @@ class Occupancy:
 
 
 def find_limits(compute_capability: str | None) -> SmLimits | None:
-    """The limits of a compute capability, e.g. 6.1; None where there is no table for it."""
+    """Limits of a compute capability, e.g. 6.1; None if unknown."""
     digits = (compute_capability or "").replace(".", "", 1)
     return LIMITS.get(int(digits)) if digits.isdecimal() else None
 
@@ -97,15 +97,15 @@ def occupancy(architecture: int, block_threads: int, registers_per_thread: int, 
     Args:
         architecture: number of the architecture, e.g. 80 for sm_80.
         block_threads: threads per block, 1 to 1024.
-        registers_per_thread: registers as the compiler allocated them.
-        shared_bytes: shared memory per block, static and dynamic together, without what the system keeps.
+        registers_per_thread: registers allocated by the compiler.
+        shared_bytes: static plus dynamic shared memory per block, without the reserved bytes.
 
     Raises:
-        CurvescopeError: there is no table for the architecture, or no such block.
+        CurvescopeError: the architecture is unknown, or the block size is impossible.
     """
     if architecture not in LIMITS:
         known = ", ".join(f"sm_{key}" for key in LIMITS)
-        raise CurvescopeError(f"The occupancy of sm_{architecture} is not known; tables are here for {known}.")
+        raise CurvescopeError(f"The occupancy of sm_{architecture} is unknown; known are {known}.")
     if not 1 <= block_threads <= MOST_THREADS_PER_BLOCK:
         raise CurvescopeError(f"A block has 1 to {MOST_THREADS_PER_BLOCK} threads, not {block_threads}.")
     return occupancy_of(LIMITS[architecture], block_threads, registers_per_thread, shared_bytes)
@@ -132,9 +132,9 @@ def block_sizes_with_more(
     shared_bytes: int = 0,
     most_threads: int = MOST_THREADS_PER_BLOCK,
 ) -> dict[int, float]:
-    """Block size to occupancy, of all whole warps up to `most_threads` with more occupancy than `block_threads` has.
+    """Occupancy by block size: the multiples of a warp up to `most_threads` with more occupancy than `block_threads`.
 
-    Registers per thread and shared memory per block are taken to stay as they are.
+    Registers per thread and shared memory per block are assumed to stay the same.
     """
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
@@ -145,7 +145,7 @@ def block_sizes_with_more(
 def registers_for_more(
     architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0
 ) -> int | None:
-    """The most registers per thread with which the same block has more occupancy; None: fewer would not help."""
+    """The largest number of registers per thread that raises the occupancy; None if fewer registers do not."""
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     for fewer in range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1):
         if occupancy(architecture, block_threads, fewer, shared_bytes).fraction > now:
@@ -157,8 +157,8 @@ def _blocks_by_registers(limits: SmLimits, block_warps: int, registers_per_threa
     if registers_per_thread > MOST_REGISTERS_PER_THREAD:
         return 0
     warp_registers = _round_up(max(registers_per_thread, 1) * WARP_THREADS, _REGISTER_UNIT)
-    # Whether a block may be launched at all is decided as if its warps filled all partitions evenly: four, on 6.0 too,
-    # which has two: what the rest of its family cannot run it is not let run.
+    # The launch check assumes that the warps fill four partitions evenly, on 6.0 too, which has only two: the rest of
+    # its family could not run such a block.
     if warp_registers * _round_up(block_warps, 4) > _REGISTERS_PER_BLOCK:
         return 0
     warps_per_partition = limits.registers // limits.partitions // warp_registers
@@ -169,7 +169,7 @@ def _blocks_by_shared(limits: SmLimits, shared_bytes: int) -> int:
     if shared_bytes > limits.shared_block_bytes:
         return 0
     block_bytes = _round_up(shared_bytes + limits.shared_reserved_bytes, limits.shared_unit_bytes)
-    # Without any shared memory, it allows as many blocks as there can be.
+    # A kernel without shared memory is never limited by it.
     return limits.shared_bytes // block_bytes if block_bytes else limits.blocks + 1
 
 

@@ -1,4 +1,4 @@
-"""Number formats of matrix products: how they are stored and rounded, and which devices have them."""
+"""Number formats of matrix products: storage, rounding, and devices that support them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ..errors import CurvescopeError
 
 @dataclass(frozen=True)
 class Precision:
-    """A number format as a matrix product uses it; roundoff is half a unit in the last place, relative.
+    """A number format of a matrix product. Roundoff is relative: half a unit in the last place.
 
     Attributes:
         item_bytes: size of one stored element.
         torch_dtype: name of the stored type in torch.
         profiler_dtype: name of the stored type in torch.profiler.
-        operand_roundoff: roundoff of the operands inside the multiplier, where it keeps less than what is stored.
+        operand_roundoff: roundoff of operands in a multiplier that keeps fewer bits than are stored; else 0.
         sum_roundoff: roundoff of the accumulator.
-        result_roundoff: roundoff of what is stored in the end.
-        cuda_since: first compute capability with the format; None: all have it.
-        tensor_cores_since: first compute capability whose tensor cores take it; before, it is computed in fp32.
-        tensor_fact: name of the fact of `devices.toml` that holds its FMAs per clock of an SM's tensor cores.
-        on_cpu: whether a CPU has it.
+        result_roundoff: roundoff of the stored result.
+        cuda_since: first compute capability with the format; None for all.
+        tensor_cores_since: first compute capability with the format in tensor cores; earlier ones compute in fp32.
+        tensor_fact: fact in `devices.toml` with the FMAs per clock of an SM's tensor cores.
+        on_cpu: whether CPUs support it.
     """
 
     item_bytes: int
@@ -37,9 +37,9 @@ class Precision:
 
 
 _VOLTA, _AMPERE = (7, 0), (8, 0)
-# Significant bits: fp64 53, fp32 24, tf32 11 (and the hardware may cut instead of rounding, so 2^-10), fp16 11, bf16 8.
-# IEEE 754-2019 table 3.5; for tf32 and bf16, and for what Ampere brought to the tensor cores, the CUDA C++ Programming
-# Guide, "Alternate Floating Point" and "Compute Capability 8.x".
+# Significant bits: fp64 53, fp32 24, tf32 11 (2^-10, because the hardware may truncate), fp16 11, bf16 8.
+# Sources: IEEE 754-2019 table 3.5; for tf32, bf16 and the tensor cores of Ampere the CUDA C++ Programming Guide,
+# "Alternate Floating Point" and "Compute Capability 8.x".
 _TF32 = (_AMPERE, _AMPERE, "tf32_tensor_fmas_per_sm", False)
 PRECISIONS = {
     "fp64": Precision(8, "float64", "double", 0.0, 2.0**-53, 2.0**-53),
@@ -50,8 +50,8 @@ PRECISIONS = {
         2, "bfloat16", "c10::BFloat16", 0.0, 2.0**-24, 2.0**-8, _AMPERE, _AMPERE, "fp16_tensor_fmas_per_sm"
     ),
 }
-# Of a training step: fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss scaling where
-# fp16 is trained.
+# Precisions of a training step: fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss
+# scaling for training in fp16.
 STEP_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 

@@ -103,7 +103,7 @@ def test_block_sizes_that_would_lift_the_limit():
 
 
 def test_what_is_not_known_is_refused():
-    with pytest.raises(CurvescopeError, match=r"sm_20 is not known; tables are here for sm_35, .*sm_120"):
+    with pytest.raises(CurvescopeError, match=r"sm_20 is unknown; known are sm_35, .*sm_120"):
         occupancy(20, 256, 32)
     for threads in (0, 1025):
         with pytest.raises(CurvescopeError, match="1 to 1024 threads"):

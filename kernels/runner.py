@@ -16,7 +16,7 @@ from typing import Any
 
 from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
-from ..profiling.hardware.host import describe_host, describe_versions
+from ..profiling.hardware.host import describe_environment
 from ..profiling.masking import without_secrets
 from ..profiling.measure.experiment import SEED, Experiment, Visit, VisitWriter
 from ..profiling.recording.store import RecordingWriter
@@ -133,8 +133,7 @@ def run_sweep(
         "seed": SEED,
         "device": (device := backend.describe()),
         "ceilings": ceilings.entry_for(device),
-        "host": describe_host(),
-        "versions": describe_versions(),
+        **describe_environment(),
     }
     with RecordingWriter(path, meta) as writer:
         run = _Run(sweep, backend, method, writer, report)

@@ -7,8 +7,6 @@ file, and the files become one recording.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,18 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CurvescopeError
-from ..hardware.host import describe_host, describe_versions
+from ..hardware.host import describe_environment
 from ..masking import without_secrets
 from ..native import library_path, record_start, record_stop
 from ..readers import Options
 from ..recording.rank_info import describe_rank
 from ..recording.remote_store import AnyPath, RemotePath, as_path
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
+from .command import require_program, run_command
 from .merge import PROBE, merge_chunks
 
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 CUDA_VARIABLE = "CUDA_INJECTION64_PATH"
+_GRACE_S = 5  # for a command to end after Ctrl-C
 STARTUP = Path(__file__).parent / "startup"  # runs at the start of every Python of the command
 
 
@@ -45,31 +45,18 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
     Raises:
         CurvescopeError: the program cannot be run, or the recording cannot be created.
     """
-    if shutil.which(command[0]) is None:
-        raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
+    require_program(command[0])
     library = str(library_path())
     meta = {**_meta(), "argv": without_secrets(command)}
     with RecordingWriter(path, meta) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
         python_path = filter(None, (str(STARTUP), os.environ.get("PYTHONPATH")))
         environment["PYTHONPATH"] = os.pathsep.join(python_path)
-        try:
-            process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own command
-        except OSError as error:
-            raise CurvescopeError(f"{command[0]} cannot be run ({error.strerror}).") from error
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            # Ctrl-C reaches the command too; wait for it to end by itself.
-            try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            raise
-        finally:
-            merge_chunks(Path(folder), writer, options)
-    return code if code >= 0 else 128 - code
+        code, interrupted = run_command(command, _GRACE_S, environment)
+        merge_chunks(Path(folder), writer, options)
+        if interrupted:
+            raise KeyboardInterrupt
+    return code
 
 
 @contextmanager
@@ -127,4 +114,4 @@ def record(
 
 def _meta() -> dict[str, Any]:
     about = {"recording_type": "profile", "network": None, "device": None, "batches": None, "protocol": None}
-    return {**about, **describe_rank(), "recorder": "cupti", "host": describe_host(), "versions": describe_versions()}
+    return {**about, **describe_rank(), "recorder": "cupti", **describe_environment()}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BackendMissingError, CurvescopeError
-from ..hardware.host import describe_host, describe_versions
+from ..hardware.host import describe_environment
 from ..masking import without_secrets
 from ..readers import Imported, Options, import_profile, metrics
 from ..readers.nsight_reports import printed_by
 from ..recording.remote_store import AnyPath
+from .command import require_program, run_command
 
 # Output of the tools if only administrators may read performance counters.
 _NO_PERMISSION = ("ERR_NVGPUCTRPERM", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "does not have permission")
@@ -23,6 +22,7 @@ _PERMISSION = (
     "only administrators may read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load the "
     "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
 )
+_GRACE_S = 60  # for a tool to write its file after Ctrl-C
 _TOO_NEW = "not supported on devices with compute capability"
 
 
@@ -103,43 +103,21 @@ def record_with(
     program = shutil.which(tool.name)
     if program is None:
         raise BackendMissingError(f"{tool.name} is not on PATH: {tool.where}, or add its folder to PATH.")
-    if shutil.which(command[0]) is None:
-        raise CurvescopeError(f"{command[0]} is not a program that can be run; check its spelling and PATH.")
+    require_program(command[0])
     if path.exists() and any(path.iterdir()):
         raise CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.")
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-        whole = [program, *tool.arguments(Path(folder), with_metrics), *command]
-        code, interrupted = _run(whole)
+        profiled = [program, *tool.arguments(Path(folder), with_metrics), *command]
+        code, interrupted = run_command(profiled, _GRACE_S)
         log = "".join(_read(file) for file in sorted(Path(folder).iterdir()) if file.name in ("log", "profile.csv"))
         found = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
         _refuse_failure(tool, log, code, found)
         assert found is not None
-        meta = {
-            "recorder": tool.name,
-            "argv": without_secrets(command),
-            "host": describe_host(),
-            "versions": describe_versions(),
-        }
+        meta = {"recorder": tool.name, "argv": without_secrets(command), **describe_environment()}
         done = import_profile(found, path, options, meta)
     if interrupted:
         raise KeyboardInterrupt
-    return (code if code >= 0 else 128 - code), done
-
-
-def _run(command: Sequence[str]) -> tuple[int, bool]:
-    """Exit code, and whether Ctrl-C ended it; Ctrl-C reaches the tool too, which then writes its file."""
-    try:
-        process = subprocess.Popen(list(command), env={**os.environ})  # noqa: S603 - the user's own command
-    except OSError as error:
-        raise CurvescopeError(f"{command[0]} cannot be run ({error.strerror}).") from error
-    try:
-        return process.wait(), False
-    except KeyboardInterrupt:
-        try:
-            return process.wait(timeout=60), True
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait(), True
+    return code, done
 
 
 def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None:

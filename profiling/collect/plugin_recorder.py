@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import plugins
 from ..errors import CurvescopeError
-from ..hardware.host import describe_host, describe_versions
+from ..hardware.host import describe_environment
 from ..masking import without_secrets
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, open_recording
@@ -33,12 +33,7 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
         known = ", ".join(["cupti", *TOOLS, *sorted(found)])
         raise CurvescopeError(f"--with {name}: no recorder has this name; choose one of {known}.")
     plugin = found[name]
-    meta = {
-        "recorder": name,
-        "argv": without_secrets(command),
-        "host": describe_host(),
-        "versions": describe_versions(),
-    }
+    meta = {"recorder": name, "argv": without_secrets(command), **describe_environment()}
     with RecordingWriter(path, {**meta, "recording_type": "profile", "protocol": None}) as writer:
         try:
             code = int(plugin.module.record(command, writer))

@@ -78,6 +78,11 @@ def describe_versions() -> dict[str, str | None]:
     return found
 
 
+def describe_environment() -> dict[str, Any]:
+    """The entries `host` and `versions` of a recording."""
+    return {"host": describe_host(), "versions": describe_versions()}
+
+
 def describe_device(device: str) -> dict[str, Any]:
     """The device of a workload: kind, name, and limits."""
     import torch

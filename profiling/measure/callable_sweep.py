@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..hardware.clocks import ClockSampler
-from ..hardware.host import describe_host, describe_versions
+from ..hardware.host import describe_environment
 from ..recording.store import RecordingWriter
 from .experiment import Empty, StepRow, Visit, VisitWriter
 from .protocol import Protocol
@@ -56,6 +56,6 @@ def sweep_callable(
         return Visit(timed, clocks=clocks.take())
 
     meta = describe_sweep(name, _MODE, batches, protocol)
-    meta |= {"host": describe_host(), "versions": describe_versions(), "device": None, "clocks_missing": clocks.missing}
+    meta |= {**describe_environment(), "device": None, "clocks_missing": clocks.missing}
     with RecordingWriter(path, meta) as writer:
         sweep_batches(VisitWriter(writer, _MODE), measure, protocol)

@@ -87,7 +87,7 @@ def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd
     assert (recording.meta["recorder"], recording.meta["argv"], recording.meta["batches"]) == ("nsys", COMMAND, [8])
     captured = capfd.readouterr()
     assert captured.out == "ran\n"
-    assert "1 kernels" in captured.err
+    assert "1 kernel, " in captured.err
 
 
 def test_ncu_measures_what_the_columns_need(fake, tmp_path):

@@ -206,10 +206,10 @@ def parse_architectures(text: str) -> tuple[int, ...]:
     Raises:
         CurvescopeError: the text is not such a list.
     """
-    found = [re.fullmatch(r"\s*(?:sm_)?(\d{2,3})\s*", part) for part in text.split(",")]
-    if not all(found):
+    matches = [re.fullmatch(r"\s*(?:sm_)?(\d{2,3})\s*", part) for part in text.split(",")]
+    if not all(matches):
         raise CurvescopeError(f"{text}: write architectures like sm_35,sm_80.")
-    return tuple(dict.fromkeys(int(match[1]) for match in found if match))
+    return tuple(dict.fromkeys(int(match[1]) for match in matches if match))
 
 
 class Nvrtc:
@@ -330,28 +330,24 @@ def _open(path: Path) -> Nvrtc | str:
 
 def _library_paths() -> list[Path]:
     """Every NVRTC of NVIDIA's wheels and of CUDA toolkits, oldest version first; one path per version."""
-    folders = [*_wheel_folders(), *_toolkit_folders()]
-    found: dict[tuple[int, ...], Path] = {}
+    packages = [Path(entry or ".") for entry in dict.fromkeys([*sys.path, *site.getsitepackages()])]
+    folders = [
+        # nvidia/cuda_nvrtc/lib up to CUDA 12, nvidia/cu13/lib from CUDA 13 on.
+        *(lib for package in packages for lib in sorted(package.glob("nvidia/*/lib"))),
+        *(Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder),
+        *(toolkit / "lib64" for toolkit in toolkit_folders()),
+        Path("/usr/lib/x86_64-linux-gnu"),
+    ]
+    by_version: dict[tuple[int, ...], Path] = {}
     for folder in folders:
         for path in folder.glob("libnvrtc.so.*"):
             numbers = tuple(int(part) for part in path.name.removeprefix("libnvrtc.so.").split(".") if part.isdigit())
             # libnvrtc.so.11.8.89 is the file behind libnvrtc.so.11.2; either works.
-            found.setdefault(numbers[:1], path)
-    return [found[numbers] for numbers in sorted(found)]
+            by_version.setdefault(numbers[:1], path)
+    return [by_version[version] for version in sorted(by_version)]
 
 
-def _wheel_folders() -> Iterator[Path]:
-    # nvidia/cuda_nvrtc/lib up to CUDA 12, nvidia/cu13/lib from then on.
-    for place in dict.fromkeys([*sys.path, *site.getsitepackages()]):
-        yield from sorted(Path(place or ".").glob("nvidia/*/lib"))
-
-
-def _toolkit_folders() -> Iterator[Path]:
-    for place in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        if place:
-            yield Path(place)
-    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")):
-        if root:
-            yield Path(root) / "lib64"
-    yield from sorted(Path("/usr/local").glob("cuda*/lib64"))
-    yield Path("/usr/lib/x86_64-linux-gnu")
+def toolkit_folders() -> list[Path]:
+    """Possible folders of installed CUDA toolkits."""
+    chosen = [Path(root) for variable in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(variable))]
+    return [*chosen, *sorted(Path("/usr/local").glob("cuda*"))]

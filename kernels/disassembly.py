@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from ..profiling.errors import BackendMissingError
+from .compile import toolkit_folders
 
 # Class of an instruction by its name without suffixes. The names are those of "CUDA Binary Utilities", tables of the
 # instruction sets of Kepler to Hopper. A leading U marks an instruction that is uniform for a warp (since Turing).
@@ -65,8 +66,8 @@ def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str
         for tool in find_disassemblers():
             command = [tool, "-c", file.name]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
-            if done.returncode == 0 and (found := read_listing(done.stdout)):
-                return found
+            if done.returncode == 0 and (counts := read_listing(done.stdout)):
+                return counts
             refusals.append(f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}")
     raise BackendMissingError(
         f"No installed disassembler supports sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. "
@@ -78,7 +79,7 @@ def read_listing(listing: str) -> dict[str, Counter[str]]:
     """Number of each instruction per kernel, from the text of `nvdisasm -c`."""
     _, *parts = _SECTION.split(listing)
     return {
-        name: Counter(found for found in _INSTRUCTION.findall(text) if found != "NOP")
+        name: Counter(instruction for instruction in _INSTRUCTION.findall(text) if instruction != "NOP")
         for name, text in zip(parts[::2], parts[1::2], strict=True)
     }
 
@@ -100,14 +101,14 @@ def _class_of(name: str) -> str:
 @cache
 def find_disassemblers() -> tuple[str, ...]:
     """Every installed nvdisasm: on PATH, in NVIDIA's and Triton's wheels, and in CUDA toolkits."""
-    places = [Path(entry or ".") for entry in sys.path]
+    packages = [Path(entry or ".") for entry in sys.path]
     candidates = [
-        *(tool for place in places for tool in sorted(place.glob("nvidia/*/bin/nvdisasm"))),
-        *(place / "triton/backends/nvidia/bin/nvdisasm" for place in places),
-        *(Path(root) / "bin/nvdisasm" for variable in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(variable))),
-        *sorted(Path("/usr/local").glob("cuda*/bin/nvdisasm")),
+        *(tool for package in packages for tool in sorted(package.glob("nvidia/*/bin/nvdisasm"))),
+        *(package / "triton/backends/nvidia/bin/nvdisasm" for package in packages),
+        *(toolkit / "bin/nvdisasm" for toolkit in toolkit_folders()),
     ]
-    on_path = shutil.which("nvdisasm")
-    found = [on_path] if on_path else []
-    found += [str(tool) for tool in candidates if os.access(tool, os.X_OK) and tool.is_file()]
-    return tuple(dict.fromkeys(found))
+    tools = [
+        shutil.which("nvdisasm"),
+        *(str(tool) for tool in candidates if tool.is_file() and os.access(tool, os.X_OK)),
+    ]
+    return tuple(dict.fromkeys(tool for tool in tools if tool))

@@ -54,41 +54,31 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
             there are none.
         mix: whether to count instructions as well.
     """
-    cubin, said = read_cubin(compiled.cubin), read_ptxas_log(compiled.log)
-    counted: Mapping[str, Mapping[str, int]] = {}
+    spills = read_ptxas_log(compiled.log)
+    instructions: Mapping[str, Mapping[str, int]] = {}
     missing = None
     if mix:
         try:
-            counted = count_instructions(compiled.cubin, compiled.architecture)
+            instructions = count_instructions(compiled.cubin, compiled.architecture)
         except BackendMissingError as error:
             missing = str(error)
-    return [
-        _describe(compiled, kernel, said.get(kernel.name), block_threads, counted.get(kernel.name), missing)
-        for kernel in cubin.kernels
-    ]
-
-
-def _describe(
-    compiled: Compiled,
-    kernel: KernelResources,
-    spills: PtxasReport | None,
-    block_threads: int | None,
-    instructions: Mapping[str, int] | None,
-    instructions_missing: str | None,
-) -> KernelBuild:
-    threads = min(block_threads or kernel.max_threads or 256, kernel.max_threads or 1024)
-    known = compiled.architecture in LIMITS
-    launch = (compiled.architecture, threads, kernel.registers_per_thread, kernel.shared_bytes)
-    return KernelBuild(
-        source=compiled.source,
-        architecture=compiled.architecture,
-        nvrtc=compiled.nvrtc,
-        resources=kernel,
-        spills=spills,
-        block_threads=threads,
-        occupancy=occupancy(*launch) if known else None,
-        block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024) if known else {},
-        registers_for_more=registers_for_more(*launch) if known else None,
-        instructions=instructions,
-        instructions_missing=instructions_missing,
-    )
+    builds = []
+    for kernel in read_cubin(compiled.cubin).kernels:
+        threads = min(block_threads or kernel.max_threads or 256, kernel.max_threads or 1024)
+        known = compiled.architecture in LIMITS
+        launch = (compiled.architecture, threads, kernel.registers_per_thread, kernel.shared_bytes)
+        build = KernelBuild(
+            source=compiled.source,
+            architecture=compiled.architecture,
+            nvrtc=compiled.nvrtc,
+            resources=kernel,
+            spills=spills.get(kernel.name),
+            block_threads=threads,
+            occupancy=occupancy(*launch) if known else None,
+            block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024) if known else {},
+            registers_for_more=registers_for_more(*launch) if known else None,
+            instructions=instructions.get(kernel.name),
+            instructions_missing=missing,
+        )
+        builds.append(build)
+    return builds

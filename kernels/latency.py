@@ -52,7 +52,7 @@ class Latency:
     @property
     def work(self) -> Work:
         """No FLOPs; the bytes of the visited items."""
-        return Work(0, ITEM_BYTES * min(self.loads, self.places))
+        return Work(0, ITEM_BYTES * min(self.loads, self.lines))
 
     @property
     def parts(self) -> tuple[int, str]:
@@ -60,20 +60,20 @@ class Latency:
         return self.loads, "load"
 
     @property
-    def places(self) -> int:
+    def lines(self) -> int:
         """Number of cache lines of the buffer."""
         return self.size // LINE_BYTES
 
     @cached_property
     def order(self) -> Array:
         """Indices of the lines in the order of the chain, from the first on; int64."""
-        rest = np.random.default_rng(self.size).permutation(np.arange(1, self.places))
+        rest = np.random.default_rng(self.size).permutation(np.arange(1, self.lines))
         return np.concatenate([[0], rest]).astype(np.int64)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array]:  # noqa: ARG002 - the order has a fixed seed
         """The buffer: the first item of every line holds the index of the next line's; int64."""
         step = LINE_BYTES // ITEM_BYTES
-        buffer = np.zeros(self.places * step, np.int64)
+        buffer = np.zeros(self.lines * step, np.int64)
         buffer[self.order * step] = np.roll(self.order, -1) * step
         return (buffer,)
 
@@ -84,5 +84,5 @@ class Latency:
             operands: the buffer.
             result: index of the last item of the chain, shape (1,).
         """
-        last = self.order[self.loads % self.places] * (LINE_BYTES // ITEM_BYTES)
+        last = self.order[self.loads % self.lines] * (LINE_BYTES // ITEM_BYTES)
         return compare(result, np.asarray([float(last)]), 0.0)

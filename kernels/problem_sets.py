@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ..profiling.workload.network_step import import_torch
 from ..profiling.workload.networks import Network
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
-from .sweeps import Sweep
+from .sweeps import Sweep, along
 
 _DATA = Path(__file__).parent / "data"
 
@@ -70,14 +71,6 @@ def _halved(problem: Any, name: str) -> Any:
     return dataclasses.replace(problem, **{name: extent}) if 0 < extent < getattr(problem, name) else None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layer:
-    """One call of a layer at one batch size, with its problems by direction: fwd, bwd_data, bwd_weights."""
-
-    path: str
-    problems: dict[str, Any]
-
-
 def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision: str = "fp32") -> list[Sweep]:
     """The convolutions or matrix products of a network's layers, each alone, over batch sizes.
 
@@ -92,67 +85,59 @@ def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision
     """
     by_batch = [_layers(network, batch, kind, precision) for batch in batches]
     paths: dict[tuple[str, tuple[Any, ...]], list[str]] = {}
-    for same in zip(*by_batch, strict=True):  # one layer at every batch size
-        for role in same[0].problems:
-            alike = paths.setdefault((role, tuple(layer.problems[role] for layer in same)), [])
-            if same[0].path not in alike:
-                alike.append(same[0].path)
-    return [_sweep(role, alike, dict(zip(batches, problems, strict=True))) for (role, problems), alike in paths.items()]
+    for calls in zip(*by_batch, strict=True):  # one call of a layer at every batch size
+        path, by_direction = calls[0]
+        for direction in by_direction:
+            same_shape = paths.setdefault((direction, tuple(problems[direction] for _, problems in calls)), [])
+            if path not in same_shape:
+                same_shape.append(path)
+    return [
+        _sweep(direction, same_shape, dict(zip(batches, problems, strict=True)))
+        for (direction, problems), same_shape in paths.items()
+    ]
 
 
-def _sweep(role: str, paths: list[str], problems: dict[int, Any]) -> Sweep:
-    first = next(iter(problems.values()))
+def _sweep(direction: str, paths: list[str], problems: dict[int, Any]) -> Sweep:
     # The gradient to the weights of a fully connected layer sums over the samples.
-    axis = "k" if isinstance(first, Gemm) and role == "bwd_weights" else "n"
-    label = first.label if len(problems) == 1 else first.label_along(axis)
-    phase = "forward" if role == "fwd" else "backward"
-    return Sweep(f"{paths[0]} {label}", axis, problems, tuple(paths), phase)
+    axis = "k" if direction == "bwd_weights" and isinstance(next(iter(problems.values())), Gemm) else "n"
+    sweep = along(axis, problems)
+    phase = "forward" if direction == "fwd" else "backward"
+    return dataclasses.replace(sweep, label=f"{paths[0]} {sweep.label}", layers=tuple(paths), phase=phase)
 
 
-def _layers(network: Network, batch: int, kind: type, precision: str) -> list[_Layer]:
+def _layers(network: Network, batch: int, kind: type, precision: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every call of a layer at one batch size: its module path, and its problems by direction."""
     torch = import_torch()
-    found: list[_Layer] = []
+    layers: list[tuple[str, dict[str, Any]]] = []
 
-    def look(path: str) -> Any:
-        def hook(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            (x,) = inputs
-            if kind is Conv:
-                layer = _conv_layer(path, module, x.shape, x.requires_grad, precision)
-            else:
-                layer = _linear_layer(path, x.shape, output.shape, x.requires_grad, precision)
-            found.append(layer)
-
-        return hook
+    def add_layer(path: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        (x,) = inputs
+        problems = _conv_problems(module, x, precision) if kind is Conv else _gemm_problems(x, output, precision)
+        if not x.requires_grad:
+            del problems["bwd_data"]
+        layers.append((path, problems))
 
     with torch.device("meta"):
         model = network.build().train()
-    of_kind = torch.nn.Conv2d if kind is Conv else torch.nn.Linear
+    module_type = torch.nn.Conv2d if kind is Conv else torch.nn.Linear
     for path, module in model.named_modules():
-        if isinstance(module, of_kind):
-            module.register_forward_hook(look(path))
+        if isinstance(module, module_type):
+            module.register_forward_hook(partial(add_layer, path))
     inputs, _ = network.sample(batch, "cpu", torch.Generator().manual_seed(0))
     model(*(tensor.to("meta") for tensor in inputs))
-    return found
+    return layers
 
 
-def _conv_layer(path: str, module: Any, shape: Sequence[int], needs_gradient: bool, precision: str) -> _Layer:
-    n, c, h, w = shape
-    r, s = module.kernel_size
+def _conv_problems(module: Any, image: Any, precision: str) -> dict[str, Any]:
+    (n, c, h, w), (r, s) = image.shape, module.kernel_size
     geometry = (module.stride, module.padding, module.dilation, module.groups)
-    roles = [d for d in DIRECTIONS if needs_gradient or d != "bwd_data"]
-    problems = {d: Conv(n, c, h, w, module.out_channels, r, s, *geometry, d, precision=precision) for d in roles}
-    return _Layer(path, problems)
+    return {d: Conv(n, c, h, w, module.out_channels, r, s, *geometry, d, precision=precision) for d in DIRECTIONS}
 
 
-def _linear_layer(
-    path: str, shape: Sequence[int], output: Sequence[int], needs_gradient: bool, precision: str
-) -> _Layer:
-    inputs, outputs, rows = shape[-1], output[-1], prod(shape[:-1])
-    problems = {
-        "fwd": Gemm(outputs, rows, inputs, "TN", precision),
-        "bwd_data": Gemm(inputs, rows, outputs, "NN", precision),
-        "bwd_weights": Gemm(inputs, outputs, rows, "NT", precision),
+def _gemm_problems(inputs: Any, outputs: Any, precision: str) -> dict[str, Any]:
+    m, n, k = outputs.shape[-1], prod(inputs.shape[:-1]), inputs.shape[-1]
+    return {
+        "fwd": Gemm(m, n, k, "TN", precision),
+        "bwd_data": Gemm(k, n, m, "NN", precision),
+        "bwd_weights": Gemm(k, m, n, "NT", precision),
     }
-    if not needs_gradient:
-        del problems["bwd_data"]
-    return _Layer(path, problems)

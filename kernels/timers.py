@@ -90,8 +90,7 @@ class CudaEvents:
     """Timer with one event before and one after each sample, in the stream of the work.
 
     All samples are queued before the host waits once. So the device goes from one sample to the next without waiting
-    for
-    the host, as long as the host queues faster than the kernels run (a cache flush between samples gives it time).
+    for the host, as long as the host queues faster than the kernels run (a cache flush between samples gives it time).
     """
 
     api: EventApi

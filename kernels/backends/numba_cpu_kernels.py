@@ -114,18 +114,17 @@ KERNELS = {
 @njit(cache=True)
 def chase(loads, buffer, last):
     """Follow the chain; each load depends on the previous one."""
-    place = 0
+    index = 0
     for _ in range(loads):
-        place = buffer[place]
-    last[0] = place
+        index = buffer[index]
+    last[0] = index
 
 
 def fused_multiply_adds(width):
     """Create the kernel that runs `width` chains in every thread.
 
     The number is a constant for LLVM, which keeps the chains in registers. Contraction of x · a + b to one instruction
-    is
-    allowed because it is what the benchmark measures.
+    is allowed because it is what the benchmark measures.
     """
 
     @njit(parallel=True, fastmath={"contract"})

@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,9 +66,9 @@ def _known_architectures() -> tuple[int, ...]:
     """The default architectures that an installed NVRTC supports. Prints those left out; raises if none remains."""
     from ...kernels.compile import ARCHITECTURES, compiler_for, compilers
 
-    here = {architecture for compiler in compilers() for architecture in compiler.architectures}
-    known = tuple(architecture for architecture in ARCHITECTURES if architecture in here)
-    missing = [architecture for architecture in ARCHITECTURES if architecture not in here]
+    supported = {architecture for compiler in compilers() for architecture in compiler.architectures}
+    known = tuple(architecture for architecture in ARCHITECTURES if architecture in supported)
+    missing = [architecture for architecture in ARCHITECTURES if architecture not in supported]
     if missing:
         try:
             compiler_for(missing[0])
@@ -78,16 +79,16 @@ def _known_architectures() -> tuple[int, ...]:
     return known
 
 
-def _sources(asked: Sequence[str]) -> list[CudaSource]:
+def _sources(names: Sequence[str]) -> list[CudaSource]:
     from ...kernels.compile import own_sources, read_source
 
     ours = {source.name: source for source in own_sources()}
-    if not asked:
+    if not names:
         return list(ours.values())
-    for name in asked:
+    for name in names:
         if name not in ours and not name.endswith(".cu"):
             raise CurvescopeError(f"{name}: write a .cu file, or one of {', '.join(ours)}.")
-    return [ours[name] if name in ours else read_source(Path(name)) for name in asked]
+    return [ours[name] if name in ours else read_source(Path(name)) for name in names]
 
 
 def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> list[Compiled]:
@@ -96,38 +97,32 @@ def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> lis
     from ...kernels.compile import compile_many
 
     pairs = [(source, architecture) for source in sources for architecture in architectures]
-    done = []
+    cubins = []
     with progress_bars(24, counted=True) as bars:
         task = bars.add_task("compiling", total=len(pairs))
         for compiled in compile_many(pairs):
-            done.append(compiled)
+            cubins.append(compiled)
             bars.update(task, advance=1, description=f"{compiled.source} for sm_{compiled.architecture}")
-    return sorted(done, key=lambda compiled: (compiled.source, compiled.architecture))
+    return sorted(cubins, key=lambda compiled: (compiled.source, compiled.architecture))
 
 
 def _plain(build: KernelBuild) -> dict[str, Any]:
     from ...kernels.disassembly import instruction_mix
 
-    resources, spills, held = build.resources, build.spills, build.occupancy
+    resources, spills, occupancy = asdict(build.resources), build.spills, build.occupancy
     return {
         "source": build.source,
-        "kernel": resources.name,
+        "kernel": resources.pop("name"),
         "architecture": f"sm_{build.architecture}",
         "nvrtc": build.nvrtc,
-        "registers_per_thread": resources.registers_per_thread,
-        "shared_bytes": resources.shared_bytes,
-        "local_bytes": resources.local_bytes,
+        **resources,
         "spill_store_bytes": spills.spill_store_bytes if spills else None,
         "spill_load_bytes": spills.spill_load_bytes if spills else None,
-        "constant_bytes": resources.constant_bytes,
-        "parameter_bytes": resources.parameter_bytes,
-        "code_bytes": resources.code_bytes,
-        "max_threads": resources.max_threads,
         "block_threads": build.block_threads,
-        "occupancy": held.fraction if held else None,
-        "blocks_per_sm": held.blocks if held else None,
-        "limiters": held.limiters if held else None,
-        "block_sizes_with_more": build.block_sizes_with_more if held else None,
+        "occupancy": occupancy.fraction if occupancy else None,
+        "blocks_per_sm": occupancy.blocks if occupancy else None,
+        "limiters": occupancy.limiters if occupancy else None,
+        "block_sizes_with_more": build.block_sizes_with_more if occupancy else None,
         "registers_for_more": build.registers_for_more,
         "instructions": build.instructions,
         "instruction_mix": None if build.instructions is None else instruction_mix(build.instructions),
@@ -141,24 +136,21 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
     from ...analysis.render import terminal
 
     console = terminal.console()
-    by_kernel = {
-        key: list(of_kernel)
-        for key, of_kernel in groupby(
-            sorted(builds, key=lambda build: (build.source, build.resources.name)),
-            lambda build: (build.source, build.resources.name),
-        )
-    }
-    for (source, name), of_kernel in by_kernel.items():
+
+    def kernel(build: KernelBuild) -> tuple[str, str]:
+        return build.source, build.resources.name
+
+    for (source, name), of_kernel in ((key, list(group)) for key, group in groupby(sorted(builds, key=kernel), kernel)):
         blocks = sorted({build.block_threads for build in of_kernel})
         console.print(Text.assemble((name, "bold"), f"  {source}.cu, blocks of {'/'.join(map(str, blocks))}"))
         console.print(_resource_table(of_kernel))
         if mix:
             console.print(_mix_table(of_kernel))
         console.print()
-    kept = sum(each.from_cache for each in compiled)
+    cached = sum(each.from_cache for each in compiled)
     versions = sorted({each.nvrtc for each in compiled})
     console.print(
-        f"{len(compiled)} cubins by NVRTC {', '.join(versions)}, {kept} of them cached; nothing was run. "
+        f"{len(compiled)} cubins by NVRTC {', '.join(versions)}, {cached} of them cached; nothing was run. "
         "Registers per thread; shared memory and spill stores in bytes, per block and per thread; occupancy is "
         "theoretical. `more with` is computed: the code may depend on its block size.",
         style="dim",
@@ -174,20 +166,20 @@ def _resource_table(builds: Sequence[KernelBuild]) -> Table:
     rows = table("sm_", "regs", "shared", "spilled", "occup.", "limited by", "more with")
     for column in rows.columns[-2:]:
         column.justify = "left"
-    for cells, names in _alike({build.architecture: _cells(build) for build in builds}):
-        rows.add_row(names, *cells)
+    for columns, architectures in _merge_rows({build.architecture: _columns(build) for build in builds}):
+        rows.add_row(architectures, *columns)
     return rows
 
 
-def _cells(build: KernelBuild) -> tuple[str, ...]:
-    held = build.occupancy
-    full = held is not None and held.fraction == 1
+def _columns(build: KernelBuild) -> tuple[str, ...]:
+    occupancy = build.occupancy
+    full = occupancy is not None and occupancy.fraction == 1
     return (
         str(build.resources.registers_per_thread),
         f"{build.resources.shared_bytes:,}",
         "?" if build.spills is None else f"{build.spills.spill_store_bytes:,}",
-        f"{held.fraction:.0%}" if held else "no table",
-        "" if held is None or full else ", ".join(held.limiters),
+        f"{occupancy.fraction:.0%}" if occupancy else "no table",
+        "" if occupancy is None or full else ", ".join(occupancy.limiters),
         "" if full else _remedy(build),
     )
 
@@ -212,22 +204,27 @@ def _mix_table(builds: Sequence[KernelBuild]) -> Table:
 
     rows = table("sm_", "instructions in the code")
     rows.columns[1].justify = "left"
-    mixes = {
-        build.architecture: (_mix_text(instruction_mix(build.instructions)),)
-        for build in builds
-        if build.instructions is not None
-    }
-    for cells, names in _alike(mixes):
-        rows.add_row(names, *cells)
+    mixes = {}
+    for build in builds:
+        if build.instructions is not None:
+            mix = instruction_mix(build.instructions)
+            mixes[build.architecture] = (", ".join(f"{kind} {count}" for kind, count in mix.items()),)
+    for columns, architectures in _merge_rows(mixes):
+        rows.add_row(architectures, *columns)
     return rows
 
 
-def _mix_text(mix: Mapping[str, int]) -> str:
-    return ", ".join(f"{kind} {count}" for kind, count in mix.items())
+def _merge_rows(rows: Mapping[int, tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
+    """Merge equal rows of successive architectures; `50..61` means all requested architectures in that range.
 
+    Args:
+        rows: row by architecture.
 
-def _alike(cells: Mapping[int, tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
-    """Merge runs of equal rows; `50..61` stands for all requested architectures in that range."""
-    runs = groupby(sorted(cells.items()), lambda entry: entry[1])
-    ends = [(row, [architecture for architecture, _ in run]) for row, run in runs]
-    return [(row, str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}") for row, run in ends]
+    Returns:
+        Each row with its architectures.
+    """
+    merged = []
+    for row, group in groupby(sorted(rows.items()), lambda entry: entry[1]):
+        first, *others = (architecture for architecture, _ in group)
+        merged.append((row, f"{first}..{others[-1]}" if others else str(first)))
+    return merged

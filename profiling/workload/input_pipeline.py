@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import CurvescopeError
 from .network_step import Feed, import_torch
-from .networks import Network
+from .networks import Network, load_function
 
 RESIDENT = "resident"  # one random batch that stays on the device: steps load no input
 HOST = "host"  # one random batch in (pinned) host memory, copied to the device in every step
@@ -37,7 +35,7 @@ def make_feed(source: str, network: Network, device: str, rank: int, world_size:
         return None
     if source == HOST:
         return _from_host(network, device)
-    load = _find_loader(source)
+    load = load_function("--input", source, "resident, host, or package.module:function")
     batches: dict[int, Iterator[Any]] = {}
 
     def feed(batch: int) -> tuple[tuple[Any, ...], Any]:
@@ -55,14 +53,14 @@ def make_feed(source: str, network: Network, device: str, rank: int, world_size:
 
 def _from_host(network: Network, device: str) -> Feed:
     torch = import_torch()
-    held: dict[int, tuple[tuple[Any, ...], Any]] = {}
+    batches: dict[int, tuple[tuple[Any, ...], Any]] = {}
 
     def feed(batch: int) -> tuple[tuple[Any, ...], Any]:
-        if batch not in held:
-            held.clear()
+        if batch not in batches:
+            batches.clear()
             inputs, targets = network.sample(batch, "cpu", torch.Generator().manual_seed(_SEED + batch))
-            held[batch] = tuple(_pinned(device, tensor) for tensor in inputs), _pinned(device, targets)
-        inputs, targets = held[batch]
+            batches[batch] = tuple(_pinned(device, tensor) for tensor in inputs), _pinned(device, targets)
+        inputs, targets = batches[batch]
         return tuple(_to(device, tensor) for tensor in inputs), _to(device, targets)
 
     return feed
@@ -75,15 +73,3 @@ def _pinned(device: str, tensor: Any) -> Any:
 def _to(device: str, tensor: Any) -> Any:
     """Copy to the device even if the tensor is there already, because every step of a real job gets fresh memory."""
     return tensor if tensor is None else tensor.to(device, non_blocking=True, copy=True)
-
-
-def _find_loader(source: str) -> Any:
-    module_name, _, function_name = source.partition(":")
-    if not (module_name and function_name):
-        raise CurvescopeError(f"--input {source}: write resident, host, or package.module:function.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        return getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise CurvescopeError(f"--input {source} cannot be loaded ({error}).") from error

@@ -139,25 +139,11 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
     Raises:
         CurvescopeError: the module or the function cannot be loaded, or the result is not a Module.
     """
-    module_name, colon, function_name = spec.partition(":")
-    if not (module_name and colon and function_name):
-        raise CurvescopeError(f"--model {spec}: write package.module:function, e.g. my_model:build.")
     if not input_shape or min(input_shape) < 1:
         raise CurvescopeError(
             "--input-shape is the shape of one sample, e.g. 3,224,224; every extent must be at least 1."
         )
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # any error in the user's module is reported to the user
-        raise CurvescopeError(
-            f"--model {spec}: importing {module_name} failed with {type(error).__name__}: {error}. It is searched in "
-            "the working directory and among the installed packages."
-        ) from error
-    factory = getattr(module, function_name, None)
-    if not callable(factory):
-        raise CurvescopeError(f"--model {spec}: {module_name} has no function {function_name}.")
+    factory = load_function("--model", spec, "package.module:function, e.g. my_model:build")
 
     def build() -> torch.nn.Module:
         import torch
@@ -166,13 +152,42 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
             model = factory()
         except Exception as error:
             raise CurvescopeError(
-                f"--model {spec}: {function_name}() failed with {type(error).__name__}: {error}. It is called without "
+                f"--model {spec}: the function failed with {type(error).__name__}: {error}. It is called without "
                 "arguments."
             ) from error
         if not isinstance(model, torch.nn.Module):
             raise CurvescopeError(
-                f"--model {spec}: {function_name}() returned {type(model).__name__}, not a torch.nn.Module."
+                f"--model {spec}: the function returned {type(model).__name__}, not a torch.nn.Module."
             )
         return model
 
     return Network(spec, "user's own", input_shape, build, classes=None)
+
+
+def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
+    """Load a user's function from `package.module:function`. The working directory is searched first.
+
+    Args:
+        option: option of the command line, for messages.
+        spec: module and function as above.
+        forms: values that the option accepts, for messages.
+
+    Raises:
+        CurvescopeError: the value has another form, or the module or the function cannot be loaded.
+    """
+    module_name, _, function_name = spec.partition(":")
+    if not (module_name and function_name):
+        raise CurvescopeError(f"{option} {spec}: write {forms}.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # any error in the user's module is reported to the user
+        raise CurvescopeError(
+            f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: {error}. It is searched in "
+            "the working directory and among the installed packages."
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise CurvescopeError(f"{option} {spec}: {module_name} has no function {function_name}.")
+    return function  # type: ignore[no-any-return]

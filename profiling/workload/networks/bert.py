@@ -35,8 +35,8 @@ def build(heads: bool) -> torch.nn.Module:
             self.dropout = nn.Dropout(_DROPOUT)
 
         def forward(self, tokens: Tensor) -> Tensor:
-            places = torch.arange(tokens.shape[1], device=tokens.device)
-            summed = self.word(tokens) + self.position(places) + self.segment(torch.zeros_like(tokens))
+            positions = torch.arange(tokens.shape[1], device=tokens.device)
+            summed = self.word(tokens) + self.position(positions) + self.segment(torch.zeros_like(tokens))
             embedded: Tensor = self.dropout(self.norm(summed))
             return embedded
 

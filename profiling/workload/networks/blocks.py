@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,10 +45,7 @@ class Branches(nn.Module):
 
 def chain(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
     """Named modules in sequence."""
-    sequence = nn.Sequential()
-    for name, part in parts:
-        sequence.add_module(name, part)
-    return sequence
+    return nn.Sequential(OrderedDict(parts))
 
 
 # name, output channels, kernel, stride, padding, whether a max pool follows

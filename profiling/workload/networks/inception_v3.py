@@ -73,7 +73,7 @@ def build() -> nn.Module:
 
     def branch(channels: int, specs: Sequence[Any]) -> tuple[nn.Module, int]:
         parts: list[tuple[str, nn.Module]] = []
-        for place, spec in enumerate(specs, start=1):
+        for index, spec in enumerate(specs, start=1):
             if spec == "avg":
                 parts.append(("pool", nn.AvgPool2d(3, 1, padding=1)))
             elif spec == "max":
@@ -82,7 +82,7 @@ def build() -> nn.Module:
                 parts.append(("split", Branches({f"{s[1][0]}x{s[1][1]}": unit(channels, s) for s in spec})))
                 channels = sum(s[0] for s in spec)
             else:
-                parts.append((f"unit{place}", unit(channels, spec)))
+                parts.append((f"unit{index}", unit(channels, spec)))
                 channels = spec[0]
         return chain(parts), channels
 

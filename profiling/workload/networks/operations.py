@@ -11,26 +11,13 @@ from typing import Any
 
 from ...errors import CurvescopeError
 from . import Network
-from .facts import facts, on_meta
+from .facts import build_on_meta, facts
 
 # Operators that only create a view of a tensor and launch no kernel.
-_VIEWS = frozenset(
-    (
-        *(
-            "view",
-            "_unsafe_view",
-            "reshape",
-            "t",
-            "transpose",
-            "permute",
-            "expand",
-            "unsqueeze",
-            "squeeze",
-            "as_strided",
-        ),
-        *("slice", "select", "split", "unbind", "detach", "alias", "lift_fresh", "empty", "empty_like", "arange"),
-    )
-)
+_VIEW_NAMES = """view _unsafe_view
+reshape t transpose permute expand unsqueeze squeeze as_strided slice select split unbind
+detach alias lift_fresh empty empty_like arange"""
+_VIEWS = frozenset(_VIEW_NAMES.split())
 Row = dict[str, Any]
 
 
@@ -64,7 +51,7 @@ def operations(network: Network) -> Row:
     cost = facts(network)
     return {
         "parameters": cost.parameters,
-        "parameter_tensors": _parameter_tensors(network),
+        "parameter_tensors": cost.parameter_tensors,
         "activation_bytes": cost.activation_bytes,
         "operations": rows,
     }
@@ -80,23 +67,13 @@ def _linear(network: Network, at_two: int, at_four: int) -> list[int]:
     return [factor, constant]
 
 
-def _parameter_tensors(network: Network) -> int:
-    import torch
-
-    with torch.device("meta"):
-        return sum(1 for _ in network.build().parameters())
-
-
 def _trace(network: Network, batch: int) -> list[Row]:
-    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.module_tracker import ModuleTracker
 
     rows: list[Row] = []
 
-    with torch.device("meta"):
-        model = network.build().train()
-    inputs, targets = on_meta(network.sample(batch, "cpu", torch.Generator().manual_seed(0)))
+    model, inputs, targets = build_on_meta(network, batch)
 
     class Recorder(TorchDispatchMode):
         def __init__(self, tracker: Any) -> None:

@@ -20,11 +20,11 @@ _WIDTHS = (64, 128, 256, 512)
 _EXPANSION = 4
 
 
-def _block_name(depth: int, stage: int, place: int) -> str:
+def _block_name(depth: int, stage: int, index: int) -> str:
     """a, b, c, … for ResNet-50; in the long stages of deeper networks a, b1, b2, …."""
-    if depth > 50 and stage in (3, 4) and place:
-        return f"res{stage}b{place}"
-    return f"res{stage}{chr(ord('a') + place)}"
+    if depth > 50 and stage in (3, 4) and index:
+        return f"res{stage}b{index}"
+    return f"res{stage}{chr(ord('a') + index)}"
 
 
 def build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
@@ -73,9 +73,9 @@ def build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
     ]
     channels = 64
     for stage, (count, width) in enumerate(zip(_STAGES[depth], _WIDTHS, strict=True), start=2):
-        for place in range(count):
-            stride = 2 if place == 0 and stage > 2 else 1
-            name = _block_name(depth, stage, place)
+        for index in range(count):
+            stride = 2 if index == 0 and stage > 2 else 1
+            name = _block_name(depth, stage, index)
             parts.append((name, Bottleneck(name, channels, width, stride)))
             channels = width * _EXPANSION
     parts += [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc1000", nn.Linear(channels, 1000))]

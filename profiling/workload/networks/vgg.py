@@ -24,9 +24,9 @@ def build(blocks: tuple[int, ...]) -> torch.nn.Module:
     parts: list[tuple[str, nn.Module]] = []
     channels = 3
     for block, (count, width) in enumerate(zip(blocks, _WIDTHS, strict=True), start=1):
-        for place in range(1, count + 1):
-            parts.append((f"conv{block}_{place}", nn.Conv2d(channels, width, 3, padding=1)))
-            parts.append((f"relu{block}_{place}", nn.ReLU(inplace=True)))
+        for index in range(1, count + 1):
+            parts.append((f"conv{block}_{index}", nn.Conv2d(channels, width, 3, padding=1)))
+            parts.append((f"relu{block}_{index}", nn.ReLU(inplace=True)))
             channels = width
         parts.append((f"pool{block}", nn.MaxPool2d(2)))
     parts.append(("flatten", nn.Flatten()))

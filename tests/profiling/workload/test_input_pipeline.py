@@ -49,8 +49,8 @@ def test_a_loader_is_asked_again_when_it_is_exhausted():
     [
         ("host:", "resident, host, or package.module:function"),
         ("nowhere", "resident, host, or package.module:function"),
-        ("no_such_module:f", "cannot be loaded"),
-        (f"{__name__}:no_such_function", "cannot be loaded"),
+        ("no_such_module:f", "importing no_such_module failed with ModuleNotFoundError"),
+        (f"{__name__}:no_such_function", "has no function no_such_function"),
     ],
 )
 def test_sources_that_are_none(source, says):

@@ -1,6 +1,6 @@
-"""Events of this process's profiler, one by one, as the columns of the engine, and the rows of a step from them.
+"""Turns the events of this process's profiler into columns for attribution, and into the kernel rows of a step.
 
-Nothing here imports torch: tests build the events by hand.
+This module does not import torch: tests build the events by hand.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class HostEvent(NamedTuple):
     start_ns: int
     duration_ns: int
     thread: int
-    is_range: bool = False  # a user annotation: places what is inside it, is no work itself
-    sequence: int = NONE  # -1: none
+    is_range: bool = False  # a user annotation: it places the work inside it, and is no work itself
+    sequence: int = NONE
     forward_thread: int = 0
     correlation_id: int = 0
     shapes: Sequence[Any] = ()
@@ -49,7 +49,7 @@ class HostEvent(NamedTuple):
 
 
 class DeviceEvent(NamedTuple):
-    """One kernel, copy or set on a device; `host_correlation_id` names the host operator that launched it."""
+    """One kernel, memcpy or memset on a device; `host_correlation_id` is that of the operator that launched it."""
 
     name: str
     start_ns: int
@@ -63,12 +63,12 @@ class DeviceEvent(NamedTuple):
 
 @dataclass
 class StepRows:
-    """Kernel rows of the steps that were profiled, as dicts of schema columns.
+    """Kernel rows of profiled steps, as dicts of schema columns.
 
     Attributes:
         kernels: rows for the `kernels` table, without `step`.
         windows: (start_ns, duration_ns) of each step, in order.
-        lost: named counts of what could not be placed.
+        lost: named counts of events without a place.
         inputs: (start_ns, duration_ns) of the ranges in which the steps fetched their batches.
     """
 
@@ -81,30 +81,30 @@ class StepRows:
 def spans_of(events: Sequence[HostEvent]) -> HostSpans:
     """Events as columns, in their order."""
     read = RangeNames().read
-    said: dict[tuple[str, bool], int] = {}
-    name = [said.setdefault((event.name, event.is_range), len(said)) for event in events]
+    names: dict[tuple[str, bool], int] = {}
+    name = [names.setdefault((event.name, event.is_range), len(names)) for event in events]
     encode = msgspec.json.Encoder(enc_hook=str).encode
     calls: dict[tuple[str, bytes], int] = {}
     operations: list[Operation] = []
     call = np.full(len(events), NONE, np.int64)
-    for place_, event in enumerate(events):
+    for index, event in enumerate(events):
         if event.shapes and not event.is_range:
             key = event.name, encode((event.shapes, event.dtypes, event.concrete))
             if key not in calls:
                 calls[key] = len(operations)
                 operations.append(Operation(event.name, event.shapes, event.dtypes, event.concrete))
-            call[place_] = calls[key]
+            call[index] = calls[key]
     numbers = [(e.start_ns, e.start_ns + e.duration_ns, e.thread, e.sequence, e.forward_thread) for e in events]
-    start, end, thread, sequence, forward_thread = np.array(numbers, np.int64).reshape(-1, 5).T
+    start, end, thread, sequence, forward_thread = np.array(numbers, np.int64).reshape(-1, 5).T.copy()
     return HostSpans(
-        start.copy(),
-        end.copy(),
-        thread.copy(),
+        start,
+        end,
+        thread,
         np.zeros(len(events), np.int64),
         np.array(name, np.int64),
-        [read(text, role=ANNOTATION if is_range else OPERATOR) for text, is_range in said],
+        [read(text, role=ANNOTATION if is_range else OPERATOR) for text, is_range in names],
         np.maximum(sequence, NONE),
-        forward_thread.copy(),
+        forward_thread,
         call,
         operations,
     )
@@ -120,10 +120,10 @@ def kernel_rows(
     """Turn the events of some steps into kernel rows.
 
     Args:
-        host: events of every host thread, any order; times on one clock, in nanoseconds.
+        host: events of every host thread, in any order; times on one clock, in nanoseconds.
         device: events of the device, if there is one, on the same clock.
         verbose: oneDNN primitives on the same clock, and MKL calls in order.
-        count_work: gives the work of an operator call; without it nothing is counted.
+        count_work: function that gives the work of an operator call; default: rows without FLOPs and bytes.
         host_rows: whether host operators are the work itself (CPU), or only launch it (device).
     """
     events = list(host)
@@ -142,9 +142,8 @@ def kernel_rows(
         duration = np.array([row["duration_ns"] for row in rows], np.int64)
         code, names = pd.factorize(np.array([row["name"] for row in rows], object))
         work = LaunchedWork(span, duration, code, names.tolist(), on_host)
-        for name, values in zip(
-            ("flops", "bytes_compulsory"), attach_work(spans, placement.nest, work, count_work), strict=True
-        ):
+        counted = attach_work(spans, placement.nest, work, count_work)
+        for name, values in zip(("flops", "bytes_compulsory"), counted, strict=True):
             for at in np.flatnonzero(values != NONE).tolist():
                 rows[at][name] = int(values[at])
     rows.sort(key=lambda row: row["start_ns"])

@@ -1,12 +1,12 @@
-"""Kernel names as their libraries write them, by family: the table, and what else a name tells (library, tile).
+"""Parses kernel names: family (by a table of the libraries' names), library and tile.
 
 A family is an algorithm or a kind of work; a change of family between two batch sizes is an algorithm switch. Sources
-name where the example was seen: a profile, or the library that writes it. Names do not tell cuDNN's tiled FFT from its
-whole-image one (both launch `fft2d_*` kernels), nor a GEMM inside a non-fused Winograd or FFT convolution from any
-other: those stay GEMM, complex GEMMs count as FFT.
+say where the example occurs: in a profile, or in the library that writes it. Names do not distinguish cuDNN's tiled FFT
+from its FFT of complete images (both launch `fft2d_*` kernels), nor a GEMM inside a non-fused Winograd or FFT
+convolution from any other: these stay GEMM, and complex GEMMs count as FFT.
 """
 
-# ruff: noqa: E501 - a table is read by its lines
+# ruff: noqa: E501 - one rule per line keeps the table readable
 from __future__ import annotations
 
 import re
@@ -39,7 +39,7 @@ OPTIMIZER = "optimizer"
 COMMUNICATION = "communication"
 SORT = "sort and scan"
 
-# Families that are ways to do one piece of work.
+# Families that are algorithms of the same work.
 ALGORITHMS = frozenset(
     {IMPLICIT_GEMM, PRECOMPUTED_GEMM, EXPLICIT_GEMM, WINOGRAD, WINOGRAD_NONFUSED, FFT, DIRECT, DEPTHWISE, GEMM, GEMV}
 )
@@ -50,11 +50,11 @@ class Rule:
     """Names that match `pattern` (case-insensitive, anywhere) are of `family`; the first rule that matches decides.
 
     Attributes:
-        pattern: a regular expression.
-        family: what it is.
-        library: who writes such names; null where the prefix tells.
+        pattern: regular expression.
+        family: family of the names.
+        library: library that writes the names; None if only the prefix of the name shows it.
         example: one such name, shortened.
-        source: where it was seen.
+        source: origin of the example.
     """
 
     pattern: str
@@ -136,7 +136,7 @@ RULES: tuple[Rule, ...] = (
 _COMPILED = tuple((re.compile(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 _TILE = (
     re.compile(r"tilesize(\d+)x(\d+)"),
-    # A tile stands after the kind of kernel and before its layout: 128x64, or 128x128x64 with the depth.
+    # A tile stands between the kind of kernel and its layout: 128x64, or 128x128x64 with the depth.
     re.compile(r"(?<![\dx])(16|32|48|64|80|96|112|128|160|192|224|256|320|384|512)x(8|16|32|48|64|80|96|128|160|192|256|512)(?!\d)"),
 )  # fmt: skip
 _LIBRARY = (
@@ -152,12 +152,12 @@ _LIBRARY = (
 
 @dataclass(frozen=True)
 class KernelName:
-    """What a name tells.
+    """The facts in a kernel's name.
 
     Attributes:
         family: one of the families above, or unknown.
-        library: who wrote it; null where the name does not tell.
-        tile: rows and columns of the output that a block computes; null where the name does not tell.
+        library: library of the kernel; None if unknown.
+        tile: rows and columns of the output that a block computes; None if unknown.
     """
 
     family: str
@@ -185,12 +185,12 @@ _NAMESPACES = re.compile(r"\b(?!aten::)(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
 
 @lru_cache(maxsize=65_536)
 def short_name(name: str) -> str:
-    """A name for people: without return type, parameters, namespaces and casts; templates stay, they tell kernels apart."""
+    """A short name: without return type, parameters, namespaces and casts; templates stay, they distinguish kernels."""
     text, depth = _NAMESPACES.sub("", _INNER.sub("", name)), 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")
-        if letter == "(" and depth <= 0 and place:
-            text = text[:place] if not text.startswith("mkl ") else text
+        if letter == "(" and depth <= 0 and index:
+            text = text[:index] if not text.startswith("mkl ") else text
             break
     return text.strip() or name
 
@@ -203,7 +203,7 @@ _GRADIENTS = (
 
 @lru_cache(maxsize=65_536)
 def gradient(name: str) -> str | None:
-    """The gradient of a convolution that a kernel's name tells: data or weights; None where it does not tell."""
+    """The gradient of a convolution in a kernel's name: data or weights; None if the name contains neither."""
     return next((which for which, pattern in _GRADIENTS if pattern.search(name)), None)
 
 

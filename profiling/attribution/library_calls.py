@@ -1,7 +1,7 @@
-"""What the CPU ran: the operators' own time, and among it the calls of oneDNN and MKL that they made.
+"""Splits the time of operators on the CPU into their own time and the calls of oneDNN and MKL that they make.
 
-What an operator's children and library calls leave of it is its own time, in rows of its own, so that the rows of one
-thread never overlap and with idle add up to the step.
+The own time of an operator is its time without its children and library calls, in rows of its own. So the rows of one
+thread never overlap, and their sum with idle is the step.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class MklCall:
 
 @dataclass
 class VerboseLog:
-    """What the libraries said between start and end of a capture."""
+    """Verbose output of the libraries between start and end of a capture."""
 
     primitives: list[Primitive] = field(default_factory=list)
     mkl_calls: list[MklCall] = field(default_factory=list)
-    untimed: int = 0  # primitives whose line carried no timestamp
+    untimed: int = 0  # primitives with a line without timestamp
     other: list[str] = field(default_factory=list)  # lines of the program itself
 
 
 def own_time(nested: Nest, is_operator: Bools) -> tuple[Ints, Ints, Ints]:
-    """What each operator's children leave of it, as starts, ends and spans, in order of start."""
+    """The own time of operators, without their children: starts, ends and spans, in order of start."""
     pieces = [(np.zeros(0, np.int64),) * 3]
     for times, states in nested.timelines.values():
         rows = np.flatnonzero((states[:-1] != NONE) & (times[1:] > times[:-1]))
@@ -62,17 +62,23 @@ def own_time(nested: Nest, is_operator: Bools) -> tuple[Ints, Ints, Ints]:
 
 
 class Operators(NamedTuple):
-    """The operators of some host threads, and what places library calls in them; lists by span."""
+    """The operators of some host threads, to place library calls in them; lists by span."""
 
     start_ns: list[int]
-    end_ns: list[int]  # cut to that of the span around
+    end_ns: list[int]  # cut to that of the enclosing span
     duration_ns: list[int]
     parent: list[int]
-    names: list[str | None]  # None for what calls no library: ranges, and collectives, which run beside the operators
-    extents: Mapping[int, set[int]]  # of the operands of a product
+    names: list[str | None]  # None for spans that call no library: ranges, and collectives, which run concurrently
+    extents: Mapping[int, set[int]]  # extents of the operands of a product
 
     def innermost(self, in_order: Sequence[int], starts: Sequence[int], moment_ns: int) -> int:
-        """The operator around a moment, of those in order of start; `NONE` where there is none."""
+        """The innermost operator around a moment, or `NONE`.
+
+        Args:
+            in_order: operators in order of start.
+            starts: their starts.
+            moment_ns: the moment.
+        """
         at = bisect_right(starts, moment_ns) - 1
         span = in_order[at] if at >= 0 else NONE
         while span != NONE and self.end_ns[span] <= moment_ns:
@@ -80,9 +86,10 @@ class Operators(NamedTuple):
         return span if span != NONE and self.names[span] is not None else NONE
 
     def multiplies(self, span: int, call: MklCall) -> bool:
-        """Whether the call can be the operator's: batched for batched, and extents m, n, k of the shapes in any order.
+        """Whether the operator can have made the call: it has the extents m, n, k in any order.
 
-        MKL prints the extents of a batched product as pointers: those go by order and by fitting into their operator.
+        A batched operator makes batched calls. MKL prints their extents as pointers, so only the order of calls and
+        the duration decide.
         """
         if call.duration_ns > self.duration_ns[span]:
             return False
@@ -93,7 +100,7 @@ class Operators(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Time of an operator: its own, or a library's call, by its name and the library."""
+    """Time of an operator: its own, or that of a library call with its name and library."""
 
     span: int
     start_ns: int
@@ -103,10 +110,10 @@ class Stretch(NamedTuple):
 
 
 class LibraryCalls:
-    """Puts library calls into the own time of operators.
+    """Places library calls in the own time of operators.
 
     Attributes:
-        lost: named counts of what could not be placed.
+        lost: named counts of calls without a place.
     """
 
     def __init__(self, operators: Operators, own: tuple[Ints, Ints, Ints]) -> None:
@@ -119,7 +126,7 @@ class LibraryCalls:
         self._calls: list[Stretch] = []
 
     def place(self, log: VerboseLog) -> None:
-        """Put primitives and MKL calls under the operators that ran them."""
+        """Place primitives and MKL calls in the operators that made them."""
         operators = self._operators
         spans = [span for span, name in enumerate(operators.names) if name is not None]
         spans.sort(key=lambda span: (operators.start_ns[span], -operators.duration_ns[span]))
@@ -134,10 +141,10 @@ class LibraryCalls:
         products = [span for span in spans if operators.names[span] in _GEMM_OPERATORS]
         calling = {operators.parent[span] for span in products}
         for span in products:
-            place = next((i for i, call in enumerate(calls) if operators.multiplies(span, call)), None)
-            if span not in calling and place is not None:
-                call = calls.pop(place)
-                # The multiplication is the last thing its operator does; views and copies of operands come before it.
+            index = next((i for i, call in enumerate(calls) if operators.multiplies(span, call)), None)
+            if span not in calling and index is not None:
+                call = calls.pop(index)
+                # The operator ends with the multiplication, after views and copies of operands.
                 self._put(span, call.name, operators.end_ns[span] - call.duration_ns, call.duration_ns, "mkl")
         self.lost["mkl_calls_not_placed"] += len(calls)
         self.lost["primitives_without_time"] += log.untimed
@@ -146,12 +153,12 @@ class LibraryCalls:
         """All time of the operators, in order of start; rows of one thread never overlap."""
         left = ~np.isin(self._own[2], list(self._free))
         start, end, span = (column[left].tolist() for column in self._own)
-        cut = [Stretch(span, *piece) for span, free in self._free.items() for piece in free]
+        cut = [Stretch(span, *times) for span, free in self._free.items() for times in free]
         rows = [*map(Stretch, span, start, end), *(row for row in cut + self._calls if row.end_ns > row.start_ns)]
         return sorted(rows, key=attrgetter("start_ns"))
 
     def _put(self, span: int, name: str, start_ns: int, duration_ns: int, source: str) -> None:
-        """Cut a call to the free stretch of its operator around its middle, and take it from there."""
+        """Cut a call to the free stretch of its operator around the call's middle, and remove it from there."""
         if span not in self._free:
             rows = self._by_span[slice(*np.searchsorted(self._spans, (span, span + 1)).tolist())]
             self._free[span] = list(zip(*(column[rows].tolist() for column in self._own[:2]), strict=True))

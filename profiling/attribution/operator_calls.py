@@ -1,10 +1,10 @@
-"""The work of operator calls: each call's FLOPs and bytes are counted once, on the kernels that did them.
+"""Counts the FLOPs and bytes of each operator call once, on the kernels that did the work.
 
-- A call counts at the outermost operator whose work is known.
-- What does the work of a call: its kernels of an algorithm (convolutions and products), else those of the family of its
-  longest one; where the host itself worked, without a kernel, its longest stretch.
-- The gradients of a convolution have kernels of their own, where the names of all tell which one they compute.
-- Kernels that cannot be told apart share their work by time: each shows the rate of all of them together.
+- The outermost operator with known work counts.
+- The kernels of an algorithm (convolutions and products) do the work of a call; without them, the kernels of the same
+  family as the longest one; without kernels, the longest stretch of the host's own work.
+- The gradients of a convolution are counted on kernels of their own if the names of all kernels show the gradient.
+- Other kernels share their work by time: each shows the rate of all of them together.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class LaunchedWork:
 
     Attributes:
         span: index of the innermost span around each row's launch, or `NONE`.
-        duration_ns: durations; `NONE` for rows that count nothing.
+        duration_ns: durations; `NONE` for rows that get no work.
         name: index into `names`.
         names: names of kernels.
-        on_host: whether it is what an operator's thread did itself, not a kernel or a library's call.
+        on_host: whether the row is an operator's own work, not a kernel or a library call.
     """
 
     span: Ints | Codes
@@ -43,13 +43,13 @@ class LaunchedWork:
 
 
 def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: CountWork) -> tuple[Ints, Ints]:
-    """FLOPs and compulsory bytes of each row, `NONE` where it has none of its own; a call's rows add up to its work.
+    """FLOPs and compulsory bytes of each row, `NONE` without work; a call's rows add up to its work.
 
     Args:
-        spans: with what operators were called with.
-        nested: the spans.
-        work: what they launched or did.
-        count: gives the work of a call.
+        spans: spans with the arguments of operator calls.
+        nested: nesting of the spans.
+        work: the rows.
+        count: function that gives the work of a call.
     """
     flops, size = np.full((2, len(work.span)), NONE, np.int64)
     if spans.call is None or not spans.operations or not len(work.span):
@@ -63,12 +63,12 @@ def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: Count
     of_row = np.where(work.span == NONE, NONE, call[work.span])
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
     group, calls = pd.factorize(of_row[rows])
-    used, operation = np.unique(spans.call[calls], return_inverse=True)  # of many calls a few are distinct
+    used, operation = np.unique(spans.call[calls], return_inverse=True)  # few distinct calls
     parts = [[counted[one], *map(dict(counted[one].parts).get, _ROLES[1:])] for one in used.tolist()]
     wanted = np.array([[False, *(part is not None for part in row[1:])] for row in parts], np.bool_)
     wanted = wanted.reshape(-1, len(_ROLES))
     rows, group, role = _workers(rows, group, work, wanted[operation])
-    # A call and a role are one number from here on.
+    # From here on one number stands for a call and a role.
     share, shares = pd.factorize(group * len(_ROLES) + role)
     order = np.lexsort((rows, share))
     rows, share = rows[order], share[order]
@@ -88,9 +88,9 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
 
     Args:
         rows: candidates.
-        group: their calls.
+        group: call of each candidate.
         work: all rows.
-        wanted: the roles that the work of each call is split into, shape (calls, roles).
+        wanted: roles into which the work of each call is split, shape (calls, roles).
     """
     families = [family(name) for name in work.names]
     family_code, _ = pd.factorize(np.array(families, object))
@@ -107,7 +107,7 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
     launched = ~on_host & any_of(~on_host)
     able = np.where(any_of(computes), computes, np.where(any_of(~on_host), launched, on_host))
     rows, group, on_host = rows[able], group[able], on_host[able]
-    # Of the rows of one call the longest comes first, of several the earliest.
+    # The longest row of a call comes first, the earliest of several equal ones.
     order = np.lexsort((rows, -work.duration_ns[rows], group))
     _, first = np.unique(group[order], return_index=True)
     longest = np.zeros(len(wanted), np.int64)
@@ -124,14 +124,14 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
 
 
 def _shared(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
-    """Amounts shared out over rows by time, in whole numbers that add up.
+    """Amounts divided among rows by time, in whole numbers that add up.
 
     Args:
-        amount: of each share; `NONE` where it is not known.
-        share: which of them each row has a part of, in order.
-        duration_ns: of each row.
+        amount: amounts, `NONE` if unknown.
+        share: index into `amount` for each row, sorted.
+        duration_ns: duration of each row.
     """
-    # Rows without time share alike.
+    # Rows without time get equal amounts.
     total = np.bincount(share, duration_ns, len(amount))
     weight = np.where(total[share] > 0, duration_ns, 1).astype(np.float64)
     total = np.bincount(share, weight, len(amount))

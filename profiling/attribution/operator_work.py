@@ -1,7 +1,7 @@
-"""FLOPs and compulsory bytes of an operator call, from the shapes it was called with.
+"""Computes the FLOPs and compulsory bytes of an operator call from the shapes of its arguments.
 
-Conventions: one FMA is two FLOPs; a convolution counts as its direct algorithm whatever ran; compulsory bytes move each
-operand once: inputs and weights read, results written. What is not known is null, never 0.
+Conventions: one FMA is two FLOPs; every convolution counts as the direct algorithm; compulsory bytes move each operand
+once: inputs and weights read, results written. Unknown values are None, never 0.
 """
 
 from __future__ import annotations
@@ -14,33 +14,26 @@ from typing import Any, NamedTuple
 
 Shape = Sequence[int]
 
-# Operators with an operand that has the batch as its first extent, and which operand.
+# Operators with an operand that has the batch as its first extent.
 _BATCH_OPERAND = re.compile(r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)")
 
 _ITEM_BYTES = {
-    "double": 8,
-    "long": 8,
-    "long int": 8,
-    "float": 4,
-    "int": 4,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-    "short": 2,
-    "bool": 1,
-    "unsigned char": 1,
-    "signed char": 1,
+    **dict.fromkeys(("double", "long", "long int"), 8),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short"), 2),
+    **dict.fromkeys(("bool", "unsigned char", "signed char"), 1),
 }
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a call has to do at least: FLOPs of the direct algorithm and compulsory bytes; None where not known.
+    """The least work of a call; None for unknown values.
 
     Attributes:
-        flops: of the call.
-        bytes_compulsory: of the call.
-        parts: the work of what has kernels of its own, by name (`data` and `weights`, the gradients of a convolution).
-            Their FLOPs add up to the call's. Each reads its operands itself: their bytes are more than the call's.
+        flops: FLOPs of the direct algorithm.
+        bytes_compulsory: compulsory bytes.
+        parts: work of the results with kernels of their own, by name (`data` and `weights`, the gradients of a
+            convolution). Their FLOPs add up to the call's; their bytes to more, since each reads its operands itself.
     """
 
     flops: int | None
@@ -52,7 +45,7 @@ UNKNOWN = Work(None, None)
 
 
 class Operation(NamedTuple):
-    """What an operator was called with, as a profiler recorded it: per argument shape, type and scalar value."""
+    """An operator call as a profiler recorded it: per argument shape, type and scalar value."""
 
     name: str
     shapes: Sequence[Any]
@@ -62,11 +55,11 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """An operator call as a profiler recorded it.
+    """The arguments of an operator call.
 
     Attributes:
         shapes: per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors.
-        item_bytes: bytes of one element of the first floating-point argument.
+        item_bytes: bytes of one element of the first argument with a known type.
         concrete: per argument the scalar value, or empty.
     """
 
@@ -74,17 +67,17 @@ class Call:
     item_bytes: int
     concrete: Sequence[Any]
 
-    def shape(self, place: int) -> Shape:
-        """Shape of an argument; empty where there is none."""
-        return self.shapes[place] if place < len(self.shapes) else ()
+    def shape(self, index: int) -> Shape:
+        """Shape of an argument; empty if it has none."""
+        return self.shapes[index] if index < len(self.shapes) else ()
 
-    def value(self, place: int) -> Any:
-        """Concrete value of an argument; null where it was not recorded."""
-        value = self.concrete[place] if place < len(self.concrete) else None
+    def value(self, index: int) -> Any:
+        """Scalar value of an argument; None if it was not recorded."""
+        value = self.concrete[index] if index < len(self.concrete) else None
         return None if value in ("", []) else value
 
     def traffic(self, *counts: int) -> int:
-        """Bytes of that many elements."""
+        """Bytes of the given numbers of elements."""
         return sum(counts) * self.item_bytes
 
 
@@ -92,10 +85,10 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
     """FLOPs and compulsory bytes of one call.
 
     Args:
-        op: the operator's name, as in `aten::conv2d`.
-        shapes: per argument, as torch.profiler records them with `record_shapes=True`.
-        dtypes: per argument, likewise.
-        concrete: scalar arguments, likewise; convolutions need their stride and padding from here.
+        op: name of the operator, e.g. `aten::conv2d`.
+        shapes: shape of each argument, as torch.profiler records it with `record_shapes=True`.
+        dtypes: type of each argument, from the same record.
+        concrete: scalar arguments, from the same record; they hold stride and padding of convolutions.
     """
     rule = _RULES.get(op.removeprefix("aten::"))
     if rule is None:
@@ -106,7 +99,7 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
     try:
         return rule(Call(shapes, item_bytes, concrete))
     except (IndexError, TypeError, ValueError):
-        return UNKNOWN  # called in a form that the rule does not know
+        return UNKNOWN  # the rule does not know this form of the call
 
 
 def count_work(operation: Operation) -> Work:
@@ -117,11 +110,11 @@ def count_work(operation: Operation) -> Work:
 
 
 def batch_of(op: str, shapes: Sequence[Any]) -> int | None:
-    """The batch size, where the operator's operands have it first; `addmm` takes it in its second."""
+    """The batch size: first extent of the first operand, for `addmm` of the second; None for other operators."""
     if _BATCH_OPERAND.fullmatch(op) is None:
         return None
-    place = 1 if op.endswith("addmm") else 0
-    shape = shapes[place] if len(shapes) > place else None
+    index = 1 if op.endswith("addmm") else 0
+    shape = shapes[index] if len(shapes) > index else None
     extent = shape[0] if isinstance(shape, (list, tuple)) and shape else None
     return extent if isinstance(extent, int) and 0 < extent < 1 << 31 else None
 
@@ -165,7 +158,7 @@ def _linear(call: Call) -> Work:
 def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 5) -> Work:
     image, weight = call.shape(0), call.shape(1)
     if call.value(6) is True:
-        raise ValueError("a transposed convolution is another sum")
+        raise ValueError("a transposed convolution has another sum")
     out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
     bias = prod(call.shape(2)) if call.shape(2) else 0
     result = image[0] * weight[0] * prod(out)
@@ -199,25 +192,25 @@ def _convolution_backward(call: Call) -> Work:
     if not isinstance(mask, (list, tuple)) or len(mask) != 3:
         raise ValueError("the output mask was not recorded")
     to_data, to_weights, to_bias = (bool(m) for m in mask)
-    whole = _gradients(call, to_data, to_weights, to_bias)
+    total = _gradients(call, to_data, to_weights, to_bias)
     if not (to_data and to_weights):
-        return whole
-    # Who computes the gradient of the weights mostly sums up that of the bias too.
+        return total
+    # The kernel of the weights' gradient mostly sums up that of the bias, too.
     data, weights = _gradients(call, True, False, False), _gradients(call, False, True, to_bias)
-    return Work(whole.flops, whole.bytes_compulsory, (("data", data), ("weights", weights)))
+    return Work(total.flops, total.bytes_compulsory, (("data", data), ("weights", weights)))
 
 
 def _gradients(call: Call, to_data: bool, to_weights: bool, to_bias: bool) -> Work:
     gradient, image, weight = call.shape(0), call.shape(1), call.shape(2)
     flops = 2 * prod(gradient) * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
-    # Each operand once: the gradient, and what each wanted result reads besides and writes.
+    # Each operand once: the gradient, and the further operands and the result of each wanted gradient.
     elements = prod(gradient)
     elements += to_data * (prod(weight) + prod(image)) + to_weights * (prod(image) + prod(weight))
     return Work(flops, call.traffic(elements, to_bias * weight[0]))
 
 
 def _elementwise(reads: int, flops_per_element: int = 1) -> Callable[[Call], Work]:
-    """An operator over tensors of the first argument's shape that reads `reads` of them and writes one."""
+    """Rule for an operator that reads `reads` tensors of the first argument's shape and writes one."""
 
     def rule(call: Call) -> Work:
         elements = prod(call.shape(0))
@@ -229,7 +222,7 @@ def _elementwise(reads: int, flops_per_element: int = 1) -> Callable[[Call], Wor
 
 
 def _foreach(reads: int, flops_per_element: int) -> Callable[[Call], Work]:
-    """The same over a list of tensors."""
+    """Rule for an elementwise operator over a list of tensors."""
 
     def rule(call: Call) -> Work:
         tensors: Sequence[Any] = call.shape(0)
@@ -237,11 +230,6 @@ def _foreach(reads: int, flops_per_element: int) -> Callable[[Call], Work]:
         return Work(flops_per_element * elements, call.traffic((reads + 1) * elements))
 
     return rule
-
-
-def _normalisation(call: Call) -> Work:
-    # mean, variance, subtract, scale, shift: five per element, one read and one write
-    return _elementwise(1, 5)(call)
 
 
 def _max_pool(call: Call) -> Work:
@@ -260,39 +248,19 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     "bmm": _bmm,
     "baddbmm": _baddbmm,
     "linear": _linear,
-    "conv1d": _convolution,
-    "conv2d": _convolution,
-    "conv3d": _convolution,
-    "convolution": _convolution,
-    "_convolution": _convolution,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
     "mkldnn_convolution": _mkldnn_convolution,
     "convolution_backward": _convolution_backward,
-    "relu": _elementwise(1),
-    "relu_": _elementwise(1),
-    "clamp_min": _elementwise(1),
-    "clamp_min_": _elementwise(1),
-    "threshold_backward": _elementwise(2),
+    **dict.fromkeys(("relu", "relu_", "clamp_min", "clamp_min_", "mul_", "div_"), _elementwise(1)),
+    **dict.fromkeys(("threshold_backward", "add", "add_", "sub", "mul", "div"), _elementwise(2)),
+    **dict.fromkeys(("sigmoid", "tanh"), _elementwise(1, 4)),
+    # Mean, variance, subtraction, scale and shift are five FLOPs per element.
+    **dict.fromkeys(("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)),
+    **dict.fromkeys(("_softmax", "_log_softmax"), _elementwise(1, 5)),
     "gelu": _elementwise(1, 8),
-    "sigmoid": _elementwise(1, 4),
-    "tanh": _elementwise(1, 4),
-    "add": _elementwise(2),
-    "add_": _elementwise(2),
-    "sub": _elementwise(2),
-    "mul": _elementwise(2),
-    "mul_": _elementwise(1),
-    "div": _elementwise(2),
-    "div_": _elementwise(1),
     "copy_": _elementwise(1, 0),
-    "fill_": lambda call: Work(0, call.traffic(prod(call.shape(0)))),
-    "zero_": lambda call: Work(0, call.traffic(prod(call.shape(0)))),
-    "batch_norm": _normalisation,
-    "native_batch_norm": _normalisation,
-    "layer_norm": _normalisation,
-    "native_layer_norm": _normalisation,
-    "_softmax": _elementwise(1, 5),
-    "_log_softmax": _elementwise(1, 5),
-    "max_pool2d": _max_pool,
-    "max_pool2d_with_indices": _max_pool,
+    **dict.fromkeys(("fill_", "zero_"), lambda call: Work(0, call.traffic(prod(call.shape(0))))),
+    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool),
     "_foreach_add_": _foreach(2, 2),
     "_foreach_mul_": _foreach(1, 1),
 }

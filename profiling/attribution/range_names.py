@@ -1,17 +1,17 @@
-"""What the name of a range says: layer, phase, step, operator, sequence number, batch size.
+"""Parses the names of ranges: layer, phase, step, operator, sequence number, batch size.
 
-The habits that are known, most exact first:
+Known conventions, most specific first:
 - Curvescope's own: `curvescope.layer:conv1`, `curvescope.phase:forward`, `curvescope.step`; in the NVTX domain
-  `curvescope` the module's path, with ` backward` after it in the backward pass.
-- `layer:conv1`, the habit of pyprof.
-- pyprof's call marks: `{'traceMarker': [...]}` is a layer named by the innermost line of the user's own code,
+  `curvescope` the module's path, with the suffix ` backward` in the backward pass.
+- `layer:conv1`, as pyprof writes it.
+- pyprof's call marks: `{'traceMarker': [...]}` is a layer with the name of the innermost line of the user's own code,
   `{'mod': ..., 'op': ...}` an operator.
 - torch.autograd.profiler.emit_nvtx: `aten::conv2d, seq = 12, sizes = [[32, 3, 224, 224]]` is an operator.
 - Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`. Phases: `forward`, `backward`,
   `optimizer` and their usual forms.
-- Every other push/pop range is a layer, named by the path of such ranges around it, joined by `/`.
+- Every other push/pop range is a layer; its path is the names of such ranges around it and its own, joined by `/`.
 
-A pattern replaces all of this: a regular expression with groups named layer, phase, step, op or batch.
+A pattern replaces these conventions: a regular expression with groups named layer, phase, step, op or batch.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ..errors import CurvescopeError
 from .operator_work import batch_of
 
 GROUPS = ("layer", "phase", "step", "op", "batch")
-# Domains in which libraries mark their own calls: not the user's layers.
+# Domains in which libraries mark their own calls, which are not layers of the user.
 LIBRARY_DOMAINS = frozenset(
     {"nccl", "cublas", "cublaslt", "cudnn", "cufft", "cusparse", "cusolver", "curand", "cccl", "nvshmem", "cutensor"}
 )
-# How the name of a span is to be read, where more is known than that a program gave it.
+# Roles of spans that a framework names.
 OPERATOR = "operator"  # a framework's operator
-ANNOTATION = "annotation"  # of a framework's profiler: it names no layer, unless Curvescope made it
-MODULE_CALL = "module"  # forward where nothing around it tells
+ANNOTATION = "annotation"  # of a framework's profiler: it names no layer, unless Curvescope wrote it
+MODULE_CALL = "module"  # forward if no span around it has a phase
 
 STEP_RANGE = "curvescope.step"
 PHASE_RANGE = "curvescope.phase:"
@@ -41,13 +41,13 @@ INPUT_PHASE = "input"
 MODULE = "nn.Module: "
 OPTIMIZER = "Optimizer."
 NODE_PREFIX = "autograd::engine::evaluate_function: "
-# Collectives as torch's backends announce them, like annotations of the user: they are work, on threads of the backend.
+# Collectives of torch's backends: recorded like annotations of the user, but they are work, on threads of the backend.
 COLLECTIVES = ("gloo:", "nccl:")
 # Calls of torch.distributed and of DDP's reducer, around collectives.
 DISTRIBUTED = ("c10d::", "torch::distributed::", "torch.distributed.")
 COMMUNICATION = (*DISTRIBUTED, *COLLECTIVES)
 LONGEST_NAME = 4096  # characters of a range's or kernel's name that are kept
-_LONGEST_READ = 1 << 16  # and that are read for what they say
+_LONGEST_READ = 1 << 16  # characters that are parsed
 
 _STEP = re.compile(
     r"(?:profilerstep#|(?:(?:train|training|test|eval|global)[ _.-]?)?(?:step|iteration|iter|minibatch|batch))"
@@ -72,18 +72,18 @@ _HOME = re.compile(r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspac
 
 
 class RangeName(NamedTuple):
-    """What one name says; None where it says nothing of the kind.
+    """The meaning of one name; None for facts that it does not contain.
 
     Attributes:
-        layer: its layer, or its part of the layer's path.
-        whole_layer: whether `layer` is the whole path, whatever is around it.
+        layer: layer, or the last component of the layer's path.
+        whole_layer: whether `layer` is the complete path, independent of the ranges around it.
         phase: forward, backward, optimizer or input.
         step: whether it marks a step.
         op: operator.
-        sequence: autograd's number, which joins a backward node to its forward operator.
+        sequence: autograd's sequence number, which joins a backward node to its forward operator.
         backward: whether it is a backward node.
         batch: samples in the step.
-        role: whose name it is; None for a range that the program named.
+        role: role of the span; None for a range that the program named.
     """
 
     layer: str | None = None
@@ -98,16 +98,16 @@ class RangeName(NamedTuple):
 
 
 class RangeNames:
-    """Reads names by the known habits, or by the user's pattern alone."""
+    """Parses names by the known conventions, or only by the user's pattern."""
 
     def __init__(self, pattern: str | None = None) -> None:
         """Compile the pattern.
 
         Args:
-            pattern: a regular expression with named groups out of `GROUPS`, searched for in each name.
+            pattern: regular expression with named groups out of `GROUPS`, searched for in each name.
 
         Raises:
-            CurvescopeError: it is no regular expression, or has none of the groups.
+            CurvescopeError: the pattern is no regular expression, or has none of the groups.
         """
         self._pattern: re.Pattern[str] | None = None
         if pattern is not None:
@@ -122,22 +122,22 @@ class RangeNames:
                 )
 
     def read(self, name: str, domain: str | None = None, role: str | None = None) -> RangeName:
-        """What a name says.
+        """Parse a name.
 
         Args:
-            name: of the range or operator.
-            domain: of NVTX.
+            name: name of the range or operator.
+            domain: NVTX domain.
             role: `OPERATOR`, `ANNOTATION`, `MODULE_CALL`, or None for a range that the program named.
         """
         name = name[:_LONGEST_READ]
         if role == OPERATOR:
             return _operator(name)
         known = role == MODULE_CALL or (role == ANNOTATION and name.startswith(("curvescope.", OPTIMIZER)))
-        said = self._by_pattern(name) if self._pattern is not None and not known else _by_habit(name, domain)
-        said = said._replace(role=role)
-        if role == ANNOTATION and not name.startswith(LAYER_RANGE):
-            said = said._replace(layer=None)
-        return said if said.layer is None else said._replace(layer=scrub(said.layer))
+        parsed = _by_convention(name, domain) if self._pattern is None or known else self._by_pattern(name)
+        layer = parsed.layer
+        if layer is None or (role == ANNOTATION and not name.startswith(LAYER_RANGE)):
+            return parsed._replace(role=role, layer=None)
+        return parsed._replace(role=role, layer=scrub(layer))
 
     def _by_pattern(self, name: str) -> RangeName:
         assert self._pattern is not None
@@ -159,7 +159,7 @@ class RangeNames:
 
 
 def scrub(name: str) -> str:
-    """The name without folders that may hold a user's or a host's name, and no longer than `LONGEST_NAME`."""
+    """The name without folders that may contain a user's or a host's name, and no longer than `LONGEST_NAME`."""
     name = name.replace("\x00", "")
     if "/" in name or "\\" in name:
         name = _HOME.sub("", name)
@@ -167,7 +167,7 @@ def scrub(name: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _by_habit(name: str, domain: str | None) -> RangeName:
+def _by_convention(name: str, domain: str | None) -> RangeName:
     batch = _number(found.group(1)) if (found := _BATCH.search(name)) else None
     if domain == "curvescope":
         path, backward, _ = name.partition(" backward")
@@ -206,10 +206,10 @@ def _emitted(name: str) -> RangeName:
     found = _EMIT_NVTX.fullmatch(name)
     if found is None:
         return _operator(name)
-    said = _operator(found["op"])
+    operator = _operator(found["op"])
     shapes = re.findall(r"\[(\d{1,9})(?:, \d+)*\]", found["sizes"] or "")
     accumulates = "AccumulateGrad" in found["op"]
-    return said._replace(
+    return operator._replace(
         sequence=int(found["seq"]) if found["seq"] is not None and not accumulates else None,
         batch=batch_of(found["op"], [[int(first)] for first in shapes]),
     )
@@ -223,17 +223,17 @@ def _operator(name: str) -> RangeName:
 
 def _pyprof(name: str) -> RangeName:
     try:
-        said: Any = ast.literal_eval(name)
+        facts: Any = ast.literal_eval(name)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return RangeName()
-    if not isinstance(said, dict):
+    if not isinstance(facts, dict):
         return RangeName()
-    lines = said.get("traceMarker")
+    lines = facts.get("traceMarker")
     if isinstance(lines, list):
         own = [line for line in lines if isinstance(line, str) and "-packages" not in line]
         return RangeName(layer=own[-1], whole_layer=True) if own else RangeName()
-    if isinstance(said.get("op"), str):
-        return RangeName(op=f"{said.get('mod')}.{said['op']}")
+    if isinstance(facts.get("op"), str):
+        return RangeName(op=f"{facts.get('mod')}.{facts['op']}")
     return RangeName()
 
 

@@ -1,4 +1,4 @@
-"""Reads tables that profilers print between the output of the profiled program."""
+"""Reads the tables that profilers print between the output of the profiled program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_LINE = 1 << 22  # characters; kernel names may be long, but no row has 
 
 
 def lines_of(stream: BinaryIO) -> Iterator[str]:
-    """The lines without their ends; lines longer than 4 MiB are refused."""
+    """The lines without line ends; raises `CurvescopeError` for a line longer than 4 MiB."""
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="\n")
     while line := text.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:

@@ -1,4 +1,4 @@
-"""Chrome traces that `curvescope export --perfetto` wrote: read back row by row, durations to the nanosecond."""
+"""Reads Chrome traces of `curvescope export --perfetto` back into rows, with durations to the nanosecond."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _BATCH_ROWS = 1 << 15
 
 
 def recognises(source: Source) -> bool:
-    """Whether its first lines say so."""
+    """Whether the first lines contain the format's name."""
     return source.text.startswith("{") and f'"format": "{FORMAT}"' in source.text[:4096]
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the trace; steps, layers and phases are the recording's own.
+    """Read the trace; steps, layers and phases are those of the exported recording.
 
     Raises:
-        CurvescopeError: broken JSON, or an event that is none of Curvescope's.
+        CurvescopeError: broken JSON, or no base time before the events.
     """
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
     lost: Counter[str] = Counter()
     events = TraceEvents(source, Event, options.report)
-    for piece in events:
+    for batch in events:
         base = events.document.get(BASE_KEY)
         if not isinstance(base, int):
             raise CurvescopeError("no whole number `baseTimeNanoseconds` before its events; export it again.")
-        for event in piece:
+        for event in batch:
             if event.cat in rows:
                 _take(event, base, rows[event.cat], lost)
         for table, found in rows.items():
@@ -72,8 +72,8 @@ def _take(event: Event, base_ns: int, rows: list[dict[str, Any]], lost: Counter[
     duration = row.get("duration_ns")
     if isinstance(duration, int) and duration < 0:
         lost["events_unreadable"] += 1
-        return
-    rows.append(row)
+    else:
+        rows.append(row)
 
 
 def _write(writer: RecordingWriter, table: str, rows: list[dict[str, Any]]) -> None:

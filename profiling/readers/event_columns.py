@@ -1,7 +1,7 @@
-"""Columns of the events of a JSON trace: msgspec decodes the events, NumPy converts a column at once.
+"""Converts the events of a JSON trace to columns: msgspec decodes events, NumPy converts a column at once.
 
-Every text is kept once. A column of texts holds their positions in the list of texts, so each column is an array of
-whole numbers. Columns that hold an unusual value are converted value by value.
+Each distinct text is stored once. A column of texts contains indices into the list of texts, so every column is an
+array of whole numbers. A column with an unusual value is converted value by value.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Field(NamedTuple):
 
     Attributes:
         name: its key in the JSON.
-        kind: TEXT, a string; JSON, any value, kept as text; NUMBER, a whole number; TIME, microseconds.
-        in_args: whether it stands in the event's `args`.
+        kind: TEXT, a string; JSON, any value, stored as text; NUMBER, a whole number; TIME, microseconds.
+        in_args: whether it is a field of the event's `args`.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Column(NamedTuple):
     """One field of some events; arrays of shape (events,).
 
     Attributes:
-        values: numbers, nanoseconds, or positions of texts; `NONE` where the event lacks the field.
+        values: numbers, nanoseconds, or indices of texts; `NONE` for events without the field.
         valid: whether the event has the field.
-        readable: false where the value is of another kind than the field; None where every value can be read.
+        readable: false for values of another kind than the field; None if every value is readable.
     """
 
     values: npt.NDArray[np.int64]
@@ -61,11 +61,11 @@ class Column(NamedTuple):
 
 
 class EventColumns:
-    """Makes columns of events.
+    """Converts events to columns.
 
     Attributes:
-        event_type: decodes an event; its attributes `ph`, `cat` and `args` are for the caller.
-        texts: each distinct text once, in order of appearance.
+        event_type: msgspec structure of an event; callers may read its attributes `ph`, `cat` and `args`.
+        texts: distinct texts, in order of appearance.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -104,7 +104,7 @@ class EventColumns:
                 except _UNREADABLE:
                     readable[index] = False
         valid = values != ABSENT
-        if field.kind == NUMBER and not valid.all():  # a file may hold the same number
+        if field.kind == NUMBER and not valid.all():  # the file may contain the number ABSENT
             valid = np.fromiter(map(is_not, found, repeat(ABSENT)), np.bool_, len(found))
             if readable is not None:
                 valid &= np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
@@ -120,7 +120,7 @@ class EventColumns:
         elif kind == JSON:  # no text of JSON holds a zero byte
             joined = b"\0".join(found)
             first = bytes(found[0])
-            if joined == (first + b"\0") * (len(found) - 1) + first:  # as of the process
+            if joined == (first + b"\0") * (len(found) - 1) + first:  # all alike, e.g. the process
                 return np.full(len(found), self._json_positions[first], np.int64)
             numbers = map(self._json_positions.__getitem__, joined.split(b"\0"))
         return np.fromiter(numbers, np.int64, len(found))
@@ -149,7 +149,7 @@ class EventColumns:
 
 
 class Memo(dict[Any, int]):
-    """Numbers of keys, each worked out once."""
+    """Numbers of keys; `number` computes each once."""
 
     def __init__(self, number: Callable[[Any], int], known: Mapping[Any, int] | None = None) -> None:
         super().__init__(known or {})
@@ -161,7 +161,7 @@ class Memo(dict[Any, int]):
 
 
 def _struct(name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
-    """A type with the known attributes, (name, type, default), and one for each field."""
+    """A structure with the known attributes, (name, type, default), and one attribute for each field."""
     attributes = [*known, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
     return msgspec.defstruct(name, attributes, rename={_attribute(f): f.name for f in fields}, gc=False)
 
@@ -171,10 +171,10 @@ def _attribute(field: Field) -> str:
 
 
 def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
-    """Nanoseconds of microseconds that are written as digits, with or without a point; exact to the last digit.
+    """Nanoseconds from microseconds in digits, with or without a decimal point; exact to the last digit.
 
     Raises:
-        ValueError: one of them is written in another way, or has too many digits.
+        ValueError: one of them has another format, or too many digits.
     """
     text = b",".join(found)
     if text.translate(None, b"0123456789.,-"):
@@ -200,10 +200,10 @@ def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
 
 
 def signed(number: int) -> int:
-    """The number with the same 64 bits and a sign: ids stay apart, and all bits set are −1, no id.
+    """The signed number with the same 64 bits: ids stay distinct, and all bits set are −1, no id.
 
     Raises:
-        OverflowError: it takes more than 64 bits.
+        OverflowError: the number has more than 64 bits.
     """
     if not -(1 << 63) <= number < 1 << 64:
         raise OverflowError(number)
@@ -211,10 +211,10 @@ def signed(number: int) -> int:
 
 
 def nanoseconds(microseconds: Any) -> int:
-    """Time of an event in nanoseconds; exact to the last digit where it is given as text.
+    """Time of an event in nanoseconds; exact to the last digit if given as text.
 
     Raises:
-        ValueError, TypeError, ArithmeticError: it is no time.
+        ValueError, TypeError, ArithmeticError: the value is no time.
     """
     if isinstance(microseconds, bool):
         raise TypeError(microseconds)
@@ -223,11 +223,11 @@ def nanoseconds(microseconds: Any) -> int:
             number = Decimal(microseconds)
         except InvalidOperation as error:
             raise ValueError(microseconds) from error
-        if not number.is_finite() or abs(number) > _LATEST_NS:  # before its digits are written out
+        if not number.is_finite() or abs(number) > _LATEST_NS:  # before Decimal expands its digits
             raise OverflowError(microseconds)
         time = round(number * 1000)
     else:
-        whole = int(microseconds)  # apart from the fraction: the product of a float this large would be rounded
+        whole = int(microseconds)  # separate from the fraction: the product of a large float would be rounded
         time = whole * 1000 + round((microseconds - whole) * 1000)
     if not -_LATEST_NS < time < _LATEST_NS:
         raise OverflowError(microseconds)

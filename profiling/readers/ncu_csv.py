@@ -1,7 +1,7 @@
 """Reads CSV of Nsight Compute: the raw page with a column per metric, and the long form with a row per metric.
 
-Kernels are replayed for counting, so there is no timeline: a kernel has metrics and the duration of one replay. Output
-of the tool and of the program around the table is skipped. Host and process names are not read.
+Kernels are replayed for counting, so there is no timeline: a kernel has metrics and the duration of one replay. The
+reader skips output of the tool and of the program around the table, and ignores host and process names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the table.
+    """Read the table; the recording has no steps.
 
     Raises:
         CurvescopeError: the table has no kernel.
@@ -86,7 +86,7 @@ def _kernels(rows: Iterator[list[str]], lost: Counter[str]) -> Iterable[dict[str
             continue
         values: dict[str, float] = {}
         for name in known.intersection(cells):
-            _take(values, name, cells[name], units.get(name, ""), lost)
+            _add_metric(values, name, cells[name], units.get(name, ""), lost)
         yield {"cells": cells, "values": values}
 
 
@@ -106,12 +106,12 @@ def _from_long(
             kernel = {"key": key, "cells": cells, "values": {}}
         if cells["Metric Name"] in known:
             unit, value = cells.get("Metric Unit", ""), cells.get("Metric Value", "")
-            _take(kernel["values"], cells["Metric Name"], value, unit, lost)
+            _add_metric(kernel["values"], cells["Metric Name"], value, unit, lost)
     if kernel is not None:
         yield kernel
 
 
-def _take(values: dict[str, float], name: str, text: str, unit: str, lost: Counter[str]) -> None:
+def _add_metric(values: dict[str, float], name: str, text: str, unit: str, lost: Counter[str]) -> None:
     number = parse_number(text)
     factor = metrics.NCU_UNITS.get(unit)
     if number is None or factor is None:

@@ -61,19 +61,19 @@ def _rows(report: Any) -> Iterator[list[Any]]:
     number = 0
     for which in range(report.num_ranges()):
         of_range = report.range_by_idx(which)
-        for place in range(of_range.num_actions()):
-            action = of_range.action_by_idx(place)
-            there = set(action.metric_names())
+        for index in range(of_range.num_actions()):
+            action = of_range.action_by_idx(index)
+            present = set(action.metric_names())
 
-            def whole(*names: str, action: Any = action, there: set[str] = there) -> list[int]:
-                return [int(action.metric_by_name(n).as_uint64()) for n in names] if there.issuperset(names) else []
+            def integers(*names: str, action: Any = action, present: set[str] = present) -> list[int]:
+                return [int(action.metric_by_name(n).as_uint64()) for n in names] if present.issuperset(names) else []
 
-            sizes = [whole(*(f"launch__{what}_dim_{axis}" for axis in "xyz")) for what in ("grid", "block")]
-            capability = ".".join(map(str, whole(f"{_CAPABILITY}major", f"{_CAPABILITY}minor")))
+            sizes = [integers(*(f"launch__{what}_dim_{axis}" for axis in "xyz")) for what in ("grid", "block")]
+            capability = ".".join(map(str, integers(f"{_CAPABILITY}major", f"{_CAPABILITY}minor")))
             texts = [f"({', '.join(map(str, size))})" if size else "" for size in sizes]
             about = [number, 0, action.name(), *texts, capability]
             number += 1
-            for name in sorted(known & there) or [""]:
+            for name in sorted(known & present) or [""]:
                 metric = action.metric_by_name(name) if name else None
                 yield [*about, name, *((metric.unit(), repr(metric.as_double())) if metric is not None else ("", ""))]
 

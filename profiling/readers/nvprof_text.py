@@ -147,12 +147,8 @@ class _Output:
     def _take(self, row: dict[str, str], units: dict[str, str]) -> None:
         def value(*names: str) -> float | None:
             """The first existing column, in ns, B or 1."""
-            for name in names:
-                if name in row and (found := _VALUE.fullmatch(row[name])) is not None:
-                    number = parse_number(found[1])
-                    factor = metrics.NVPROF_UNITS.get(found[2] or units.get(name, ""))
-                    return None if number is None or factor is None else number * factor
-            return None
+            present = (name for name in names if _VALUE.fullmatch(row.get(name, "")))
+            return next((_parse_value(row[name], units.get(name, "")) for name in present), None)
 
         name, start, duration = row.get("Name", ""), value("Start"), value("Duration")
         found = _DEVICE.fullmatch(row.get("Device", ""))
@@ -214,13 +210,10 @@ class _Output:
     def _measure(self, values: dict[str, float], name: str, text: str) -> None:
         if name not in metrics.known_names("nvprof"):
             return
-        found = _VALUE.fullmatch(text)
-        number = parse_number(found[1]) if found is not None else None
-        factor = metrics.NVPROF_UNITS.get(found[2]) if found is not None else None
-        if number is None or factor is None:
+        if (value := _parse_value(text)) is None:
             self._lost["metrics_unreadable"] += 1
         else:
-            values[name] = number * factor
+            values[name] = value
 
     def _measured_kernel(self, key: tuple[str | None, ...] | None, values: dict[str, float]) -> None:
         if key is None:
@@ -253,8 +246,16 @@ class _Output:
         self._measured += count
 
 
+def _parse_value(text: str, unit: str = "") -> float | None:
+    """A number in ns, B or 1; `unit` is that of a number without one; None for other text."""
+    if (found := _VALUE.fullmatch(text)) is None:
+        return None
+    number, factor = parse_number(found[1]), metrics.NVPROF_UNITS.get(found[2] or unit)
+    return None if number is None or factor is None else number * factor
+
+
 def _csv_cells(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Cells up to the next banner; lines of the program have too few cells."""
+    """Cells up to the next banner; output of the program in between has too few cells."""
     for line in lines:
         if line.startswith("=="):
             return

@@ -1,8 +1,8 @@
-"""The PyTorch profiler's JSON, in the spellings of its versions (`Kernel` and `kernel`, `Operator` and `cpu_op`).
+"""Reads JSON of the PyTorch profiler, of all versions (`Kernel` and `kernel`, `Operator` and `cpu_op`).
 
-A runtime call takes its place among the operators of its thread by time, and gives it to the device work that carries
-its correlation id. Where there is no device, what each operator's children leave of it is the work. Steps are the
-profiler's `ProfilerStep#` marks. Call stacks, file names and process names are not read.
+Device work belongs to the operator around its runtime call, which has the same correlation id. Without a device, the
+work is each operator's own time, without its children. Steps are the profiler's `ProfilerStep#` marks. Call stacks,
+file names and process names are not read.
 """
 
 from __future__ import annotations
@@ -35,25 +35,35 @@ from .trace_events import TraceEvents
 NAME = "PyTorch profiler JSON"
 
 _STEP_MARK = "ProfilerStep#"
-# Old versions write annotations of the framework itself among the operators.
+# Old versions write the framework's own annotations as operators.
 _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
 _COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "PtoP")}
 
-_AMOUNTS = ("registers per thread", "shared memory", "bytes")
+# Columns, and the fields of an event's `args` that they come from.
+_HOST_ARGS = {
+    "sequence": Field("Sequence number", NUMBER, True),
+    "forward_thread": Field("Fwd thread id", NUMBER, True),
+    "shapes": Field("Input Dims", JSON, True),
+    "concrete": Field("Concrete Inputs", JSON, True),
+    "dtypes": Field("Input type", JSON, True),
+}
+_DEVICE_ARGS = {
+    "device": Field("device", NUMBER, True),
+    "stream": Field("stream", NUMBER, True),
+    "registers_per_thread": Field("registers per thread", NUMBER, True),
+    "shared_memory_bytes": Field("shared memory", NUMBER, True),
+    "bytes": Field("bytes", NUMBER, True),
+    "grid": Field("grid", JSON, True),
+    "block": Field("block", JSON, True),
+    "group": Field("Process Group Name", JSON, True),
+    "members": Field("Process Group Ranks", JSON, True),
+}
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
 _CORRELATION = Field("correlation", NUMBER, True)
-_HOST_FIELDS = (
-    *(*_TIMED, *_ON_THREAD),
-    *(Field(name, NUMBER, True) for name in ("Sequence number", "Fwd thread id")),
-    *(Field(name, JSON, True) for name in ("Input Dims", "Concrete Inputs", "Input type")),
-)
+_HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values())
 _CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
-_DEVICE_FIELDS = (
-    *(*_TIMED, _CORRELATION),
-    *(Field(name, NUMBER, True) for name in ("device", "stream", *_AMOUNTS)),
-    *(Field(name, JSON, True) for name in ("grid", "block", "Process Group Name", "Process Group Ranks")),
-)
+_DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
 _HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER = range(1, 9)
 _CATEGORIES = {
     **dict.fromkeys(("operator", "cpu_op"), _HOST),
@@ -72,7 +82,7 @@ _Table = dict[str, npt.NDArray[Any]]
 
 
 def recognises(source: Source) -> bool:
-    """Whether it starts like a JSON trace."""
+    """Whether it is JSON with the keys of a trace."""
     keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"')
     return source.text.startswith("{") and any(key in source.text for key in keys)
 
@@ -82,32 +92,32 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
     Args:
         source: the JSON text.
-        writer: takes the tables.
-        options: the batch size is that of the first convolution or product of each step if not given.
+        writer: the recording.
+        options: the user's options; default batch size: that of the first convolution or product of each step.
 
     Raises:
         CurvescopeError: broken JSON, no trace of this profiler, or several processes in one file.
     """
     events = _Events()
     trace = TraceEvents(source, events.event_type, options.report)
-    for piece in trace:
-        events.take(piece)
+    for batch in trace:
+        events.take(batch)
     events.lost.update(trace.lost)
     profile = events.profile()
     for name, count in events.lost.items():
         writer.count_lost(name, count)
     writer.update(device=_device(trace.document.get("deviceProperties"), events.devices))
-    if (place := _place(trace.document.get("distributedInfo"))) is not None:
-        writer.update(**{META_KEY: place})
+    if (rank := _rank_info(trace.document.get("distributedInfo"))) is not None:
+        writer.update(**{META_KEY: rank})
     assemble(profile, writer, options)
 
 
 class _Events:
-    """What counts of the events, column by column.
+    """The columns of the events that are needed.
 
     Attributes:
         lost: named counts.
-        devices: numbers of the devices that worked.
+        devices: numbers of the devices with work.
     """
 
     def __init__(self) -> None:
@@ -124,11 +134,11 @@ class _Events:
         self._empty: dict[str, _Table] = {}
 
     def take(self, events: Sequence[Any]) -> None:
-        """Sort some events by what they are."""
+        """Convert some events, by their categories."""
         events = [event for event in events if event.ph == "X"]
         try:
             kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
-        except TypeError:  # of a list or an object as the category
+        except TypeError:  # a category is a list or an object
             self.take([event for event in events if isinstance(event.cat, str)])
             return
         self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
@@ -147,20 +157,7 @@ class _Events:
         kind = np.where((kind == _HOST) & (by_name == _ANNOTATION), _ANNOTATION, kind)
         ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
         rows, timed = self._readable(columns, ours, ("tid",))
-        known = {name: column.values for name, column in columns.items()}
-        self._keep(
-            "host",
-            rows,
-            {
-                **timed,
-                "kind": kind.astype(np.int8),
-                "sequence": known["Sequence number"],
-                "forward_thread": known["Fwd thread id"],
-                "shapes": known["Input Dims"].astype(np.int32),
-                "concrete": known["Concrete Inputs"].astype(np.int32),
-                "dtypes": known["Input type"].astype(np.int32),
-            },
-        )
+        self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
 
     def _take_calls(self, events: list[Any]) -> None:
         columns = self._columns.columns(events, _CALL_FIELDS)
@@ -172,32 +169,16 @@ class _Events:
         required = ("correlation", "device", "stream")
         rows, timed = self._readable(columns, np.ones(len(events), np.bool_), required)
         self.devices.update(np.unique(columns["device"].values[rows]).tolist())
-        known = {name: column.values for name, column in columns.items()}
-        for name in _AMOUNTS:  # less than nothing is no amount
-            np.maximum(known[name], NONE, out=known[name])
-        self._keep(
-            "device",
-            rows,
-            {
-                **timed,
-                "kind": kind,
-                "device": columns["device"].values,
-                "stream": columns["stream"].values,
-                "correlation_id": columns["correlation"].values,
-                "registers_per_thread": known["registers per thread"],
-                "shared_memory_bytes": known["shared memory"],
-                "bytes": known["bytes"],
-                "grid": known["grid"].astype(np.int32),
-                "block": known["block"].astype(np.int32),
-                "group": known["Process Group Name"].astype(np.int32),
-                "members": known["Process Group Ranks"].astype(np.int32),
-            },
-        )
+        kept = {**timed, "kind": kind, "correlation_id": columns["correlation"].values}
+        kept |= _renamed(columns, _DEVICE_ARGS)
+        for name in ("registers_per_thread", "shared_memory_bytes", "bytes"):  # a negative amount is missing
+            kept[name] = np.maximum(kept[name], NONE)
+        self._keep("device", rows, kept)
 
     def _readable(self, columns: dict[str, Column], ours: Bools, required: tuple[str, ...]) -> tuple[Bools, _Table]:
-        """Which of our events have a name, a time and what else is required; and the columns of all of them.
+        """Mask of our events with a name, a time and all required fields, and the common columns of all events.
 
-        Those that have not are counted.
+        Our other events are counted as unreadable.
         """
         name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
         rows = (start >= 0) & (duration >= 0)
@@ -218,7 +199,7 @@ class _Events:
         """The neutral tables.
 
         Raises:
-            CurvescopeError: there is no event of this profiler, or several processes have them.
+            CurvescopeError: there is no event of this profiler, or events of several processes.
         """
         if not any(self._pieces.values()):
             raise CurvescopeError("no event of the PyTorch profiler in it; other Chrome traces are not read.")
@@ -237,7 +218,7 @@ class _Events:
     def _host_rows(self, host: _Table) -> pa.Table:
         """Operators and ranges."""
         kind = host["kind"]
-        rows = self._named({name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}, NODE_PREFIX)
+        rows = self._named({name: host[name] for name in ("name", "start_ns", "end_ns", "thread")}, prefix="")
         roles = pa.array((kind - _HOST).astype(np.int32))
         columns = {
             "kind": pa.repeat("push_pop", len(kind)),
@@ -252,13 +233,13 @@ class _Events:
         return rows
 
     def _text(self, code: Ints) -> pa.Array:
-        """Texts by their place among those of the trace."""
+        """Texts by their index among those of the trace."""
         short, distinct = pd.factorize(code)
-        texts = [None if place == NONE else self._texts[place] for place in distinct.tolist()]
+        texts = [None if index == NONE else self._texts[index] for index in distinct.tolist()]
         return pa.DictionaryArray.from_arrays(pa.array(short.astype(np.int32)), pa.array(texts, pa.string()))
 
     def _own_rows(self, host: _Table) -> pa.Table:
-        """What operators did themselves, where there is no device."""
+        """The own time of operators, for traces without a device."""
         announced = _PerText(self._texts, lambda text: int(text.startswith(COLLECTIVES))).of(host["name"])
         works = (host["kind"] == _HOST) | ((host["kind"] == _ANNOTATION) & (announced == 1))
         start, end, span = own_time(nest(host["thread"], host["start_ns"], host["end_ns"]), works)
@@ -274,15 +255,14 @@ class _Events:
             extents = np.array([self._extents(text) for text in distinct.tolist()], np.int64).reshape(-1, 3)
             for axis, name in enumerate("xyz"):
                 rows = rows.append_column(f"{what}_{name}", _nullable(extents[code, axis]))
-        # A name alone may be that of another group on another rank; long lists of ranks are cut by the profiler.
+        # Groups on different ranks may have the same name; the profiler truncates long lists of ranks.
         code, distinct = pd.factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
         groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
         return rows.append_column("communicator", pa.array(groups, pa.string()).take(pa.array(code)))
 
     def _group(self, name: int, members: int) -> str | None:
-        """A process group's name and ranks; null where it has none."""
-        told = [str(json.loads(self._texts[text])) for text in (name, members) if text != NONE]
-        return " ".join(told) or None
+        """A process group's name and ranks; None without both."""
+        return " ".join(str(json.loads(self._texts[text])) for text in (name, members) if text != NONE) or None
 
     def _memory_rows(self, device: _Table) -> pa.Table:
         columns = {name: device[name] for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
@@ -294,20 +274,19 @@ class _Events:
         return pa.table({**columns, "kind": names, "memcpy_kind": pa.array(kinds, pa.string()).take(copied)})
 
     def _extents(self, text: int) -> tuple[int, ...]:
-        """Extents of a grid or block; `NONE` where they are no three whole numbers."""
+        """Extents of a grid or block; three times `NONE` if they are not three whole numbers."""
         found = json.loads(self._texts[text]) if text != NONE else None
         if isinstance(found, list) and len(found) == 3 and all(isinstance(extent, int) for extent in found):
             return tuple(found)
         return (NONE,) * 3
 
-    def _named(self, columns: _Table, keep: str = "") -> pa.Table:
-        """A table with the name as text; without the engine's prefix, unless that is what to `keep`."""
+    def _named(self, columns: _Table, prefix: str = NODE_PREFIX) -> pa.Table:
+        """A table with names as texts, without this prefix."""
         code, distinct = pd.factorize(columns["name"])
-        prefix = "" if keep else NODE_PREFIX
         names = [scrub(self._texts[name].removeprefix(prefix)) or "?" for name in distinct.tolist()]
         name = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
         rest = {key: _nullable(column) for key, column in columns.items() if key not in ("name", "thread")}
-        # A thread's number may be what stands for no number elsewhere.
+        # No masking: a thread's number may be `NONE`.
         threads = {key: pa.array(columns["thread"]) for key in ("thread", "thread_key") if "thread" in columns}
         return pa.table({"name": name, **rest, **threads})
 
@@ -317,10 +296,16 @@ class _Events:
         self._empty[group] = {name: column[:0] for name, column in columns.items()}
 
     def _joined(self, group: str) -> _Table:
-        """The pieces one after the other, freed column by column."""
+        """All columns of a group, concatenated and freed one by one."""
         pieces = self._pieces.pop(group)
         empty = self._empty[group]
         return {name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)]) for name in empty}
+
+
+def _renamed(columns: dict[str, Column], fields: dict[str, Field]) -> _Table:
+    """The columns of some fields by our names; indices of texts in 32 bits."""
+    values = {ours: columns[field.name].values for ours, field in fields.items()}
+    return {ours: column.astype(np.int32) if fields[ours].kind == JSON else column for ours, column in values.items()}
 
 
 def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:
@@ -328,16 +313,16 @@ def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:
 
 
 class _PerText:
-    """A number for each text, worked out once."""
+    """A number for each text; computed once."""
 
     def __init__(self, texts: Sequence[str], number: Callable[[str], int]) -> None:
         self._texts, self._number, self._table = texts, number, np.zeros(0, np.int64)
 
-    def of(self, places: Ints) -> Ints:
-        """The numbers of some texts; any number for places that are none."""
+    def of(self, indices: Ints) -> Ints:
+        """The numbers of the texts with these indices; arbitrary for `NONE`."""
         new = [self._number(text) for text in self._texts[len(self._table) :]]
         self._table = np.append(self._table, np.array(new, np.int64))
-        return self._table[places] if len(self._table) else np.zeros(len(places), np.int64)
+        return self._table[indices] if len(self._table) else np.zeros(len(indices), np.int64)
 
 
 def _kind_by_name(name: str) -> int:
@@ -345,7 +330,7 @@ def _kind_by_name(name: str) -> int:
 
 
 def _thread_number(thread: str) -> int:
-    """The number in the JSON of a thread's id: `7`, `"7"`, `"thread 7 (python)"` has none."""
+    """The number of a thread's id in JSON, e.g. `7` or `"7"`; `_NO_THREAD` for others, e.g. `"thread 7 (python)"`."""
     try:
         return signed(int(str(json.loads(thread)).split()[-1]))
     except (IndexError, OverflowError, RecursionError, ValueError):
@@ -356,8 +341,8 @@ def _nullable(column: npt.NDArray[Any]) -> pa.Array:
     return pa.array(column, mask=column == NONE)
 
 
-def _place(information: Any) -> dict[str, Any] | None:
-    """Whose trace it is; the profiler does not say on which node."""
+def _rank_info(information: Any) -> dict[str, Any] | None:
+    """The rank of the trace; the profiler does not record the node."""
     if not isinstance(information, dict):
         return None
     rank, world = information.get("rank"), information.get("world_size")

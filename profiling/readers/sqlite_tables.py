@@ -1,9 +1,8 @@
-"""Tables of a SQLite profile as Arrow, a bounded number of rows at a time.
+"""Reads tables of a SQLite profile as Arrow tables, a bounded number of rows at a time.
 
-ADBC's driver reads columns of whole numbers and texts. It knows no column's type: it takes the type of the first
-values, so every query begins with a row of values of the types that are wanted. Where a later value is of another
-type, or a column is of another one, Python's sqlite3 reads the rest, a row at a time, and says what is wrong. A number
-in a column of texts is given as its digits.
+ADBC's driver reads columns of whole numbers and texts. It derives a column's type from the first values, so every query
+begins with a row of values of the wanted types. If a later value or a column has another type, Python's sqlite3 reads
+the rest, row by row, with a message about wrong values. A number in a column of texts is given as its digits.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ _TYPED_ROW = {pa.int64(): "0", pa.string(): "''"}
 
 
 class _UnreadError(Exception):
-    """The row that follows is not read."""
+    """ADBC cannot read the next row."""
 
 
 class SqliteTables:
-    """The real tables of a database. Views and virtual tables are not looked at: they can run anything.
+    """The real tables of a database. Views and virtual tables are ignored: they can run any code.
 
-    Every method raises `CurvescopeError` where the database is damaged.
+    Every method raises `CurvescopeError` if the database is damaged.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         """Read the schema.
 
         Args:
-            connection: to the database.
-            path: its file, for ADBC's driver; None to read through the connection alone.
+            connection: connection to the database.
+            path: file of the database, for ADBC's driver; None to read only through the connection.
         """
         self._connection, self._path = connection, path
         rows = self._query("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
@@ -57,8 +56,8 @@ class SqliteTables:
         return iter(sorted(self._names))
 
     def columns(self, name: str) -> frozenset[str]:
-        """Names of a table's columns; none where it is absent."""
-        return frozenset(row[1] for row in self._info(name))  # asked once: a profile has a hundred tables
+        """Names of a table's columns; none for an absent table."""
+        return frozenset(row[1] for row in self._info(name))  # cached: a profile has a hundred tables
 
     def scan(self, name: str, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """The wanted columns of a table, in the order of its rows; a column it lacks is null, an absent table empty.
@@ -66,15 +65,15 @@ class SqliteTables:
         Raises:
             CurvescopeError: a value is of another type than the column's.
         """
-        there = [column for column in wanted if column in self.columns(name)]
-        if not there:
+        present = [column for column in wanted if column in self.columns(name)]
+        if not present:
             return
-        listed = ", ".join(f'"{column}"' for column in there)
-        # In the order of the table, whichever library reads it.
+        listed = ", ".join(f'"{column}"' for column in present)
+        # NOT INDEXED: rows in the order of the table for both libraries.
         sql = f'SELECT {listed} FROM "{name}" NOT INDEXED'  # noqa: S608 - names from our own lists
         done = 0
         try:
-            for batch in self._at_once(sql, {column: wanted[column] for column in there}):
+            for batch in self._at_once(sql, {column: wanted[column] for column in present}):
                 done += batch.num_rows
                 if batch.num_rows:
                     yield _complete(batch, wanted)
@@ -82,16 +81,18 @@ class SqliteTables:
             pass
         else:
             return
-        with _whole():
+        with _readable():
             cursor = self._connection.execute(f"{sql} LIMIT -1 OFFSET {done}")
         while True:
-            with _whole():
+            with _readable():
                 rows = cursor.fetchmany(BATCH_ROWS)
             if not rows:
                 return
-            found = dict(zip(there, zip(*rows, strict=True), strict=True))
+            found = dict(zip(present, zip(*rows, strict=True), strict=True))
             try:
-                yield _complete(pa.table({column: pa.array(found[column], wanted[column]) for column in there}), wanted)
+                yield _complete(
+                    pa.table({column: pa.array(found[column], wanted[column]) for column in present}), wanted
+                )
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise CurvescopeError(
                     f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it again."
@@ -101,7 +102,7 @@ class SqliteTables:
         """Tables of the rows, by ADBC's driver.
 
         Raises:
-            _UnreadError: it does not read the next row, or any, as the types that are wanted.
+            _UnreadError: the driver cannot read the next row as the wanted types.
         """
         if self._path is None or not set(types.values()) <= _TYPED_ROW.keys():
             raise _UnreadError
@@ -120,7 +121,7 @@ class SqliteTables:
                         raise _UnreadError
                     table = _next(reader, list(types))
                     assert table is not None
-                    # No thread for a table of one batch, as most of a profile's are: starting one takes longer.
+                    # No thread for a table of one batch, the usual case: starting one takes longer.
                     more = table.num_rows == BATCH_ROWS
                     rows = table.slice(1)
                     yield from read_ahead(rows, lambda: _next(reader, list(types))) if more else iter([rows])
@@ -128,12 +129,12 @@ class SqliteTables:
             raise _UnreadError from error
 
     def read(self, name: str, wanted: Mapping[str, pa.DataType]) -> pa.Table:
-        """All rows of `scan` at once."""
+        """All rows of `scan`, as one table."""
         empty = pa.schema(list(wanted.items())).empty_table()
         return pa.concat_tables([empty, *self.scan(name, wanted)]).combine_chunks()
 
     def about(self, name: str) -> int:
-        """How many rows a table has, if none was taken out of it: unlike `count` it does not read the table."""
+        """Number of rows, exact if none was deleted; fast, since unlike `count` it does not read the table."""
         if name not in self._with_row_ids:
             return self.count(name)
         return int(self._query(f'SELECT max(rowid) FROM "{name}"')[0][0] or 0)  # noqa: S608 - likewise
@@ -144,7 +145,7 @@ class SqliteTables:
         return int(self._query(f'SELECT count(*) FROM "{name}"')[0][0])  # noqa: S608 - likewise
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
-        with _whole():
+        with _readable():
             return self._connection.execute(sql).fetchall()
 
 
@@ -157,7 +158,7 @@ def _next(reader: pa.RecordBatchReader, names: list[str]) -> pa.Table | None:
 
 
 def _checked(column: pa.Array) -> pa.Array:
-    """The same; text that is not UTF-8, which SQLite does not check, is repaired."""
+    """The column with repaired UTF-8, which SQLite does not check."""
     if column.type != pa.string():
         return column
     binary = column.cast(pa.binary())
@@ -169,13 +170,14 @@ def _checked(column: pa.Array) -> pa.Array:
 
 
 def _complete(batch: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:
-    """The wanted columns in order; those the table lacks are null."""
-    absent = {name: pa.nulls(batch.num_rows, dtype) for name, dtype in wanted.items() if name not in batch.column_names}
-    return pa.table({name: absent[name] if name in absent else batch[name] for name in wanted})
+    """The wanted columns in order; null for those that the table lacks."""
+    names = batch.column_names
+    columns = {n: batch[n] if n in names else pa.nulls(batch.num_rows, dtype) for n, dtype in wanted.items()}
+    return pa.table(columns)
 
 
 @contextmanager
-def _whole() -> Iterator[None]:
+def _readable() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:

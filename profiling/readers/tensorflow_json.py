@@ -1,11 +1,12 @@
-"""Timelines of TensorFlow 1 and trace.json(.gz) of TensorFlow 2 and JAX.
+"""Reads timelines of TensorFlow 1 and trace.json(.gz) of TensorFlow 2 and JAX.
 
-TensorFlow 1 (`timeline.Timeline`): one session run, so one step. A kernel on a GPU stands there twice, under its
-stream and under `stream:all`; the stream's is taken. Without a GPU the operators on the CPU are the kernels.
+TensorFlow 1 (`timeline.Timeline`): one session run, so one step. The file has each kernel of a GPU twice, under its
+stream and under `stream:all`; the reader takes that of the stream. Without a GPU the operators on the CPU are the
+kernels.
 
-TensorFlow 2 and JAX: kernels are the events of a device's streams (`Stream #7(Compute)`); its other lines repeat them
-by module, scope and source. Steps are host events with a `step_num`. Without a device, events that name an HLO
-instruction are the kernels.
+TensorFlow 2 and JAX: kernels are the events of a device's streams (`Stream #7(Compute)`); other lines of the device
+repeat them by module, scope and source. Steps are host events with a `step_num`. Without a device, events that name an
+HLO instruction are the kernels.
 
 Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1` or
 `gradient_tape/…/conv1`, JAX writes it `transpose(jvp(conv1))`.
@@ -37,7 +38,7 @@ _TF1_PROCESS = re.compile(
 _TF1_GPU = re.compile(r"/(?:device:)?gpu:(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute", re.IGNORECASE)
 _DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
-# From the start of a word: else one long word takes its length squared.
+# The word boundary avoids quadratic time in long words.
 _DETAILS = re.compile(r"\b(\w+):([\w.,]+)")
 _JAX_WRAPPER = re.compile(r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|custom_vjp|transpose|while|body|scan)\b")
 _INNER = re.compile(r"^\w+\((.*)\)$")
@@ -47,7 +48,7 @@ _OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply"
 
 
 def recognises(source: Source) -> bool:
-    """Whether its processes are named as TensorFlow and JAX name them."""
+    """Whether the names of processes are those of TensorFlow and JAX."""
     return (
         source.text.startswith("{") and '"traceEvents"' in source.text and any(mark in source.text for mark in _MARKS)
     )
@@ -57,12 +58,12 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the trace; every step counts as profiled.
 
     Raises:
-        CurvescopeError: broken JSON, or nothing in it that ran.
+        CurvescopeError: broken JSON, or no kernel and no operator.
     """
     trace = _Trace()
     events = TraceEvents(source, Event, options.report)
-    for piece in events:
-        for event in piece:
+    for batch in events:
+        for event in batch:
             trace.take(event)
     trace.lost.update(events.lost)
     profile, missing = trace.profile()
@@ -72,17 +73,20 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     assemble(profile, writer, options)
 
 
+_Rows = list[dict[str, Any]]
+
+
 class _Trace:
     def __init__(self) -> None:
         self.lost: Counter[str] = Counter()
         self.is_jax = False
         self._processes: dict[Any, str] = {}
         self._threads: dict[Any, str] = {}
-        # Names of processes may follow their events, so places are resolved at the end.
-        self._events: list[tuple[Event, int, int]] = []
+        # Names of processes may follow their events, so events are assigned to devices at the end.
+        self._events: list[tuple[Event, int, int]] = []  # event, start, end
 
     def take(self, event: Event) -> None:
-        """Keep an event that may matter."""
+        """Store an event that may be needed."""
         if event.ph == "M":
             args = event.args if isinstance(event.args, dict) else {}
             name = args.get("name")
@@ -95,9 +99,8 @@ class _Trace:
             try:
                 start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
             except (TypeError, ValueError, OverflowError):
-                self.lost["events_unreadable"] += 1
-                return
-            if not isinstance(event.name, str) or not (_hashable(event.pid) and _hashable(event.tid)):
+                start = None
+            if start is None or not isinstance(event.name, str) or not (_hashable(event.pid) and _hashable(event.tid)):
                 self.lost["events_unreadable"] += 1
                 return
             if not isinstance(event.args, dict):
@@ -105,7 +108,7 @@ class _Trace:
             self._events.append((event, start, start + duration))
 
     def profile(self) -> tuple[Profile, dict[str, str]]:
-        """The neutral tables, and what is missing."""
+        """The neutral tables, and sentences about missing data by name."""
         first = [name for name in self._processes.values() if _TF1_PROCESS.search(name) or _TF1_GPU.search(name)]
         kernels, launches, ranges = self._timeline() if first else self._trace()
         memory = [row for row in kernels if "kind" in row]
@@ -114,7 +117,7 @@ class _Trace:
             raise CurvescopeError("no operator or kernel ran in it; record with the device profiler on.")
         layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
         for row in kernels:
-            # What has a backward pass ran forward; input pipelines, summaries and savers have none.
+            # A layer with a backward pass also ran forward; input pipelines, summaries and savers have none.
             if row["phase"] is None and row["layer"] in layers_back:
                 row["phase"] = "forward"
         missing = {}
@@ -125,36 +128,35 @@ class _Trace:
         source = "jax" if self.is_jax else "tensorflow"
         return profile_of_tables(source, *map(table_of_rows, (ranges, launches, kernels, memory))), missing
 
-    def _timeline(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-        """TensorFlow 1."""
-        places: dict[Any, tuple[str, int, str | None]] = {}
+    def _timeline(self) -> tuple[_Rows, _Rows, _Rows]:
+        """Device work of TensorFlow 1; no launches and ranges."""
+        lines: dict[Any, tuple[str, int, str | None]] = {}  # device, its number, stream
         for pid, name in self._processes.items():
             if (found := _TF1_PROCESS.search(name)) is not None:
-                places[pid] = found["device"].lower(), int(found["index"]), found["stream"]
+                lines[pid] = found["device"].lower(), int(found["index"]), found["stream"]
             elif (found := _TF1_GPU.search(name)) is not None:
-                places[pid] = "gpu", int(found["index"]), found["stream"]
-        streams = {place for place in places.values() if place[2] is not None}
-        by_stream = any(stream != "all" for *_, stream in streams)
-        on_gpu = {pid for pid, (*_, stream) in places.items() if stream is not None and (stream != "all") == by_stream}
-        ran = on_gpu if streams else set(places)
+                lines[pid] = "gpu", int(found["index"]), found["stream"]
+        streams = {stream for *_, stream in lines.values() if stream is not None}
+        by_stream = streams != {"all"}
+        on_gpu = {pid for pid, (*_, stream) in lines.items() if stream is not None and (stream != "all") == by_stream}
+        ran = on_gpu if streams else set(lines)
         rows = []
         for event, start, end in self._events:
             if event.pid in ran:
-                device, index, stream = places[event.pid]
+                device, index, stream = lines[event.pid]
                 node = str(event.args.get("name", ""))
-                lane = f"{stream}"
                 row = {
                     **_named(event.name, node.partition(":")[0], event.args.get("op")),
                     "start_ns": start,
                     "end_ns": end,
                     "device": index if device == "gpu" else None,
-                    "stream": int(lane) if lane.isdecimal() else _id(event.tid),
+                    "stream": int(stream) if stream is not None and stream.isdecimal() else _id(event.tid),
                 }
                 rows.append(row | _copy(event.name, {}))
         return rows, [], []
 
-    def _trace(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-        """TensorFlow 2 and JAX."""
+    def _trace(self) -> tuple[_Rows, _Rows, _Rows]:
+        """Device work, launches and ranges of TensorFlow 2 and JAX."""
         kernels, on_host, launches, ranges = [], [], [], []
         devices = {pid: int(found[1]) for pid, n in self._processes.items() if (found := _DEVICE.search(n)) is not None}
         lines = {key: name for key, name in self._threads.items() if key[0] in devices}
@@ -167,22 +169,22 @@ class _Trace:
             self.is_jax = self.is_jax or module.startswith(("jit_", "pmap_")) or "jit(" in str(args.get("name", ""))
             key = event.pid, event.tid
             correlation = _id(args.get("correlation_id"))
-            place = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
+            times = {"start_ns": start, "end_ns": end, "correlation_id": correlation}
             if key in streams:
                 details = dict(_DETAILS.findall(str(args.get("kernel_details", args.get("memcpy_details", "")))))
                 named = _named(event.name, _path(args), args.get("hlo_op"))
-                row = {**named, **place, "device": devices[event.pid], "stream": streams[key]}
+                row = {**named, **times, "device": devices[event.pid], "stream": streams[key]}
                 kernels.append(row | _shape(details) | _copy(event.name, details))
             elif event.pid not in devices:
                 thread = dict.fromkeys(("thread", "thread_key"), _id(event.tid))
                 if "step_num" in args:
                     name = f"step {args['step_num']}"
-                    ranges.append({**place, **thread, "name": name, "kind": "push_pop"})
+                    ranges.append({**times, **thread, "name": name, "kind": "push_pop"})
                 elif correlation is not None:
-                    launches.append({**place, **thread, "name": scrub(event.name) or "?"})
+                    launches.append({**times, **thread, "name": scrub(event.name) or "?"})
                 elif "hlo_op" in args:
                     named = _named(event.name, _path(args), args.get("hlo_op"))
-                    on_host.append({**named, **place, "stream": _id(event.tid)})
+                    on_host.append({**named, **times, "stream": _id(event.tid)})
         return kernels or on_host, launches, ranges
 
 
@@ -220,7 +222,7 @@ def _named(kernel: str, path: str, op: Any) -> dict[str, Any]:
 
 
 def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
-    """Columns of a copy or set; none for a kernel."""
+    """Columns of a memcpy or memset; none for a kernel."""
     lowered = name.lower()
     if not lowered.startswith(("memcpy", "memset")):
         return {}
@@ -231,7 +233,7 @@ def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _shape(details: Mapping[str, str]) -> dict[str, Any]:
-    """Columns of a launch."""
+    """Columns of a kernel's launch."""
     columns: dict[str, Any] = {"registers_per_thread": _number(details.get("regs"))}
     shared = [_number(details.get(key)) for key in ("static_shared", "dynamic_shared")]
     if None not in shared:
@@ -244,14 +246,14 @@ def _shape(details: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(value: Any, bits: int = 31) -> int | None:
-    """A whole number of so many bits, or null."""
+    """A whole number with at most this many bits, or None."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 20:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << bits else None
 
 
 def _id(value: Any) -> int | None:
-    """A number that only tells things apart: any of 64 bits."""
+    """An id: any number of 64 bits, made signed; None for other values."""
     number = _number(value, 64)
     return None if number is None else signed(number)
 

@@ -1,16 +1,17 @@
-"""Events of a Chrome trace (JSON), some hundred kilobytes of the file at a time, whatever its size.
+"""Reads the events of a Chrome trace (JSON) of any size, some hundred kilobytes of the file at a time.
 
-Each piece ends before a comma between two objects, and msgspec decodes it as a list of events. A piece that decodes
-was cut between two events: anywhere else a bracket or a string is left open. Where it does not decode, the end of the
-last whole event is found by counting brackets outside of strings. Events that msgspec refuses go through Python's
-json: NaN and infinite numbers, which JSON does not allow, become null. They are counted, and so is a comma before the
-closing bracket. A file that ends before its brackets close is refused: its sums would be wrong.
+Each block ends before a comma between two objects, and msgspec decodes it as a list of events. A block that can be
+decoded was cut between two events: any other cut leaves a bracket or a string open. For other blocks, counting brackets
+outside of strings finds the end of the last complete event. Python's json reads the events that msgspec rejects: NaN
+and infinite numbers, which JSON does not allow, become null. They are counted, and so is a comma before the closing
+bracket. A file that ends before its brackets close is refused, because its sums would be wrong.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -22,8 +23,8 @@ import numpy as np
 from ..errors import CurvescopeError
 from .source import Source
 
-_CHUNK_BYTES = 4 << 20  # of one read
-_PIECE_BYTES = 512 << 10  # of one list: the events of a larger one leave the processor's cache
+_CHUNK_BYTES = 4 << 20  # size of one read
+_PIECE_BYTES = 512 << 10  # size of one block: the events of a larger one do not fit the processor's cache
 _MOST_EVENT_BYTES = 64 << 20
 _MOST_REST_BYTES = 64 << 20
 _MOST_TRIES = 3  # the last bracket may open an object within an event
@@ -32,10 +33,11 @@ _OPENS = np.zeros(256, np.int8)
 _OPENS[[ord("{"), ord("[")]] = 1
 _OPENS[[ord("}"), ord("]")]] = -1
 _SPACE = b" \t\r\n"
+_COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 
 
 class Event(msgspec.Struct):
-    """One event as it stands in the file; any field may be of any type."""
+    """One event of the file; any field may be of any type."""
 
     ph: Any = None
     cat: Any = None
@@ -55,8 +57,8 @@ class TraceEvents(Generic[E]):
     """The events of a trace, read once, in order.
 
     Attributes:
-        document: the other values of the document; complete when all events are read.
-        lost: named counts of what was repaired.
+        document: the other values of the document; complete after the last event.
+        lost: named counts of repairs.
     """
 
     def __init__(
@@ -66,8 +68,8 @@ class TraceEvents(Generic[E]):
 
         Args:
             source: the JSON text.
-            event_type: type of an event, a msgspec structure; `args` may be restricted to objects, nothing else.
-            report: called with what is done, bytes done, and 0.
+            event_type: msgspec structure of an event; it may restrict `args` to objects, and no other field.
+            report: callback for progress; takes the activity, the bytes read, and 0.
         """
         self.document: dict[str, Any] = {}
         self.lost: Counter[str] = Counter()
@@ -84,7 +86,7 @@ class TraceEvents(Generic[E]):
         """
         with self._source.open() as stream:
             buffer = self._read(stream, _CHUNK_BYTES).removeprefix(b"\xef\xbb\xbf")
-            # Where the bracket of the list or the comma before the next event is, or the space before that comma.
+            # at: position of the list's bracket, or of the comma before the next event, or of space before this comma.
             at, before, size = self._before_events(buffer) - 1, b"[", _PIECE_BYTES
             while True:
                 if len(buffer) - at < size and (more := self._read(stream, max(_CHUNK_BYTES, size))):
@@ -121,7 +123,7 @@ class TraceEvents(Generic[E]):
         return data
 
     def _before_events(self, buffer: bytes) -> int:
-        """Where the list of events begins, past its bracket; the values before it are kept."""
+        """The position after the opening bracket of the list of events; stores the values before it in `document`."""
         start = buffer.lstrip(_SPACE)[:1]
         self._bare = start == b"["
         if self._bare:
@@ -133,19 +135,19 @@ class TraceEvents(Generic[E]):
         at = buffer.find(_KEY)
         while at >= 0:
             before = int(np.searchsorted(positions, at))
-            if before and depth[before - 1] == 1 and (colon := _past_colon(buffer, at + len(_KEY))) is not None:
+            if before and depth[before - 1] == 1 and (colon := _COLON.match(buffer, at + len(_KEY))) is not None:
                 break
             at = buffer.find(_KEY, at + 1)
         else:
             if buffer.rstrip(_SPACE).endswith(b"}") and len(buffer) < _CHUNK_BYTES:
-                self._decode_document(buffer)  # broken JSON is called that
+                self._decode_document(buffer)  # raises for broken JSON
             raise CurvescopeError("no list `traceEvents` in it; export it with `export_chrome_trace`.")
         self.document = self._decode_document(buffer[:at] + _KEY + b":0}")
         del self.document["traceEvents"]
         assert colon is not None
-        if buffer[colon : colon + 1] != b"[":
+        if buffer[colon.end() : colon.end() + 1] != b"[":
             raise CurvescopeError("no list `traceEvents` in it; export it with `export_chrome_trace`.")
-        return colon + 1
+        return colon.end() + 1
 
     def _after_events(self, rest: bytes, stream: BinaryIO) -> None:
         rest = (rest + stream.read(_MOST_REST_BYTES)).strip(_SPACE)
@@ -170,7 +172,7 @@ class TraceEvents(Generic[E]):
         return document
 
     def _decode_front(self, buffer: bytes, at: int, end: int, before: bytes) -> tuple[list[E] | None, int]:
-        """The events up to one of the last commas between two objects, and its position; None if none decodes."""
+        """The events up to one of the last commas between objects, and its position; None if none can be decoded."""
         for _ in range(_MOST_TRIES if buffer.startswith(before, at) else 0):
             end = max(at, buffer.rfind(b"{", at + 1, end))
             low = max(at + 1, end - 64)
@@ -185,7 +187,7 @@ class TraceEvents(Generic[E]):
         return None, 0
 
     def _decode_whole(self, data: bytes, before: bytes) -> list[E]:
-        """Whole events, of which some may be no strict JSON; before them is a bracket or a comma."""
+        """Decode complete events after a bracket or a comma; some of them may not be strict JSON."""
         data = data.lstrip(_SPACE)
         if not data.startswith(before):
             raise _broken("no comma between events")
@@ -212,7 +214,7 @@ class TraceEvents(Generic[E]):
             raise _broken(str(error)) from error
 
     def _close(self, rest: bytes, before: bytes) -> Iterator[list[E]]:
-        """What stands between the last object and the end of the list."""
+        """Decode the text between the last object and the end of the list."""
         if not rest.endswith(b"]"):
             raise _broken("its list of events does not end")
         rest = rest[:-1].strip(_SPACE)
@@ -231,7 +233,7 @@ def _finite(text: str) -> float | None:
 
 
 def _last_end(buffer: bytes) -> tuple[int, int | None]:
-    """Past the last whole object at the top of the list, and where the list closes, if it does."""
+    """The position after the last complete object of the list, and that of the closing bracket, if it is here."""
     positions, steps = _brackets(buffer)
     depth = np.cumsum(steps)
     closing = None
@@ -239,12 +241,12 @@ def _last_end(buffer: bytes) -> tuple[int, int | None]:
     if len(below):
         closing = int(positions[below[0]])
         positions, steps, depth = positions[: below[0]], steps[: below[0]], depth[: below[0]]
-    whole = np.flatnonzero((depth == 0) & (steps < 0))
-    return (int(positions[whole[-1]]) + 1 if len(whole) else 0), closing
+    ends = np.flatnonzero((depth == 0) & (steps < 0))
+    return (int(positions[ends[-1]]) + 1 if len(ends) else 0), closing
 
 
 def _brackets(buffer: bytes) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
-    """Positions of brackets outside of strings, and +1 for those that open, −1 for those that close."""
+    """Positions of brackets outside of strings, and +1 for opening, −1 for closing ones."""
     data = np.frombuffer(buffer, np.uint8)
     quotes = np.flatnonzero(data == ord('"'))
     if b"\\" in buffer:
@@ -255,18 +257,6 @@ def _brackets(buffer: bytes) -> tuple[np.typing.NDArray[np.int64], np.typing.NDA
     positions = np.flatnonzero(steps)
     positions = positions[np.searchsorted(quotes, positions) % 2 == 0]
     return positions, steps[positions].astype(np.int64)
-
-
-def _past_colon(buffer: bytes, at: int) -> int | None:
-    """Where the value of a key begins, given the end of the key; None if no colon follows."""
-    while at < len(buffer) and buffer[at] in _SPACE:
-        at += 1
-    if buffer[at : at + 1] != b":":
-        return None
-    at += 1
-    while at < len(buffer) and buffer[at] in _SPACE:
-        at += 1
-    return at
 
 
 def _broken(why: str) -> CurvescopeError:

@@ -94,7 +94,7 @@ class Growing(Generic[_Rows]):
 
 
 def int_column(table: pa.Table, column: str) -> Ints:
-    """A column as int64, `NONE` for null; all `NONE` where it is absent."""
+    """A column as int64, `NONE` for null; all `NONE` if it is absent."""
     if column not in table.column_names:
         return np.full(table.num_rows, NONE, np.int64)
     values = table[column].cast(pa.int64())

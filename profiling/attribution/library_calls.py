@@ -51,12 +51,12 @@ class VerboseLog:
 
 def own_time(nested: Nest, is_operator: Bools) -> tuple[Ints, Ints, Ints]:
     """The own time of operators, without their children: starts, ends and spans, in order of start."""
-    pieces = [(np.zeros(0, np.int64),) * 3]
+    of_threads = [(np.zeros(0, np.int64),) * 3]
     for times, states in nested.timelines.values():
         rows = np.flatnonzero((states[:-1] != NONE) & (times[1:] > times[:-1]))
         rows = rows[is_operator[states[rows]]]
-        pieces.append((times[rows], times[rows + 1], states[rows]))
-    start, end, span = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
+        of_threads.append((times[rows], times[rows + 1], states[rows]))
+    start, end, span = (np.concatenate(columns) for columns in zip(*of_threads, strict=True))
     order = np.argsort(start, kind="stable")
     return start[order], end[order], span[order]
 

@@ -117,7 +117,7 @@ class RangeNames:
                 raise CurvescopeError(f"--range-pattern {pattern}: no regular expression ({error}).") from error
             if not set(self._pattern.groupindex) & set(GROUPS):
                 raise CurvescopeError(
-                    f"--range-pattern {pattern}: name the parts that matter, as in '(?P<layer>conv\\d+)'; "
+                    f"--range-pattern {pattern}: name groups in it, e.g. '(?P<layer>conv\\d+)'; "
                     f"groups are {', '.join(GROUPS)}."
                 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,26 +16,18 @@ else:
 
 # Units as printed by the profilers, in B, ns, 1. Nsight Compute uses powers of 1000; nvprof uses KB, MB and GB for
 # powers of 1024: it prints 16,777,216 bytes as 16.000000MB.
+_TIMES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 NCU_UNITS = {
     **{prefix + unit: 1000.0**power for unit in ("byte", "B") for power, prefix in enumerate(("", "K", "M", "G", "T"))},
-    "nsecond": 1.0,
-    "usecond": 1e3,
-    "msecond": 1e6,
-    "second": 1e9,
-    "ns": 1.0,
-    "us": 1e3,
-    "ms": 1e6,
-    "s": 1e9,
+    **_TIMES,
+    **{f"{unit}econd": factor for unit, factor in _TIMES.items()},
     **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", ""), 1.0),
     "%": 0.01,
     **{f"{prefix}byte/block": 1000.0**power for power, prefix in enumerate(("", "K", "M"))},
 }
 NVPROF_UNITS = {
     **{prefix + "B": 1024.0**power for power, prefix in enumerate(("", "K", "M", "G", "T"))},
-    "ns": 1.0,
-    "us": 1e3,
-    "ms": 1e6,
-    "s": 1e9,
+    **_TIMES,
     "%": 0.01,
     "": 1.0,
 }
@@ -47,7 +39,7 @@ class Metric:
 
     Attributes:
         column: column of the `kernels` table.
-        part: what it counts, for columns that are sums of several metrics; empty for the others.
+        part: precision of the counted FLOPs, for columns that are sums of several entries; empty for the others.
         tool: nvprof or ncu.
         generation: architectures with these metric names.
         capabilities: compute capabilities that the entry applies to; empty for all.
@@ -85,24 +77,17 @@ def known_names(tool: str) -> frozenset[str]:
 
 def wanted(tool: str) -> list[str]:
     """The metrics to record for all columns: the first entry of each column and part that any device supports."""
-    names: dict[str, None] = {}
-    for metric in _first_entries(tool):
-        names |= dict.fromkeys(metric.terms)
-    return list(names)
-
-
-def _first_entries(tool: str) -> Iterator[Metric]:
-    seen = set()
+    first: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
         # Labels of report pages cannot be requested as metrics.
-        asked = all(" " not in name and name != "Duration" for name in metric.terms)
-        if metric.tool == tool and asked and (metric.column, metric.part) not in seen:
-            seen.add((metric.column, metric.part))
-            yield metric
+        requestable = all(" " not in name and name != "Duration" for name in metric.terms)
+        if metric.tool == tool and requestable:
+            first.setdefault((metric.column, metric.part), metric)
+    return list(dict.fromkeys(name for metric in first.values() for name in metric.terms))
 
 
 def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:
-    """Convert the metrics of one kernel to columns of the `kernels` table; unrecorded columns are absent, counts whole.
+    """Convert the metrics of one kernel to columns of the `kernels` table; counts are rounded, missing columns absent.
 
     Args:
         tool: nvprof or ncu.

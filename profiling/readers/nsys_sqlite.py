@@ -234,7 +234,7 @@ class _Export:
                 yield pa.table({**found, "process": _process(found["process"])})
 
     def _names(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
-        """Texts of string ids, scrubbed, dictionary-encoded: an id has one code in the whole export."""
+        """Texts of string ids, scrubbed, dictionary-encoded: an id has one code in all batches."""
         positions = pc.fill_null(self._positions(ids), len(self._strings)).to_numpy()
         codes = self._code[positions]
         if (codes < 0).any():

@@ -211,7 +211,7 @@ class _File:
             yield from map(pa.table, scan_memory(self._tables, table, kind, needed))
 
     def _names(self, ids: pa.ChunkedArray, *, demangled: bool = False) -> pa.DictionaryArray:
-        """Texts of string ids, scrubbed, `?` for none; an id has one code in the whole file: its index in the table."""
+        """Texts of string ids, scrubbed, `?` for none; an id has one code in all batches: its index in the table."""
         used = ids.to_pylist()
         for key in set(used):
             if key in self._strings and (key, demangled) not in self._kept:

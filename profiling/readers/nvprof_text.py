@@ -46,12 +46,7 @@ _TRIPLE = re.compile(r"\((\d{1,10}) (\d{1,10}) (\d{1,10})\)")
 _COPY = re.compile(r"\[(?:CUDA|Unified Memory) memcpy (\w+)\]", re.IGNORECASE)
 _COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP")} | {"HtoA": "HtoD", "AtoH": "DtoH"}
 _COLUMNS = {
-    "Grid X": "grid_x",
-    "Grid Y": "grid_y",
-    "Grid Z": "grid_z",
-    "Block X": "block_x",
-    "Block Y": "block_y",
-    "Block Z": "block_z",
+    **{f"{what} {axis}": f"{what}_{axis}".lower() for what in ("Grid", "Block") for axis in "XYZ"},
     "Registers Per Thread": "registers_per_thread",
     "Regs*": "registers_per_thread",
     "Context": "context",

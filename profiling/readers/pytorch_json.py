@@ -88,7 +88,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the whole file; every step counts as profiled.
+    """Read the trace; every step counts as profiled.
 
     Args:
         source: the JSON text.

@@ -42,7 +42,7 @@ _FOREIGN = (
 
 
 class Source:
-    """One file, read only; a context manager that closes what it opened.
+    """One file, read only; a context manager that closes everything it opened.
 
     Attributes:
         path: the file.
@@ -106,7 +106,7 @@ class Source:
             yield io.BufferedReader(checked, 1 << 20)
 
     def read_all(self, most_bytes: int) -> bytes:
-        """The whole content.
+        """The complete content.
 
         Raises:
             CurvescopeError: it is larger than `most_bytes`, or damaged.

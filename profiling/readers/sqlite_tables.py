@@ -137,12 +137,12 @@ class SqliteTables:
         """Number of rows, exact if none was deleted; fast, since unlike `count` it does not read the table."""
         if name not in self._with_row_ids:
             return self.count(name)
-        return int(self._query(f'SELECT max(rowid) FROM "{name}"')[0][0] or 0)  # noqa: S608 - likewise
+        return int(self._query(f'SELECT max(rowid) FROM "{name}"')[0][0] or 0)  # noqa: S608 - the same
 
     def _count(self, name: str) -> int:
         if name not in self:
             return 0
-        return int(self._query(f'SELECT count(*) FROM "{name}"')[0][0])  # noqa: S608 - likewise
+        return int(self._query(f'SELECT count(*) FROM "{name}"')[0][0])  # noqa: S608 - the same
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
         with _readable():

@@ -40,13 +40,13 @@ def import_sweep(
     """
     options = options or Options()
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-        pieces = []
-        for place, source in enumerate(sources):
-            batch = batches[place] if batches else options.batch
+        recordings = []
+        for index, source in enumerate(sources):
+            batch = batches[index] if batches else options.batch
             own = Options(batch, options.range_pattern, options.report)
-            done = import_profile(source, Path(folder) / str(place), own)
-            pieces.append(open_recording(done.path))
-            steps = pieces[-1].arrow("steps")
+            done = import_profile(source, Path(folder) / str(index), own)
+            recordings.append(open_recording(done.path))
+            steps = recordings[-1].arrow("steps")
             if not steps.num_rows:
                 raise CurvescopeError(
                     f"{source}: the profile has no step, so it cannot be part of a sweep; import it alone."
@@ -57,30 +57,32 @@ def import_sweep(
                     "write one batch size per file with --batch 8,16,…"
                 )
         path = target or new_recording_path("sweep")
-        with RecordingWriter(path, _meta(pieces)) as writer:
-            _merge(pieces, writer)
+        with RecordingWriter(path, _meta(recordings)) as writer:
+            _merge(recordings, writer)
     return describe_import(path)
 
 
-def _meta(pieces: Sequence[Recording]) -> dict[str, Any]:
+def _meta(recordings: Sequence[Recording]) -> dict[str, Any]:
     """Metadata that the profiles share; None where they differ."""
     meta: dict[str, Any] = {"recording_type": "sweep", "imported_from": NAME, "network": None, "mode": None}
     for name in ("device", "steps_from", "profiler"):
-        values = [piece.meta.get(name) for piece in pieces]
+        values = [recording.meta.get(name) for recording in recordings]
         meta[name] = values[0] if all(value == values[0] for value in values) else None
     if meta["steps_from"] is None:
-        meta["steps_from"] = "; ".join(sorted({str(piece.meta.get("steps_from")) for piece in pieces}))
-    missing = {name: sentence for piece in pieces for name, sentence in piece.meta.get("missing", {}).items()}
-    formats = sorted({str(piece.meta["imported_from"]) for piece in pieces})
-    batches = sorted({int(b) for piece in pieces for b in piece.arrow("steps")["batch"].to_pylist()})
+        meta["steps_from"] = "; ".join(sorted({str(recording.meta.get("steps_from")) for recording in recordings}))
+    missing = {
+        name: sentence for recording in recordings for name, sentence in recording.meta.get("missing", {}).items()
+    }
+    formats = sorted({str(recording.meta["imported_from"]) for recording in recordings})
+    batches = sorted({int(b) for recording in recordings for b in recording.arrow("steps")["batch"].to_pylist()})
     return meta | {"missing": missing, "formats": formats, "batches": batches}
 
 
-def _merge(pieces: Sequence[Recording], writer: RecordingWriter) -> None:
+def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
     first_step = 0
     rounds: Counter[int] = Counter()
-    for piece in pieces:
-        steps = piece.arrow("steps")
+    for recording in recordings:
+        steps = recording.arrow("steps")
         batches = [int(batch) for batch in steps["batch"].to_pylist()]
         seen: Counter[int] = Counter()
         index = []
@@ -92,12 +94,12 @@ def _merge(pieces: Sequence[Recording], writer: RecordingWriter) -> None:
         numbered = {"step": pc.add(steps["step"], first_step), "index": pa.array(index), "round": pa.array(round_)}
         writer.write("steps", pa.table({name: numbered.get(name, steps[name]) for name in steps.column_names}))
         for table in TABLES.keys() - {"steps"}:
-            for part in piece.parts(table):
+            for part in recording.parts(table):
                 rows = conform(TABLES[table], pq.read_table(part))
                 if "step" in rows.column_names:
-                    place = rows.column_names.index("step")
-                    rows = rows.set_column(place, "step", pc.add(rows["step"], first_step))
+                    index_of_step = rows.column_names.index("step")
+                    rows = rows.set_column(index_of_step, "step", pc.add(rows["step"], first_step))
                 writer.write(table, rows)
-        for name, entry in piece.meta["lost"].items():
+        for name, entry in recording.meta["lost"].items():
             writer.count_lost(name, entry["count"], entry["sentence"])
         first_step += int(pc.max(steps["step"]).as_py()) + 1

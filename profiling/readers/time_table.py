@@ -32,8 +32,7 @@ def import_table(source: Path, target: AnyPath | None = None, noise: float = 0.0
         source: CSV file in UTF-8.
         target: folder to create; default: a dated one under `runs`.
         noise: standard error of a time as a fraction of it, for times with neither repeats nor a published spread; it
-            is
-            stored in the recording and printed with every verdict.
+            is stored in the recording and printed with every verdict.
 
     Raises:
         CurvescopeError: the file is unreadable, a column is missing or unknown, or a value is invalid (with its line).

@@ -47,11 +47,13 @@ last digit. A verdict names the cause, the rows it rests on, and what would refu
 |---|---|---|
 | algorithm switch | kernels of the term run at one of the two sizes only; their families by name | what those kernels contribute (arithmetic) |
 | wave and tile quantisation | grid, block, registers and shared memory give waves; the tail predicts the time ratio within 30 % | the empty part of last waves, and blocks beyond the batch's share (modelled) |
-| memory pressure | allocations and frees inside the step; a switch while memory is over 85 % full; on a CPU page faults that grow faster than the batch | their time in idle; the switch; time in the system, by the term's share of the bytes (modelled) |
+| memory pressure | allocations and frees inside the step; a switch while memory is over 85 % full | their time in idle; the switch |
+| page faults | on a CPU, page faults that grow faster than the batch: fresh memory at every step | time in the system, by the term's share of the bytes (modelled) |
 | launch- or host-bound | idle, kernels per step, launch, copy and synchronisation calls | idle that allocations leave; host-to-device copies |
 | cache capacity | bytes of one launch pass the cache's size, bandwidth falls by over 10 % | time beyond the smaller size's bandwidth |
 | roof change | FLOPs per byte pass the ridge, the roofline predicts the time ratio | what the roofline's time gives (modelled) |
-| throttling | clock lower by over 3 % while the larger size was measured, throttle reasons; on a CPU ready threads that had no core, more by over 5 % | time beyond the smaller size's clock, or share of cores: an upper bound |
+| throttling | clock lower by over 3 % while the larger size was measured, throttle reasons | time beyond the smaller size's clock: an upper bound |
+| CPU contention | on a CPU, ready threads that waited for a core, more by over 5 % | time beyond the smaller size's share of cores: an upper bound |
 | not significant (no cause, listed last) | the term's interval holds 0 | all of the term |
 | fixed cost shared | same kernels, negative part of an excess, the fixed time fits | all of the term |
 | profiling overhead | the profiled step against the unprofiled ones of the same visit | its own term |

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from curvescope.analysis.causes.context import Recorded
-from curvescope.profiling.hardware.limits import hardware_of
+from curvescope.profiling.hardware.limits import Hardware, hardware_of
 
 from ..synthetic import profiled_step
 
 BATCHES = (4, 8, 16)
 GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
+CPU = hardware_of({"device": {"name": "AMD EPYC", "kind": "cpu"}})
 _LAST = BATCHES[-1]
 _SECOND_NS = 10**9
 
@@ -35,6 +36,8 @@ class Plan:
         clock_hz: SM clock at a batch size; null for none sampled.
         slow: factor on every kernel at a batch size.
         peak_memory_bytes: of the steps.
+        host_use: use of the host by a timed step of a batch size and a duration in ns: columns of `steps`.
+        hardware: limits of the device.
         two_paces: whether every other step of the last batch size takes 1.3 times as long.
     """
 
@@ -46,6 +49,8 @@ class Plan:
     clock_hz: object = None
     slow: object = field(default=lambda b: 1.0)
     peak_memory_bytes: object = None
+    host_use: object = None
+    hardware: Hardware = GTX_1080
     two_paces: bool = False
 
 
@@ -77,6 +82,18 @@ def _below_the_ridge(batch):
     return "maxwell_sgemm_128x64_nn", 3.0 * roof_ms, {"flops": flops, "dram_bytes": traffic}
 
 
+def _half_a_core(batch, duration_ns):
+    waited_ns = duration_ns // 2 if batch == _LAST else 0
+    cpu_ns = duration_ns - waited_ns
+    return {"cpu_time_ns": cpu_ns, "run_queue_wait_ns": waited_ns, "system_time_ns": 0, "page_faults": 100}
+
+
+def _third_in_the_system(batch, duration_ns):
+    last = batch == _LAST
+    faults = {"system_time_ns": duration_ns // 3 if last else 0, "page_faults": 20_000 if last else 100}
+    return {"cpu_time_ns": duration_ns, "run_queue_wait_ns": 0, **faults}
+
+
 PLANS = {
     "algorithm switch": Plan(kernel=_switch),
     "wave and tile quantisation": Plan(kernel=_waves),
@@ -85,6 +102,9 @@ PLANS = {
         idle_ms=lambda b: 65.0 if b == _LAST else 2.0,
         peak_memory_bytes=lambda b: 4e8 * b,
     ),
+    "page faults": Plan(
+        host_use=_third_in_the_system, slow=lambda b: 1.5 if b == _LAST else 1.0, idle_ms=lambda b: 0.0, hardware=CPU
+    ),
     "launch- or host-bound": Plan(idle_ms=lambda b: 65.0 if b == _LAST else 2.0),
     "cache capacity": Plan(kernel=_outgrown),
     "roof change": Plan(kernel=_below_the_ridge),
@@ -92,6 +112,7 @@ PLANS = {
         clock_hz=lambda b: 1.2e9 if b == _LAST else 1.7e9,
         slow=lambda b: 1.7 / 1.2 if b == _LAST else 1.0,
     ),
+    "CPU contention": Plan(host_use=_half_a_core, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
     "not significant": Plan(jitter=0.4, two_paces=True),
     "fixed cost shared": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
     "profiling overhead": Plan(unseen_ms=lambda b: 40.0 if b == _LAST else 0.0),
@@ -131,6 +152,8 @@ def planted(cause, seed, jitter=None, rounds=8):
                 else:
                     pace = 1.3 if plan.two_paces and batch == _LAST and index % 2 else 1.0
                     row["duration_ns"] = round(row["duration_ns"] * pace + plan.unseen_ms(batch) * 1e6)
+                if plan.host_use:
+                    row.update(plan.host_use(batch, row["duration_ns"]))
                 steps.append(row)
                 if plan.clock_hz:
                     middle = row["start_ns"] + row["duration_ns"] // 2
@@ -140,7 +163,7 @@ def planted(cause, seed, jitter=None, rounds=8):
         pd.DataFrame(steps),
         pd.DataFrame(launches) if launches else None,
         pd.DataFrame(clocks, columns=["start_ns", "sm_clock_hz", "throttle_reasons"]) if clocks else None,
-        GTX_1080,
+        plan.hardware,
     )
     return recorded.steps, pd.DataFrame(kernels), recorded
 

@@ -62,8 +62,8 @@ CASES = {
         Planted("launch- or host-bound", "WaitsForItsInput", "3,32,32", mode="training"),
         Planted("algorithm switch", "Convolution", "64,56,56", (8, 16)),
         Planted("cache capacity", "OutgrowsTheCache", str(3 * 2**18)),
-        Planted("memory pressure", "FreshMemory", str(12 * 2**18)),
-        Planted("throttling", "BusyNeighbour", "64,1024"),
+        Planted("page faults", "FreshMemory", str(12 * 2**18)),
+        Planted("CPU contention", "BusyNeighbour", "64,1024"),
     )
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curvescope.analysis.causes import CAUSES, memory_pressure
+from curvescope.analysis.causes import CAUSES, page_faults
 from curvescope.analysis.causes.case import BatchFacts, MeanHostUse
 from curvescope.analysis.decompose.anomalies import explain
 from curvescope.analysis.decompose.functionals import curvature, excess
@@ -126,11 +126,11 @@ def test_torchs_own_choice_of_library_is_an_algorithm_switch(tmp_path):
 
 
 def test_less_than_half_is_not_called_most():
-    """Memory pressure is the largest cause of FreshMemory's excess; waiting and missing cores have their parts."""
+    """Page faults are the largest cause of FreshMemory's excess; waiting and missing cores have their parts."""
     found = name_cause(CASES["FreshMemory"], open_recording(KEPT / "FreshMemory")).attribution
     portion = found.verdict.amount / sum(c.amount for c in found.causes if c.amount > 0)
     sentence = verdict_sentence(found)
-    assert sentence.startswith("Mostly" if portion > 0.5 else "Several causes, the largest memory pressure")
+    assert sentence.startswith("Mostly" if portion > 0.5 else "Several causes, the largest page faults")
 
 
 def facts(wall_ms, use):
@@ -145,4 +145,4 @@ def test_time_in_the_system_as_wall_time_by_hand():
     sleeps_too = facts(140.0, MeanHostUse(40.0, 10.0, 0, 40.0))
     wait_unknown = facts(80.0, MeanHostUse(40.0, 10.0, 0, None))
     steps = (alone, four_threads, half_a_core, sleeps_too, wait_unknown)
-    assert [memory_pressure.system_wall_ms(step) for step in steps] == pytest.approx([10, 2.5, 20, 20, 10])
+    assert [page_faults.system_wall_ms(step) for step in steps] == pytest.approx([10, 2.5, 20, 20, 10])

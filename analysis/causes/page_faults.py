@@ -1,0 +1,65 @@
+"""Page faults: the larger batch uses fresh memory, which the operating system allocates at first access. CPU only.
+
+Amount: if page faults grow faster than the batch, the term's share (by compulsory bytes) of the time that the timed
+steps spent in the kernel of the operating system.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .case import BatchFacts, Case, Claim, Evidence, seen
+from .memory_pressure import memory_evidence
+
+CAUSE = "page faults"
+# A step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor.
+_LEAST_FAULTS = 1024
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim the time of page faults."""
+    if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
+        return None
+    before, after = case.facts[case.before].host_use, case.facts[case.after].host_use
+    if before is None or after is None:
+        return None
+    if after.page_faults - case.factor * before.page_faults < _LEAST_FAULTS:
+        return None
+    amount = sum(
+        c * _share(case, batch) * system_wall_ms(case.facts[batch]) for batch, c in case.functional.coefficients
+    )
+    shares = [_share(case, batch) for batch in (case.before, case.after)]
+    evidence = (
+        Evidence("page faults per step", before.page_faults, after.page_faults, "", "steps.page_faults"),
+        Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
+        seen("share of the term in the step's bytes", shares, "1", "kernels.bytes_compulsory"),
+        *memory_evidence(case),
+    )
+    refutation = (
+        "If the process keeps freed memory (a larger MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or another "
+        "allocator), the term keeps its value."
+    )
+    # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
+    switched = case.main_kernel(case.before) != case.main_kernel(case.after)
+    return Claim(CAUSE, amount, 0.8 if switched else 0.9, evidence, refutation)
+
+
+def _share(case: Case, batch: int) -> float:
+    """Share of the term in the step's compulsory bytes; in its time if no bytes are known."""
+    facts = case.facts[batch]
+    if facts.kernel_bytes:
+        return sum(use.bytes_compulsory or 0.0 for use in case.at(batch)) / facts.kernel_bytes
+    return case.time_ms(batch) / facts.kernel_ms if facts.kernel_ms else 0.0
+
+
+def system_wall_ms(facts: BatchFacts) -> float:
+    """Wall time in the operating system's kernel.
+
+    Threads are assumed to be in the kernel concurrently, and to wait for cores there as elsewhere in the step; time in
+    which a step sleeps does not count.
+    """
+    use = facts.host_use
+    if use is None or use.cpu_ms <= 0 or not len(facts.timed_ms):
+        return 0.0
+    side_by_side = use.cpu_ms / float(np.median(facts.timed_ms))
+    return use.system_ms / max(side_by_side, use.pace or 1.0) if side_by_side < 1 else use.system_ms / side_by_side

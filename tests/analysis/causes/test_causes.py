@@ -41,7 +41,7 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
     assert verdict.cause == cause
     if cause == UNEXPLAINED:
         assert all(term.claim is None for term in verdict.terms)
-        assert "no cause in the recording" in verdict_sentence(explanation.attribution)
+        assert "no known cause" in verdict_sentence(explanation.attribution)
         return
     assert verdict.terms
     for term in verdict.terms:

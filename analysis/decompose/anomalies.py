@@ -1,11 +1,11 @@
-"""Which functionals of a cost curve are more than noise, which of those are anomalies, and the terms that make them.
+"""Find the significant functionals of a cost curve and the anomalies among them, and split these into terms.
 
-What is tested: for every adjacent pair of batch sizes the excess over proportional cost, for every inner one the bend
-away from fixed plus proportional cost. All tests of a curve form one family (Holm), and an effect under 2 % of the step
-time it is seen in is left alone however sure it is.
+Tested are the excess over proportional cost of every adjacent pair of batch sizes, and the bend away from fixed plus
+proportional cost of every inner one. All tests of a curve form one family (Holm). An effect under 2 % of the step time
+is no anomaly however significant it is.
 
-What is an anomaly: a positive excess (the larger batch costs more than its share), or a bend in either direction. A
-negative excess on a straight line is the fixed cost of a step being shared: real, said, but no anomaly.
+Anomalies are a positive excess (the larger batch costs more than its share), and a bend in either direction. A negative
+excess on a straight line is the amortised fixed cost of a step: significant and reported, but no anomaly.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _LAST = {LEFT_OVER: 1, IDLE: 2, OVERHEAD: 3}  # of the shares, after those of ke
 
 
 class Verdict:
-    """What a functional was found to be."""
+    """Verdicts on a functional."""
 
     ANOMALY = "anomaly"
-    FIXED_COST = "fixed cost"  # real, and what a fixed cost shared by larger batches gives
+    FIXED_COST = "fixed cost"  # significant, and as an amortised fixed cost gives it
     SMALL = "real but under 2 %"
     NOT_SIGNIFICANT = "not significant"  # its own interval excludes 0, but Holm's correction takes it back
     NOISE = "noise"
@@ -43,11 +43,11 @@ class Finding:
     """One functional of the curve, tested.
 
     Attributes:
-        shown: the functional the user reads: excess, or curvature on the chosen axis.
+        shown: the displayed functional: excess, or curvature on the chosen axis.
         value: its value and interval.
-        tested: the functional the verdict rests on: the excess itself, or the bend for a curvature.
+        tested: the functional behind the verdict: the excess itself, or the bend for a curvature.
         tested_value: its value and interval, in ms.
-        p_adjusted: of `tested`, over the family.
+        p_adjusted: p of `tested`, adjusted over the family.
         verdict: see `Verdict`.
     """
 
@@ -67,7 +67,7 @@ class Finding:
 
 
 class _Shown:
-    """What a notebook shows as HTML, once `render.notebook` is loaded: nothing here knows how."""
+    """Gives notebooks HTML once `render.notebook` is loaded and has set `html`."""
 
     html: ClassVar[Callable[[Any], str] | None] = None
 
@@ -81,11 +81,11 @@ class Explanation(_Shown):
     """A functional split into its shares, the largest first; their values add up to its value.
 
     Attributes:
-        functional: what was split.
+        functional: the functional.
         value: its value and interval.
-        shares: one per term; what is left over, idle and the profiling overhead last.
+        shares: one per term; left over, idle and profiling overhead last.
         attribution: the causes of the shares; their amounts add up to the value too.
-        also: labels of other findings that come from the same term at the same place.
+        also: labels of other findings from the same term at the same batch size.
     """
 
     functional: Functional
@@ -102,8 +102,8 @@ class Diagnosis(_Shown):
     Attributes:
         curve: the cost curve.
         findings: every excess, then every curvature.
-        explanations: one per anomaly, the largest first; empty where nothing was profiled.
-        terms: the terms by batch size; None where nothing was profiled.
+        explanations: one per anomaly, the largest first; empty if no step was profiled.
+        terms: the terms by batch size; None if no step was profiled.
         kernel_times: exclusive times that the terms come from, as `kernel_times` returns them.
     """
 
@@ -146,7 +146,7 @@ def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimat
 
 
 def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
-    """The finding with its verdict at another adjusted p, as in a larger family."""
+    """The finding with its verdict at another adjusted p, e.g. over a larger family."""
     verdict = _verdict(curve, finding.shown, finding.tested, finding.tested_value, p_adjusted)
     return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
 
@@ -157,11 +157,11 @@ def explain(
     """Split one functional into its terms, and those into causes.
 
     Args:
-        functional: over batch sizes of the curve.
+        functional: functional over batch sizes of the curve.
         curve: the cost curve.
-        terms: of the same recording.
-        kernel_times: of `kernel_times`.
-        recorded: what causes look at beside the kernels.
+        terms: terms of the same recording.
+        kernel_times: result of `kernel_times`.
+        recorded: tables that causes examine besides the kernels.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
@@ -198,14 +198,14 @@ def diagnose(
 
     Args:
         steps: its `steps` table.
-        kernel_times: of `kernel_times`; without profiled steps anomalies are found, not split.
-        axis: of the curvatures shown: log2 or linear.
-        statistic: of T(b): median or mean.
-        recorded: what causes look at beside the kernels; without it they have the steps only.
+        kernel_times: result of `kernel_times`; without profiled steps anomalies are found, not split.
+        axis: axis of the displayed curvatures: log2 or linear.
+        statistic: statistic for T(b): median or mean.
+        recorded: tables that causes examine besides the kernels; default: the steps only.
     """
     recorded = recorded or Recorded(steps)
     terms = None if kernel_times.empty else estimate_terms(kernel_times, steps)
-    # Where every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is not known.
+    # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
     profiled = terms is not None and steps["profiled"].astype(bool).all() and len(terms.conditions) > 1
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
     return diagnose_curve(curve, terms, kernel_times, recorded, axis)
@@ -218,10 +218,10 @@ def diagnose_curve(
 
     Args:
         curve: the cost curve.
-        terms: its terms; None where nothing was profiled: anomalies are found, not split.
-        kernel_times: of `kernel_times`.
-        recorded: what causes look at beside the kernels.
-        axis: of the curvatures shown: log2 or linear.
+        terms: its terms; None if no step was profiled: anomalies are found, not split.
+        kernel_times: result of `kernel_times`.
+        recorded: tables that causes examine besides the kernels.
+        axis: axis of the displayed curvatures: log2 or linear.
     """
     findings = find(curve, axis)
     if terms is None:
@@ -236,15 +236,14 @@ def diagnose_curve(
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """Name bends that one excess causes under it: a jump from b to 2b is also a bend at b and, back again, at 2b."""
+    """List bends under the excess that causes them: a jump from b to 2b is also a bend at b and one at 2b."""
     kept: list[Explanation] = []
     for explanation in sorted(explanations, key=lambda e: (e.functional.kind != "excess", -abs(e.value.value))):
-        cause = next((k for k in kept if _same_event(k, explanation)), None)
-        if cause is None:
+        index = next((i for i, k in enumerate(kept) if _same_event(k, explanation)), None)
+        if index is None:
             kept.append(explanation)
         else:
-            place = kept.index(cause)
-            kept[place] = replace(cause, also=(*cause.also, explanation.functional.label))
+            kept[index] = replace(kept[index], also=(*kept[index].also, explanation.functional.label))
     return kept
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: exclusive time per layer, kernel, phase or operator, with achieved rates."""
+"""Break a step down into exclusive times per layer, kernel, phase or operator, with achieved rates."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Row:
     Attributes:
         label: the group; idle, left over and profiling overhead are groups of their own.
         time_ms: its share of the step.
-        spread_ms: half the interquartile range of its time over the profiled steps used; of the whole profiled step
-            for the last two.
+        spread_ms: half the interquartile range of its time over the profiled steps used; that of the complete step for
+            the last two.
         calls: rows per step.
-        flops: per step; null where no row's work is known.
-        gflop_per_s: its known FLOPs over its whole time; null where none are known.
-        gb_per_s: of compulsory bytes, likewise; GB is 10⁹ bytes.
+        flops: FLOPs per step; None if no row's work is known.
+        gflop_per_s: known FLOPs over the time of all rows; None if none are known.
+        gb_per_s: known compulsory bytes over the time of all rows; GB is 10⁹ bytes.
     """
 
     label: str
@@ -52,16 +52,16 @@ def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
 class Breakdown:
     """The groups of one batch size; their times add up to `time_ms`.
 
-    Where every step was profiled, as in an imported profile, `time_ms` is the profiled steps' own.
+    If every step was profiled, e.g. in an imported profile, `time_ms` is that of the profiled steps.
 
     Attributes:
-        batch: samples in a step; null where the profile does not tell.
+        batch: samples in a step; None if the profile does not name it.
         time_ms: T(b) of the unprofiled steps, else the mean of the profiled steps used.
-        rows: largest first, then idle and, where steps ran unprofiled, what is left over and the profiling overhead.
-        overhead_ms: the profiling overhead; None where no step ran unprofiled.
-        n_timed: timed steps behind `time_ms`.
-        n_profiled: profiled steps behind the rows.
-        n_used: how many of those the rows average; the rest lay farther from the median.
+        rows: largest first, then idle and, if steps ran unprofiled, left over and profiling overhead.
+        overhead_ms: the profiling overhead; None if no step ran unprofiled.
+        n_timed: number of timed steps behind `time_ms`.
+        n_profiled: number of profiled steps.
+        n_used: number of undisturbed profiled steps, which the rows average.
     """
 
     batch: int | None
@@ -80,10 +80,10 @@ def break_down(
 
     Args:
         steps: the `steps` table.
-        work: of `kernel_times.device_work`.
+        work: result of `kernel_times.device_work`.
         by: layer, kernel, phase or op.
-        batch: a measured batch size; the largest if not given.
-        statistic: of T(b): median or mean.
+        batch: a measured batch size; default: the largest.
+        statistic: statistic for T(b): median or mean.
 
     Raises:
         CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
@@ -94,9 +94,9 @@ def break_down(
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
     groups, idle_ns = group_times(work, profiled, KEYS[by], _AMOUNTS)
-    if groups.empty and not any(piece.num_rows for piece in work(["step"])):  # what was not recorded is not idle time
+    if groups.empty and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
         raise CurvescopeError(
-            f"No kernel, copy or set of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
+            f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
     window, idle_ms = profiled["duration_ns"].to_numpy(np.int64), idle_ns / 1e6
     used = undisturbed(window / 1e6)
@@ -121,7 +121,7 @@ def break_down(
 
 
 def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
-    """The batch size to break down, the largest if not given, and the curve; None where no step ran unprofiled.
+    """Choose the batch size, by default the largest, and its curve, None if no step ran unprofiled.
 
     Raises:
         CurvescopeError: there is no step, or none of that batch size.
@@ -133,7 +133,7 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
     if batch is None and batches:
         batch = batches[-1]
     if batch is not None and batch not in batches:
-        measured = ", ".join(map(str, batches)) or "steps of unknown batch; give it with --batch when importing"
+        measured = ", ".join(map(str, batches)) or "steps of unknown batch size; give it with --batch when importing"
         raise CurvescopeError(f"Batch {batch} was not measured; this recording has {measured}.")
     return batch, curve
 

@@ -1,4 +1,4 @@
-"""The cost curve T(b) of a recording: medians of the steps no profiler watched, with intervals."""
+"""The cost curve T(b) of a recording: medians of the unprofiled steps, with intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .statistics import (
     STATISTICS,
     Estimate,
     estimate,
-    likeness,
+    mean_correlation,
     normal_estimate,
     replicate,
     resample_rounds,
@@ -24,8 +24,8 @@ from .statistics import (
 
 Floats = npt.NDArray[np.float64]
 
-MODELLED = "modelled"  # the statistic where nothing was measured
-UNSTABLE_SPREAD = 0.02  # the published benchmarks call a result with more variation than this not stable
+MODELLED = "modelled"  # the statistic of modelled curves
+UNSTABLE_SPREAD = 0.02  # published benchmarks call a result with more variation unstable
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Point:
     """One condition of the curve.
 
     Attributes:
-        condition: for a sweep the batch size, samples in a step.
+        condition: the batch size in a sweep, samples in a step.
         time_ms: T with its interval.
         spread: interquartile range over T.
-        n: timed steps.
-        rounds: rounds they were taken in.
+        n: number of timed steps.
+        rounds: number of their rounds.
     """
 
     condition: Condition
@@ -58,14 +58,13 @@ class Curve:
 
     Attributes:
         points: increasing in batch size.
-        replicates_ms: bootstrap replicates of T, shape (replicates, points), rounds drawn alike for all points.
-        rounds: rounds that every batch size was measured in.
+        replicates_ms: bootstrap replicates of T, shape (replicates, points), with the same rounds for all points.
+        rounds: number of rounds in which every batch size was measured.
         statistic: median, mean or modelled.
-        errors_ms: standard error of each T(b), shape (points,), where it was stated or published; null where the
-            replicates tell.
+        errors_ms: stated or published standard error of each T(b), shape (points,); None if the replicates give it.
         profiled: whether the steps were profiled, e.g. in a sweep of imported profiles.
-        round_correlation: correlation of the errors of two rounds, the largest of any condition; 0 where the order is
-            not known.
+        round_correlation: correlation of the errors of two rounds, the largest of any condition; 0 if the order is
+            unknown.
     """
 
     points: tuple[Point, ...]
@@ -110,26 +109,26 @@ def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Flo
 
 
 def native(condition: Condition) -> Condition:
-    """The condition as Python has it, where a table holds it as a number of NumPy's."""
+    """The condition as a Python value; tables hold NumPy numbers."""
     return condition.item() if isinstance(condition, np.generic) else condition
 
 
 def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
-    """Rounds in which every condition was measured, increasing: those that replicates draw from."""
+    """Rounds in which every condition was measured, increasing; replicates draw from them."""
     rounds = [set(of_condition.astype(int)) for _, of_condition in steps.groupby(by)["round"]]
     return sorted(set.intersection(*rounds)) if rounds else []
 
 
 def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | None = None, by: str = "batch") -> Curve:
-    """The curve of the unprofiled steps.
+    """Compute the curve of the unprofiled steps.
 
-    Rounds that an interruption left without some condition serve the others' medians, but not the intervals.
+    Rounds that an interruption left without some condition count for the medians, but not for the intervals.
 
     Args:
         steps: the `steps` table.
-        statistic: what stands for T(b): median, or mean where a protocol asks for it.
-        noise: standard error of every T(b) as a share of it, for steps that were not repeated; where a row has a
-            published spread, that over the root of its averaged steps is taken instead. Repeats overrule both.
+        statistic: statistic for T(b): median, or mean if the protocol says so.
+        noise: standard error of every T(b) as a share of it, for steps that were not repeated; the published spread of
+            a row over the root of its averaged steps has precedence. Repeated steps have precedence over both.
         by: column of the condition.
 
     Raises:
@@ -170,7 +169,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
 
 
 def _round_correlation(timed: pd.DataFrame, by: str) -> dict[Condition, float]:
-    """Correlation of the errors of two rounds, by condition, from how visits resemble the ones just before them."""
+    """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits."""
     if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
         return {}
     visits = timed.groupby([by, "round"]).agg(start_ns=("start_ns", "min"), duration_ns=("duration_ns", "median"))
@@ -179,8 +178,8 @@ def _round_correlation(timed: pd.DataFrame, by: str) -> dict[Condition, float]:
     visits = visits.sort_values("start_ns")
     logs = np.log(visits["duration_ns"].astype(np.float64))
     errors = (logs - logs.groupby(by).transform("median")).to_numpy()
-    places = pd.Series(np.arange(len(visits)), visits.index)
-    return {native(condition): likeness(errors, of_it.to_numpy()) for condition, of_it in places.groupby(by)}
+    positions = pd.Series(np.arange(len(visits)), visits.index).groupby(by)
+    return {native(condition): mean_correlation(errors, rows.to_numpy()) for condition, rows in positions}
 
 
 def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:
@@ -195,7 +194,7 @@ def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curv
 
 
 def _published_error(rows: pd.DataFrame) -> float | None:
-    """Relative standard error of the one row of a batch size; null where none is published."""
+    """Relative standard error of the only row of a batch size; None if none is published."""
     if len(rows) != 1 or "relative_spread" not in rows or rows["relative_spread"].isna().all():
         return None
     averaged = rows["averaged_steps"].iloc[0]

@@ -1,4 +1,4 @@
-"""Exclusive time: each instant of a step is shared among the kernels running in it, so the parts sum to the whole."""
+"""Exclusive time: each instant of a step is shared among the kernels running in it, so their times sum to the step."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def layered_exclusive_ns(
 ) -> tuple[Floats, float]:
     """Share the window among the intervals, the lowest level first.
 
-    An instant belongs to the intervals of the lowest level that run in it, each of them an equal part: what runs
-    hidden behind a lower level gets nothing for it. The rest is as in `exclusive_ns`. O(n log n).
+    An instant belongs in equal shares to the intervals of the lowest level that run in it; those of higher levels get
+    nothing. The rest is as in `exclusive_ns`. O(n log n).
 
     Args:
         start_ns: int, shape (n,): starts of the intervals.

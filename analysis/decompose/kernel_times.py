@@ -1,8 +1,8 @@
-"""Exclusive time of the device's work: one pass from millions of kernels to a row per step and group.
+"""Exclusive time of device work: millions of kernels reduced to a row per step and group.
 
-Memcpy and memset count as kernels of those names: while one runs, nothing is idle. The kernels are read twice, part by
-part: first their times alone, which are shared out over each step, then what they are grouped by. So memory holds some
-forty bytes per kernel and one part, whatever the kernels are named.
+Memcpy and memset count as kernels of those names: the device is not idle during them. The kernels are read twice, one
+part file at a time: first their times, which are shared out over each step, then the columns they are grouped by. So
+memory holds some forty bytes per kernel, and one part file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .exclusive import exclusive_ns
 from .terms import IDLE
 
 Ints = npt.NDArray[np.int64]
-# Gives the device's work with these columns of the `kernels` table, in pieces of any size.
+# Yields the device work with the given columns of the `kernels` table, in pieces of any size.
 Work = Callable[[Sequence[str]], Iterable[pa.Table]]
 
 KEYS = (
@@ -40,9 +40,9 @@ _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64()
 
 
 def device_work(recording: Recording) -> Work:
-    """The kernels of a recording, part by part, then its memcpy and memset as kernels of those names.
+    """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of those names.
 
-    Reading raises CurvescopeError where a part is damaged.
+    Reading a damaged part file raises CurvescopeError.
     """
     return partial(_pieces, recording)
 
@@ -65,14 +65,14 @@ def kernel_times(
     """Exclusive time of every group of kernels in every profiled step, and one idle row per step, the last rows.
 
     Args:
-        work: of `device_work`; rows outside profiled steps or without duration are left out.
+        work: result of `device_work`; rows outside profiled steps or without duration are left out.
         steps: the `steps` table.
-        keys: columns of `kernels` that a group is known by, `name` among them.
+        keys: columns of `kernels` to group by, including `name`.
         amounts: columns to add up. Rows with and without a value are in different groups.
 
     Returns:
-        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls and the amounts; an amount is NaN where it is
-        not known. Per step, exclusive_ns adds up to the step's wall time.
+        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls and the amounts; an unknown amount is NaN. Per
+        step, exclusive_ns adds up to the step's wall time.
     """
     profiled = profiled_steps(steps)
     groups, idle = group_times(work, profiled, keys, amounts)
@@ -109,9 +109,9 @@ def group_times(
     """Exclusive time of every group of kernels in every step, and the idle time of every step.
 
     Args:
-        work: of `device_work`.
-        profiled: of `profiled_steps`.
-        keys: columns of `kernels` that a group is known by.
+        work: result of `device_work`.
+        profiled: result of `profiled_steps`.
+        keys: columns of `kernels` to group by.
         amounts: columns to add up.
 
     Returns:
@@ -133,11 +133,11 @@ def group_times(
 
 
 def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
-    """The rows of these steps that have a duration, and the position of each one's step.
+    """The rows of some steps that have a duration, and the position of each row's step.
 
     Args:
-        table: with columns step and duration_ns.
-        number: numbers of the steps, rising.
+        table: table with columns step and duration_ns.
+        number: numbers of the steps, increasing.
     """
     if not len(number):
         return table.slice(0, 0), np.zeros(0, np.int64)
@@ -156,9 +156,9 @@ def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
     """Every kernel of one step that has a duration.
 
     Args:
-        work: of `device_work`.
-        step: its number.
-        columns: of `kernels`, step and duration_ns among them.
+        work: result of `device_work`.
+        step: number of the step.
+        columns: columns of `kernels`, including step and duration_ns.
     """
     pieces = [of_steps(piece, np.array([step]))[0].to_pandas() for piece in work(columns)]
     return pd.concat([piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])], ignore_index=True)
@@ -176,7 +176,7 @@ def _exclusive_ns(work: Work, number: Ints, window_start_ns: Ints, window_ns: In
     step = np.concatenate([piece[0] for piece in pieces])
     start, duration = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
     del pieces
-    # By start inside a step: then a look at neighbours tells whether kernels overlap.
+    # Sorted by start inside a step, overlaps are between neighbours.
     ordered = ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start[1:] >= start[:-1]))).all()
     order = None if ordered else np.lexsort((start, step))
     leading = step[::_BLOCK_ROWS] if order is None else step[order[::_BLOCK_ROWS]]
@@ -196,18 +196,18 @@ def _share_out(
     start = np.clip(start_ns - low, 0, room)
     end = np.maximum(np.clip(start_ns + duration_ns - low, 0, room), start)
     exclusive: Ints = end - start
-    # Where nothing runs beside a kernel, its exclusive time is its own; only the other steps are shared out.
+    # The exclusive time of a kernel without overlap is its duration; only steps with overlaps are shared out.
     beside = (step[1:] == step[:-1]) & (start[1:] < end[:-1])
     for one in np.unique(step[1:][beside]).tolist():
         first, last = np.searchsorted(step, [one, one + 1])
         shares, _ = exclusive_ns(start[first:last], (end - start)[first:last], 0, int(window_ns[one]))
-        # The running sum is rounded, not its terms: each is within a nanosecond, and their sum is exact.
+        # The running sum is rounded, not its terms: each is exact to a nanosecond, and their sum is exact.
         exclusive[first:last] = np.diff(np.rint(np.cumsum(shares)).astype(np.int64), prepend=0)
     return exclusive
 
 
 class _Groups:
-    """Groups of kernels that pieces are added to; text is kept as a code, each text once."""
+    """Groups of kernels that accumulate pieces; each text is stored once and referred to by a code."""
 
     def __init__(self, keys: Sequence[str], amounts: Sequence[str]) -> None:
         self._keys, self._amounts = keys, amounts

@@ -1,18 +1,18 @@
 """The terms of T: exclusive time of kernels by layer and phase, idle, and profiling overhead, at every condition.
 
-A condition is whatever the steps of a recording differ by: a batch size, a number of devices with a batch size, a run,
-a rank. At each condition
+A condition is a property by which steps differ: a batch size, a number of devices with a batch size, a run, a rank. At
+each condition
 
     T = Σ terms + idle + left over + profiling overhead,
 
-and so does every functional of T, to the last digit. T is of unprofiled steps. Terms and idle are means over all
-profiled steps but the disturbed ones; a mean of whole steps, so that terms add up to it. The overhead is the mean
-difference of unprofiled and profiled steps of one visit (the same round and condition), disturbed ones left out in the
-same way on both sides: what a round does to both cancels. What remains is left over: T is a median where terms are
-means, and of all rounds, those without a profiled step too.
+and the same holds for every functional of T, to the last digit. T is the time of unprofiled steps. Terms and idle are
+means over the undisturbed profiled steps, each of which counts in all terms, so that terms add up. The overhead is the
+mean difference of unprofiled and profiled steps of one visit (the same round and condition), without disturbed steps on
+both sides: effects of a round on both cancel. The rest is left over: T is a median where terms are means, and T uses
+all rounds, also those without a profiled step.
 
-A replicate draws rounds, the same for T, terms and overhead and for all conditions, and takes all steps of a round that
-is drawn: with means, to resample the steps inside as well would count their noise twice (Davison and Hinkley, Bootstrap
+A replicate draws rounds, the same for T, terms and overhead and for all conditions, and takes all steps of a drawn
+round: with means, resampling the steps inside as well would count their noise twice (Davison and Hinkley, Bootstrap
 Methods and their Application, 1997, section 3.8). Degrees of freedom are those of the rounds with profiled steps.
 """
 
@@ -39,26 +39,26 @@ KERNELS = "kernels"
 IDLE = "idle"
 LEFT_OVER = "left over"
 OVERHEAD = "profiling overhead"
-# What to do about a recording without any work of the device.
+# Remedy for a recording without any device work.
 RECORD_DEVICE = (
-    "Where the device did work, record again with its activity, as with `nsys profile --trace=cuda,nvtx`; under WSL 2 "
-    "it may not be seen."
+    "If the device did work, record again with its activity, e.g. with `nsys profile --trace=cuda,nvtx`; under WSL 2 "
+    "it may be invisible."
 )
 _SEED = 2
 # A step is disturbed if it lies farther from the median than 4 standard deviations of normal steps (1.4826 times the
-# median absolute deviation), and than 5 %: three quiet steps may agree far better than the fourth has to.
+# median absolute deviation), and than 5 %: three quiet steps may agree far more closely than a fourth one.
 _FAR = 4 * 1.4826
 _LEAST_FAR = 0.05
-# Less than that of T is the rounding of sums.
+# A smaller share of T is rounding.
 _ROUNDING = 1e-9
 
 
 class Key(NamedTuple):
-    """What a term is of.
+    """Identity of a term.
 
     Attributes:
-        layer: module path; None for what belongs to no layer.
-        phase: forward, backward or optimizer; None where there is none.
+        layer: module path; None for work outside layers.
+        phase: forward, backward or optimizer; None without a phase.
         kind: kernels, idle, or a kind of work between ranks.
     """
 
@@ -68,7 +68,7 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, layer: Any, phase: Any, kind: Any) -> Key:
-        """The key of values as a table holds them, missing ones as None."""
+        """The key of values of a table; NaN and NA become None."""
         return cls(None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase), str(kind))
 
     @property
@@ -79,14 +79,15 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """What a term contributes to a functional.
+    """Contribution of a term to a functional.
 
     Attributes:
         key: the term.
         value: the contribution with its interval, in the functional's unit.
-        real: whether it is more than noise, over all shares of the functional (Holm).
-        kernel_before: the term's largest kernel at the condition that the functional is taken at; None where unknown.
-        kernel_after: its largest kernel at the condition it is compared with.
+        real: whether it is significant, tested over all shares of the functional (Holm).
+        kernel_before: kernel with the most time in the term at the condition that the functional is taken at; None if
+            unknown.
+        kernel_after: kernel with the most time at the condition compared with it.
     """
 
     key: Key
@@ -102,7 +103,7 @@ class Share:
 
 
 def tested(shares: Iterable[Share]) -> list[Share]:
-    """The shares with their verdicts, over all of them as one family (Holm)."""
+    """Test the shares as one family (Holm)."""
     listed = list(shares)
     adjusted = holm([share.value.p for share in listed])
     return [replace(share, real=p < LEVEL) for share, p in zip(listed, adjusted, strict=True)]
@@ -137,15 +138,15 @@ class Terms:
     """The terms at every condition, estimated from the profiled steps.
 
     Attributes:
-        keys: of every term, profiling overhead not among them.
-        conditions: those with a profiled step, increasing.
-        values_ms: shape (conditions, terms).
+        keys: keys of the terms, without profiling overhead.
+        conditions: conditions with a profiled step, increasing.
+        values_ms: times, shape (conditions, terms).
         replicates_ms: bootstrap replicates, shape (replicates, conditions, terms).
-        profiled: by condition, its profiled steps, and how many of them the estimate uses.
-        rounds: by condition, rounds that the used steps were taken in.
-        overhead_ms: profiling overhead, shape (conditions,); None where no step ran unprofiled. Added to the terms it
-            gives the time of unprofiled steps, so below 0 is time that the profiler cost.
-        overhead_replicates_ms: its replicates, shape (replicates, conditions).
+        profiled: numbers of profiled and of used steps, by condition.
+        rounds: number of rounds of the used steps, by condition.
+        overhead_ms: profiling overhead, shape (conditions,); None if no step ran unprofiled. It is unprofiled minus
+            profiled time, so below 0 if the profiler slows the step.
+        overhead_replicates_ms: replicates of the overhead, shape (replicates, conditions).
     """
 
     keys: tuple[Key, ...]
@@ -161,12 +162,12 @@ class Terms:
         """Split the functional of T; the values of the shares add up to it.
 
         Args:
-            functional: over conditions that all have profiled steps.
-            curve: of the same recording; without it T is the sum of the terms.
+            functional: functional over conditions with profiled steps.
+            curve: curve of the same recording; without it T is the sum of the terms.
 
         Returns:
-            A share per term, then what is left over, where anything is, then the profiling overhead, where steps ran
-            unprofiled; their verdicts are of one family.
+            A share per term, then the share left over, if any, then the profiling overhead, if steps ran unprofiled;
+            all tested as one family.
         """
         weights = coefficients(functional, self.conditions)
         rounds = self._rounds(functional)
@@ -191,11 +192,11 @@ class Terms:
         return tested([*shares, *overhead])
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
-        """The part of a functional that some terms make together.
+        """Sum of the contributions of some terms to a functional.
 
         Args:
-            functional: over conditions that all have profiled steps.
-            wanted: which terms; all if None.
+            functional: functional over conditions with profiled steps.
+            wanted: filter of terms; None for all.
         """
         weights = coefficients(functional, self.conditions)
         chosen = np.array([wanted is None or wanted(key) for key in self.keys], bool)
@@ -205,10 +206,10 @@ class Terms:
         return estimate(value, replicates, self._rounds(functional), scale)
 
     def grouped(self, group: Callable[[Key], Key]) -> Terms:
-        """The terms added up by another key.
+        """Add up the terms by another key.
 
         Args:
-            group: new key of a term.
+            group: function from the key of a term to its new key.
         """
         groups = [group(key) for key in self.keys]
         keys = tuple(dict.fromkeys(groups))
@@ -216,7 +217,7 @@ class Terms:
         return replace(self, keys=keys, values_ms=self.values_ms @ member, replicates_ms=self.replicates_ms @ member)
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
-        """T of the profiled steps themselves, where no step ran unprofiled: the sum of the terms, to the last digit.
+        """Curve of the profiled steps, for recordings without unprofiled ones; T is the exact sum of the terms.
 
         Args:
             steps: the `steps` table.
@@ -238,11 +239,11 @@ class Terms:
         return estimate(float(weights @ values), self.replicates_ms[:, :, term] @ weights, rounds, scale)
 
     def _rounds(self, functional: Functional, values: Floats | None = None) -> float:
-        """Rounds behind a functional.
+        """Effective number of rounds behind a functional.
 
-        Where its conditions have unlike numbers of them, as disturbed steps are left out: the degrees of freedom of
-        Welch and Satterthwaite (Biometrics Bulletin 2, 1946), the noise at each condition taken as proportional to the
-        values there, but never more than one condition has; without values, the fewest.
+        Conditions may have different numbers of rounds, as disturbed steps are left out. Then the degrees of freedom
+        are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with noise proportional to the values of
+        each condition, and at most those of one condition; without values, the fewest of any condition.
         """
         weights = {condition: weight for condition, weight in functional.coefficients if weight}
         free = np.array([self.rounds[condition] - 1 for condition in weights], np.float64)
@@ -260,8 +261,8 @@ def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "b
     """Terms by layer and phase.
 
     Args:
-        kernel_times: of `kernel_times`, or with a column `kind` that says more than kernels and idle.
-        steps: the `steps` table that they are of; its unprofiled steps give the profiling overhead.
+        kernel_times: result of `kernel_times`, or a table with a column `kind` with further kinds.
+        steps: their `steps` table; its unprofiled steps give the profiling overhead.
         by: column of the condition in both tables.
     """
     kind = kernel_times["kind"] if "kind" in kernel_times else np.where(kernel_times["name"] == IDLE, IDLE, KERNELS)
@@ -286,13 +287,13 @@ def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "b
 
 
 def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: Sequence[int] | None = None) -> Terms:
-    """Terms from their times.
+    """Estimate terms from their times.
 
     Args:
-        keys: of every term.
-        samples: by condition, increasing.
-        shared: rounds that a replicate draws from, as `curve.shared_rounds` gives them for the curve. Where there are
-            fewer than two and all steps were profiled, steps stand for rounds.
+        keys: keys of the terms.
+        samples: samples by condition, increasing.
+        shared: rounds that a replicate draws from, e.g. `curve.shared_rounds`. If there are fewer than two and all
+            steps were profiled, steps are drawn instead of rounds.
     """
     alone = not any(len(one.unprofiled_ms) for one in samples.values())
     if shared is None:
@@ -306,11 +307,11 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
         times, of_round = one.times_ms[used], one.rounds[used]
         profiled[condition] = (len(one.times_ms), len(used))
         if drawn is None:
-            counts, place = _counts(generator.integers(0, len(used), (REPLICATES, len(used))), len(used)), None
+            counts = _counts(generator.integers(0, len(used), (REPLICATES, len(used))), len(used))
             sums, sizes = times, np.ones(len(used))
         else:
-            counts, place = drawn, {number: i for i, number in enumerate(shared)}
-            sums, sizes = _by_round(times, of_round, place)
+            counts = drawn
+            sums, sizes = _by_round(times, of_round, shared)
         value = times.mean(axis=0)
         values.append(value)
         replicates.append(_means(counts, sums, sizes, value))
@@ -318,7 +319,7 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
         if not alone:
             differences, weights, of_visit = _visits(one, used)
             overhead = np.average(differences, weights=weights, keepdims=True)
-            sums, sizes = _by_round(differences[:, None], of_visit, place or {}, weights)
+            sums, sizes = _by_round(differences[:, None], of_visit, shared, weights)
             overheads.append(float(overhead[0]))
             overhead_replicates.append(_means(counts, sums, sizes, overhead)[:, 0])
     return Terms(
@@ -334,53 +335,50 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
 
 
 def overhead_ms(one: Samples, used: Ints) -> float:
-    """Profiling overhead at one condition, below 0 where profiled steps take longer.
+    """Profiling overhead at one condition, below 0 if profiled steps take longer.
 
     Args:
         one: steps of the condition, some of them unprofiled.
-        used: positions of the profiled steps that the terms are means of.
+        used: positions of the profiled steps that the terms average.
     """
     differences, weights, _ = _visits(one, used)
     return float(np.average(differences, weights=weights))
 
 
 def _visits(one: Samples, used: Ints) -> tuple[Floats, Floats, Ints]:
-    """Unprofiled less profiled time of every visit that has both, its number of profiled steps, and its round.
+    """Unprofiled minus profiled time of every visit with both, its number of profiled steps, and its round.
 
-    A condition without such a visit is taken as one visit.
+    A condition without such a visit counts as one visit.
     """
     walls, of_round = one.times_ms.sum(axis=1)[used], one.rounds[used]
     kept = undisturbed(one.unprofiled_ms)
     timed, timed_round = one.unprofiled_ms[kept], one.unprofiled_rounds[kept]
     both = np.intersect1d(of_round, timed_round)
     if not len(both):
-        whole = (timed.mean() if len(timed) else walls.mean()) - walls.mean()
-        return np.array([whole]), np.ones(1), of_round[:1]
+        difference = (timed.mean() if len(timed) else walls.mean()) - walls.mean()
+        return np.array([difference]), np.ones(1), of_round[:1]
     differences = [timed[timed_round == number].mean() - walls[of_round == number].mean() for number in both]
     return np.array(differences), np.array([(of_round == number).sum() for number in both], np.float64), both
 
 
 def _by_round(
-    times: Floats, of_round: Ints, place: Mapping[int, int], weights: Floats | None = None
+    times: Floats, of_round: Ints, shared: Sequence[int], weights: Floats | None = None
 ) -> tuple[Floats, Floats]:
     """Weighted sums of the times over each shared round, shape (rounds, terms), and the weights, shape (rounds,)."""
-    sums, sizes = np.zeros((len(place), times.shape[1])), np.zeros(len(place))
-    for i, number in enumerate(of_round.tolist()):
-        if number in place:
-            weight = 1.0 if weights is None else weights[i]
-            sums[place[number]] += weight * times[i]
-            sizes[place[number]] += weight
-    return sums, sizes
+    member = (np.array(shared)[:, None] == of_round).astype(np.float64)
+    if weights is not None:
+        member *= weights
+    return member @ times, member.sum(axis=1)
 
 
 @cache
 def _drawn(rounds: int) -> Floats:
-    """How often each round is in each replicate of the curve, shape (replicates, rounds)."""
+    """Counts of each round in each replicate of the curve, shape (replicates, rounds)."""
     return _counts(resample_rounds(max(rounds, 1)), rounds)
 
 
 def _counts(drawn: Ints, size: int) -> Floats:
-    """How often each round is in each replicate, shape (replicates, rounds)."""
+    """Counts of each round in each replicate, shape (replicates, rounds)."""
     counts = np.zeros((len(drawn), size))
     if size:
         np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
@@ -388,7 +386,7 @@ def _counts(drawn: Ints, size: int) -> Floats:
 
 
 def _means(counts: Floats, sums: Floats, sizes: Floats, otherwise: Floats) -> Floats:
-    """Means over the drawn rounds; a replicate that drew none with a step stands at the estimate."""
+    """Means over the drawn rounds; a replicate without any step has the value `otherwise`."""
     steps = (counts @ sizes)[:, None]
     return np.where(steps > 0, counts @ sums / np.maximum(steps, 1e-12), otherwise)
 
@@ -397,8 +395,8 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
     """Positions of the steps that an estimate uses: all but those far from the median.
 
     Args:
-        times: of the steps, shape (steps,).
-        size: what a deviation is large or small against; the median of the times if None.
+        times: times of the steps, shape (steps,).
+        size: scale of the 5 % limit; default: the median of the times.
     """
     if len(times) < 3:
         return np.arange(len(times))
@@ -417,10 +415,10 @@ def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:
 def main_kernels(
     kernel_times: pd.DataFrame, batches: Sequence[int]
 ) -> dict[tuple[str | None, str | None], list[str | None]]:
-    """The kernel with the most time in every layer and phase, at each of the batch sizes.
+    """Find the kernel with the most time in every layer and phase at each batch size.
 
     Returns:
-        By (layer, phase): a name per batch size, None where the term has no kernel there.
+        By (layer, phase): a name per batch size, None without a kernel.
     """
     columns = ["layer", "phase", "batch", "name"]
     kernels = kernel_times.loc[
@@ -430,6 +428,6 @@ def main_kernels(
     largest = total.sort_values("exclusive_ms").drop_duplicates(["layer", "phase", "batch"], keep="last")
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():
-        key = (None if pd.isna(row.layer) else row.layer, None if pd.isna(row.phase) else row.phase)
+        key = Key.of(row.layer, row.phase, KERNELS)[:2]
         names.setdefault(key, [None] * len(batches))[list(batches).index(int(row.batch))] = row.name
     return names

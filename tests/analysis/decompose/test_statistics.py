@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.statistics import estimate, holm, likeness, replicate, resample_rounds, time_estimate
+from curvescope.analysis.decompose.statistics import (
+    estimate,
+    holm,
+    mean_correlation,
+    replicate,
+    resample_rounds,
+    time_estimate,
+)
 
 from ..synthetic import timed_steps
 
@@ -85,10 +92,10 @@ def test_likeness_of_a_series_that_resembles_its_neighbours():
     series = np.zeros(4000)
     for place in range(1, len(series)):
         series[place] = 0.8 * series[place - 1] + random.standard_normal()
-    assert likeness(series, np.arange(0, 4000, 2)[:2]) == pytest.approx(0.64, abs=0.05)
-    assert likeness(series, np.array([0, 100])) == pytest.approx(0, abs=1e-6)
-    assert likeness(random.standard_normal(4000), np.array([0, 1])) < 0.05
-    assert likeness(np.zeros(5), np.array([0, 1])) == 0
+    assert mean_correlation(series, np.arange(0, 4000, 2)[:2]) == pytest.approx(0.64, abs=0.05)
+    assert mean_correlation(series, np.array([0, 100])) == pytest.approx(0, abs=1e-6)
+    assert mean_correlation(random.standard_normal(4000), np.array([0, 1])) < 0.05
+    assert mean_correlation(np.zeros(5), np.array([0, 1])) == 0
 
 
 def test_visits_that_resemble_their_neighbours_widen_the_intervals_where_their_order_is_known():

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import memory
+
 # Rows and columns of C per block of the GEMM; kTile of cuda/tile.cuh.
 TILE = 128
 
@@ -35,16 +37,11 @@ class CudaKernel:
 _STEPS = 16 * 8
 KERNELS = (
     *(CudaKernel(f"sgemm_{transposes}", "gemm") for transposes in ("nn", "nt", "tn", "tt")),
-    CudaKernel("convolution_forward", "convolution"),
-    CudaKernel("convolution_backward_data", "convolution"),
-    CudaKernel("convolution_backward_weights", "convolution"),
-    CudaKernel("memory_copy", "memory"),
-    CudaKernel("memory_scale", "memory"),
-    CudaKernel("memory_add", "memory"),
-    CudaKernel("memory_triad", "memory"),
-    CudaKernel("memory_write", "memory"),
-    CudaKernel("memory_read", "memory"),
-    CudaKernel("memory_read_strided", "memory"),
+    *(
+        CudaKernel(f"convolution_{direction}", "convolution")
+        for direction in ("forward", "backward_data", "backward_weights")
+    ),
+    *(CudaKernel(f"memory_{kind}", "memory") for kind in (*memory.KINDS, "read_strided")),
     CudaKernel("chase_link", "latency"),
     CudaKernel("chase", "latency", block_threads=1),
     CudaKernel("empty", "launch", block_threads=1024),

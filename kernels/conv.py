@@ -14,14 +14,14 @@ import numpy as np
 from ..profiling.attribution import operator_work
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import FULL_CHECK_FLOPS, Array, Error, allowed_error, compare, normal, random_signs
+from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
 
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weights")
 LAYOUTS = ("nchw", "nhwc")
 
 
 @dataclass(frozen=True)
-class Conv:
+class Conv(Labelled):
     """A convolution.
 
     Attributes:
@@ -67,13 +67,8 @@ class Conv:
             known = f"the direction must be one of {', '.join(DIRECTIONS)}, the layout one of {', '.join(LAYOUTS)}"
             raise CurvescopeError(f"{self.label}: {known}.")
 
-    @property
-    def label(self) -> str:
-        """E.g. `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are omitted."""
-        return self.label_along("")
-
     def label_along(self, axis: str) -> str:
-        """The common label of all problems along an axis, with * for its value."""
+        """E.g. `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are omitted."""
         n, c, h, w, k, r, s = ("*" if axis == name else getattr(self, name) for name in "nchwkrs")
         parts = [f"conv {self.direction} n{n} c{c} {h}x{w} k{k} {r}x{s}"]
         for letter, pair, usual in (("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1)):

@@ -43,14 +43,14 @@ class KernelLaunch:
     Attributes:
         kernel: name of the `__global__` function.
         grid: blocks.
-        block: threads of a block.
         arguments: buffers, numpy scalars, or a structure by value as `np.void`.
+        block: threads of a block.
     """
 
     kernel: str
     grid: tuple[int, int, int]
-    block: tuple[int, int, int]
     arguments: tuple[Buffer | np.generic, ...]
+    block: tuple[int, int, int] = (_BLOCK_THREADS, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,7 @@ def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPla
     a, b = operands
     kernel = f"sgemm_{problem.transpose[::-1].lower()}"
     extents = (np.int32(problem.n), np.int32(problem.m), np.int32(problem.k), np.float32(1), np.float32(0))
-    launch = KernelLaunch(
-        kernel,
-        tile_grid(problem.n, problem.m),
-        (_BLOCK_THREADS, 1, 1),
-        (Buffer(1), Buffer(0), Buffer(2), *extents),
-    )
+    launch = KernelLaunch(kernel, tile_grid(problem.n, problem.m), (Buffer(1), Buffer(0), Buffer(2), *extents))
     shape = (problem.n, problem.m)
     return LaunchPlan((a, b, np.zeros(shape, np.float32)), launch, _float64(2, shape))
 
@@ -129,7 +124,7 @@ def convolution_launch(problem: Conv) -> KernelLaunch:
     steps = (*problem.stride, *problem.padding, *problem.dilation, problem.groups)
     structure = np.void(np.array([n, c, h, w, k, r, s, p, q, *steps], np.int32).tobytes())
     grid = tile_grid(rows, columns, problem.groups)
-    return KernelLaunch(kernel, grid, (_BLOCK_THREADS, 1, 1), (Buffer(0), Buffer(1), Buffer(2), structure))
+    return KernelLaunch(kernel, grid, (Buffer(0), Buffer(1), Buffer(2), structure))
 
 
 def _conv(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
@@ -157,7 +152,7 @@ def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchP
     if problem.kind == "read":
         end = (unlikely, np.int64(problem.stride), *end) if strided else (unlikely, *end)
     kernel = f"memory_{problem.kind}" + ("_strided" if strided else "")
-    launch = KernelLaunch(kernel, (blocks, 1, 1), (_BLOCK_THREADS, 1, 1), (*inputs, out, *end))
+    launch = KernelLaunch(kernel, (blocks, 1, 1), (*inputs, out, *end))
     if problem.kind == "read":
         return LaunchPlan((*operands, np.zeros(1, np.float32)), launch, None)
     result = np.zeros(problem.elements, np.float32)
@@ -171,9 +166,9 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Launch
     chain = np.zeros(following.size, np.uint64)
     count = np.uint32(following.size)
     blocks = -(-following.size // _BLOCK_THREADS)
-    link = KernelLaunch("chase_link", (blocks, 1, 1), (_BLOCK_THREADS, 1, 1), (Buffer(0), Buffer(1), count))
+    link = KernelLaunch("chase_link", (blocks, 1, 1), (Buffer(0), Buffer(1), count))
     arguments = (Buffer(0), np.int64(problem.loads), Buffer(2), Buffer(3))
-    chase = KernelLaunch("chase", (1, 1, 1), (1, 1, 1), arguments)
+    chase = KernelLaunch("chase", (1, 1, 1), arguments, (1, 1, 1))
 
     def read(fetch: Callable[[int], Array], address: Callable[[int], int]) -> Array:
         # 8 bytes for each item; in float64 the difference is exact.
@@ -183,7 +178,7 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Launch
 
 
 def _launch(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001 - nothing to work on
-    return LaunchPlan((), KernelLaunch("empty", (1, 1, 1), (1, 1, 1), ()), None)
+    return LaunchPlan((), KernelLaunch("empty", (1, 1, 1), (), (1, 1, 1)), None)
 
 
 # The value 1 in each number format, as the kernels take it: packed formats have it in both halves of a register.
@@ -199,10 +194,10 @@ _ONES: dict[str, np.generic] = {
 
 def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
     one = _ONES.get(problem.kernel, np.float32(1))
-    grid, block = (problem.threads // _BLOCK_THREADS, 1, 1), (_BLOCK_THREADS, 1, 1)
+    grid = (problem.threads // _BLOCK_THREADS, 1, 1)
 
     def rounds(count: int) -> KernelLaunch:
-        return KernelLaunch(problem.kernel, grid, block, (Buffer(0), one, one, np.int32(count)))
+        return KernelLaunch(problem.kernel, grid, (Buffer(0), one, one, np.int32(count)))
 
     # The sums of one round are exact in every format; those of many are not.
     sums = np.zeros(problem.threads, np.float32)

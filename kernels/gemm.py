@@ -14,13 +14,13 @@ import numpy as np
 from ..profiling.attribution import operator_work
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import FULL_CHECK_FLOPS, Array, Error, allowed_error, compare, normal, random_signs
+from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
 
 TRANSPOSES = ("NN", "NT", "TN", "TT")
 
 
 @dataclass(frozen=True)
-class Gemm:
+class Gemm(Labelled):
     """A matrix product.
 
     Attributes:
@@ -44,13 +44,8 @@ class Gemm:
         if self.transpose not in TRANSPOSES:
             raise CurvescopeError(f"Unknown transpose {self.transpose!r}: choose from {', '.join(TRANSPOSES)}.")
 
-    @property
-    def label(self) -> str:
-        """E.g. `gemm 1760x16x1760 NN fp32`: m, n, k, transposes, precision."""
-        return self.label_along("")
-
     def label_along(self, axis: str) -> str:
-        """The common label of all problems along an axis, with * for its value."""
+        """E.g. `gemm 1760x16x1760 NN fp32`: m, n, k, transposes, precision."""
         m, n, k = ("*" if axis == name else getattr(self, name) for name in ("m", "n", "k"))
         return f"gemm {m}x{n}x{k} {self.transpose} {self.precision}"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
-from .problem import Array, Error, compare
+from .problem import Array, Error, Labelled, compare
 
 # Cache line of x86 and most ARM cores. NVIDIA's L2 has 32-byte sectors in 128-byte lines, so two items share a line.
 LINE_BYTES = 64
@@ -23,7 +23,7 @@ LOADS = 20_000
 
 
 @dataclass(frozen=True)
-class Latency:
+class Latency(Labelled):
     """A pointer chase through a buffer.
 
     Attributes:
@@ -40,13 +40,8 @@ class Latency:
         if self.size < 2 * LINE_BYTES or self.loads < 1:
             raise CurvescopeError(f"A pointer chase needs at least {2 * LINE_BYTES} bytes and one load.")
 
-    @property
-    def label(self) -> str:
-        """E.g. `latency 32768 B`."""
-        return self.label_along("")
-
     def label_along(self, axis: str) -> str:
-        """The common label of all problems along an axis, with * for its value."""
+        """E.g. `latency 32768 B`."""
         return f"latency {'*' if axis == 'size' else self.size} B"
 
     @property

@@ -1,7 +1,7 @@
 """Memory traffic: STREAM's four kernels, reads alone and writes alone, with a stride, at any size.
 
-Bytes are counted as in STREAM (McCalpin, https://www.cs.virginia.edu/stream/ref.html): what the kernel reads and
-writes, without the lines that a cache fetches before writing them; with a stride, only the accessed elements.
+Bytes are counted like in STREAM (McCalpin, https://www.cs.virginia.edu/stream/ref.html): those that the kernel reads
+and writes, without the lines that a cache fetches before writing them; with a stride, only the accessed elements.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, allowed_error, compare, normal
+from .problem import Array, Error, Labelled, allowed_error, compare, normal
 
 SCALAR = 3.0  # the value in STREAM
 PRECISIONS_HERE = ("fp32", "fp64")
@@ -39,7 +39,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Labelled):
     """One pass over the arrays.
 
     Attributes:
@@ -62,13 +62,8 @@ class Memory:
         if self.stride < 1 or self.elements < 1:
             raise CurvescopeError(f"{self.label}: at least one element of each array and a stride of 1 are needed.")
 
-    @property
-    def label(self) -> str:
-        """E.g. `memory triad 98304 B fp32`."""
-        return self.label_along("")
-
     def label_along(self, axis: str) -> str:
-        """The common label of all problems along an axis, with * for its value."""
+        """E.g. `memory triad 98304 B fp32`."""
         size, stride = ("*" if axis == name else getattr(self, name) for name in ("size", "stride"))
         strided = "" if stride == 1 else f" stride {stride}"
         return f"memory {self.kind} {size} B{strided} {self.precision}"

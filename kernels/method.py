@@ -105,6 +105,7 @@ class Measurement:
         conditions: machine conditions during each visit.
         discarded: number of discarded samples by reason.
         verification: outcome of the verification; None before the first visit.
+        spent_s: duration of all visits so far.
     """
 
     problem: Problem
@@ -170,10 +171,10 @@ class Measurement:
         except Exception as error:  # any library error is the outcome of this problem; the others continue
             if "not implemented for" in str(error):  # torch's message for an unsupported dtype
                 self.verification = Verification(Outcome.UNSUPPORTED, str(error).splitlines()[0])
-                return None
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            line = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            self.verification = Verification(Outcome.FAILED, line)
+            else:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                line = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+                self.verification = Verification(Outcome.FAILED, line)
         if self.timed:
             self._prepared, self.inner = prepared, prepared.inner
         return self._prepared

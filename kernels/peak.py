@@ -9,7 +9,7 @@ import numpy as np
 from ..profiling.attribution.operator_work import Work
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
-from .problem import Array, Error, compare, normal
+from .problem import Array, Error, Labelled, compare, normal
 
 # With these values the chains neither overflow nor underflow: they converge to B / (1 - A) = 1.
 A, B = 0.5, 0.5
@@ -17,8 +17,8 @@ STEPS = 100_000
 
 
 @dataclass(frozen=True)
-class Peak:
-    """Steps of independent chains on the whole device; the backend chooses how many chains keep it busy.
+class Peak(Labelled):
+    """Independent chains on the whole device; the backend chooses how many chains keep it busy.
 
     Attributes:
         chains: total number of chains over all threads.
@@ -35,13 +35,8 @@ class Peak:
         if self.chains < 1 or self.steps < 1:
             raise CurvescopeError("A peak needs at least one chain and one step.")
 
-    @property
-    def label(self) -> str:
-        """E.g. `peak 256 chains fp32`."""
-        return self.label_along("")
-
     def label_along(self, axis: str) -> str:
-        """The common label of all problems along an axis, with * for its value."""
+        """E.g. `peak 256 chains fp32`."""
         return f"peak {'*' if axis == 'chains' else self.chains} chains {self.precision}"
 
     @property

@@ -6,6 +6,7 @@ numbers that the kernel reads. A result that sums `terms` products has a root me
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +45,19 @@ class Problem(Protocol):
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error | None:
         """Error against the float64 reference; None where nothing can be compared."""
+
+
+class Labelled(ABC):
+    """Base of the problems that can be swept along an axis."""
+
+    @property
+    def label(self) -> str:
+        """One-line name of the problem."""
+        return self.label_along("")
+
+    @abstractmethod
+    def label_along(self, axis: str) -> str:
+        """The common label of all problems along an axis, with * for its value."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from .backends import Backend
 from .conditions import Conditions, Note
 from .method import Measurement, Method
 from .sweeps import Sweep
-from .timers import Sample
 
 # Operands of all problems of a sweep are kept up to this total size; beyond it, each visit creates its own again.
 _KEPT_BYTES = 1_000_000_000
@@ -187,24 +186,21 @@ class _Run:
         if rows is None:
             timer = prepared.timer or self._backend.timer
             (run,) = timer.take(prepared.run, 1, 1, prepared.before)
-            sample = Sample(run.start_ns, run.duration_ns / prepared.inner)
-            window = sample.start_ns, round(sample.duration_ns)
-            rows = StepRows([self._kernel_row(prepared.kernel, *window)], [window], {})
+            window = run.start_ns, round(run.duration_ns / prepared.inner)
+            kernel = {
+                "name": prepared.kernel,
+                "start_ns": window[0],
+                "duration_ns": window[1],
+                "layer": self._sweep.layer,
+                "phase": self._sweep.phase,
+                "source": "bench",
+            }
+            rows = StepRows([kernel], [window], {})
         if rows.kernels:
             work = measurement.problem.work
             longest = max(rows.kernels, key=lambda row: row["duration_ns"])
             longest |= {"flops": work.flops, "bytes_compulsory": work.bytes_compulsory}
         return rows
-
-    def _kernel_row(self, name: str, start_ns: int, duration_ns: int) -> dict[str, Any]:
-        return {
-            "name": name,
-            "start_ns": start_ns,
-            "duration_ns": duration_ns,
-            "layer": self._sweep.layer,
-            "phase": self._sweep.phase,
-            "source": "bench",
-        }
 
     def _result(self, value: int, measurement: Measurement) -> Result:
         assert measurement.verification is not None

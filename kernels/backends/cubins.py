@@ -126,4 +126,4 @@ class CubinBackend(CudaBackend):
         buffer = self._driver.upload(np.zeros(size_bytes // 16 * 4, np.float32))
         arguments = (Buffer(0), Buffer(0), np.float32(1), np.int64(size_bytes // 16))
         blocks = self._facts.sm_count * 8
-        return partial(self._launcher(KernelLaunch("memory_scale", (blocks, 1, 1), (256, 1, 1), arguments), [buffer]))
+        return partial(self._launcher(KernelLaunch("memory_scale", (blocks, 1, 1), arguments), [buffer]))

@@ -118,8 +118,7 @@ class _Assembly:
 
     def _write_launches(self) -> Launches:
         """Write the API calls; returns the columns that joins need."""
-        none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        calls = Growing(Launches(none, codes, none, codes, codes), self._profile.count)
+        calls = Growing(Launches, self._profile.count)
         batches = ((self._writer.next_part("api_calls"), batch) for batch in self._profile.launches())
         for placed in self._in_order(self._write_calls, batches):
             calls.append(placed)
@@ -182,9 +181,7 @@ class _Assembly:
             stream = np.zeros(batch.num_rows, np.int64) if marked else _streams(batch, process)
             return times, placed, name, stream, int_column(batch, "thread_key") != NONE
 
-        none, codes, flags = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool)
-        empty = DeviceWork(none, none, flags, codes, codes, codes, codes, flags)
-        work = Growing(empty, self._profile.count)
+        work = Growing(DeviceWork, self._profile.count)
         batches = self._batches(_JOIN_COLUMNS if marked else (*_JOIN_COLUMNS, *_STREAM_COLUMNS))
         for times, placed, name, stream, on_host in self._in_order(place, batches):
             self._count_placed(times, placed)

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST_ROOM = 1 << 26  # rows; a damaged file may announce any number
 _LATEST_NS = 1 << 62  # differences of later times do not fit 64 bits; no clock shows them
+
+_DTYPES: dict[str, npt.DTypeLike] = {"Ints": np.int64, "Codes": np.int32, "Bools": np.bool_}
 
 _Rows = TypeVar("_Rows", bound="DataclassInstance")
 
@@ -64,17 +67,17 @@ def _masked(values: Ints | Codes, absent: Bools) -> pa.Array:
 class Growing(Generic[_Rows]):
     """Columns that grow batch by batch."""
 
-    def __init__(self, empty: _Rows, expected: int) -> None:
+    def __init__(self, kind: type[_Rows], expected: int = 0) -> None:
         """Make room.
 
         Args:
-            empty: columns without rows, of the types to store.
+            kind: a dataclass with fields `Ints`, `Codes` or `Bools`, one per column.
             expected: approximate number of rows; the system provides memory only when it is written.
         """
         self.count = 0
-        self._kind: type[_Rows] = type(empty)
+        self._kind = kind
         self._room = min(expected, _MOST_ROOM)
-        self._columns = [np.empty(self._room, getattr(empty, column.name).dtype) for column in fields(empty)]
+        self._columns = [np.empty(self._room, _DTYPES[str(column.type)]) for column in fields(kind)]
 
     def append(self, batch: _Rows) -> None:
         """Add rows."""

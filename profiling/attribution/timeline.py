@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import steps
+from .columns import Growing
 from .nesting import NONE, Bools, Codes, Ints
 from .placement import HostSpans, place
 
@@ -114,8 +115,7 @@ class Timeline:
         self._batch = spans.batches(), spans.process, spans.start_ns, spans.end_ns
         self._in_operators = nested.call is not None
         self._in_ranges = len(nested.start_ns) > 0
-        none, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        self.join(Launches(none, codes, none, codes, codes))
+        self.join(Growing(Launches).rows())
 
     def place_calls(self, start_ns: Ints, process: Codes, thread: Ints, correlation: Ints) -> Launches:
         """The ranges and marked steps of API calls."""

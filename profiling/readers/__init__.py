@@ -49,7 +49,7 @@ class Imported:
         format: name of the file's format.
         rows: rows by table.
         lost: count, severity and sentence by name.
-        missing: what the profiler did not record, by name, as a sentence.
+        missing: data that the profiler did not record, by name, with a sentence.
         steps_from: how steps were found; None for formats without steps.
     """
 

@@ -182,5 +182,5 @@ def _readable() -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise CurvescopeError(
-            f"it is no whole SQLite database ({str(error)[:100]}); copy or export it again."
+            f"it is a damaged SQLite database ({str(error)[:100]}); copy or export it again."
         ) from error

@@ -306,7 +306,7 @@ BAD = {
     make_foreign: "none of Nsight Systems",
     make_view: "none of Nsight Systems",
     make_text_time: "wrong type",
-    make_cut: "no whole SQLite database",
+    make_cut: "a damaged SQLite database",
     make_cut_gzip: "cut off",
     make_written: "still writing",
 }

@@ -48,6 +48,21 @@ def chain(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
     return nn.Sequential(OrderedDict(parts))
 
 
+def units(channels: int, rows: Sequence[tuple[Any, ...]], epsilon: float | None = None) -> nn.Sequential:
+    """Convolution units in sequence.
+
+    Args:
+        channels: number of input channels.
+        rows: name, width, size, and optionally stride and padding of each unit.
+        epsilon: see `ConvolutionUnit`.
+    """
+    built: list[tuple[str, nn.Module]] = []
+    for name, width, *shape in rows:
+        built.append((name, ConvolutionUnit(channels, width, *shape, epsilon=epsilon)))
+        channels = width
+    return chain(built)
+
+
 # name, output channels, kernel, stride, padding, whether a max pool follows
 ConvolutionRow = tuple[str, int, int, int, int, bool]
 

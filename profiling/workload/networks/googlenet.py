@@ -41,25 +41,15 @@ def build_googlenet() -> nn.Module:
     """6,998,552 parameters, without the two auxiliary classifiers."""
     from torch import nn
 
-    from .blocks import Branches, ConvolutionUnit, chain
+    from .blocks import Branches, ConvolutionUnit, chain, units
 
     def inception(channels: int, row: tuple[int, ...]) -> nn.Module:
         one, three_reduce, three, five_reduce, five, projection = row
         return Branches(
             {
                 "1x1": ConvolutionUnit(channels, one, 1),
-                "3x3": chain(
-                    [
-                        ("reduce", ConvolutionUnit(channels, three_reduce, 1)),
-                        ("3x3", ConvolutionUnit(three_reduce, three, 3, padding=1)),
-                    ]
-                ),
-                "5x5": chain(
-                    [
-                        ("reduce", ConvolutionUnit(channels, five_reduce, 1)),
-                        ("5x5", ConvolutionUnit(five_reduce, five, 5, padding=2)),
-                    ]
-                ),
+                "3x3": units(channels, [("reduce", three_reduce, 1), ("3x3", three, 3, 1, 1)]),
+                "5x5": units(channels, [("reduce", five_reduce, 1), ("5x5", five, 5, 1, 2)]),
                 "pool": chain(
                     [("pool", nn.MaxPool2d(3, 1, padding=1)), ("proj", ConvolutionUnit(channels, projection, 1))]
                 ),
@@ -89,7 +79,7 @@ def build_inception_bn() -> nn.Module:
     """Inception-BN like its reference implementations; parameters include scale and shift of batch normalisation."""
     from torch import nn
 
-    from .blocks import Branches, ConvolutionUnit, chain
+    from .blocks import Branches, ConvolutionUnit, chain, units
 
     epsilon = 1e-5
 
@@ -102,16 +92,9 @@ def build_inception_bn() -> nn.Module:
         branches: dict[str, nn.Module] = {}
         if one:
             branches["1x1"] = unit(channels, one, 1)
-        branches["3x3"] = chain(
-            [("reduce", unit(channels, three_reduce, 1)), ("3x3", unit(three_reduce, three, 3, stride, 1))]
-        )
-        branches["double_3x3"] = chain(
-            [
-                ("reduce", unit(channels, double_reduce, 1)),
-                ("3x3_1", unit(double_reduce, double, 3, padding=1)),
-                ("3x3_2", unit(double, double, 3, stride, 1)),
-            ]
-        )
+        branches["3x3"] = units(channels, [("reduce", three_reduce, 1), ("3x3", three, 3, stride, 1)], epsilon)
+        rows = [("reduce", double_reduce, 1), ("3x3_1", double, 3, 1, 1), ("3x3_2", double, 3, stride, 1)]
+        branches["double_3x3"] = units(channels, rows, epsilon)
         pooling = nn.AvgPool2d if pool == "avg" else nn.MaxPool2d
         parts: list[tuple[str, nn.Module]] = [("pool", pooling(3, stride, padding=1))]
         if projection:

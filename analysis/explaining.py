@@ -32,13 +32,13 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
     """
     _refuse_table(recording)
     evidence = recorded(recording)
-    told = evidence.steps["batch"].notna()
-    if len(told) and not told.any():
+    has_batch = evidence.steps["batch"].notna()
+    if len(has_batch) and not has_batch.any():
         raise CurvescopeError(
             f"{recording.path} has steps without a batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
-    evidence = replace(evidence, steps=evidence.steps[told])
+    evidence = replace(evidence, steps=evidence.steps[has_batch])
     parts = exclusive_times(recording, evidence.steps)
     if recording.meta.get("recording_type") == MODELLED:
         return diagnose_modelled(parts, evidence, recording.meta, axis)

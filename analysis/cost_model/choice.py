@@ -175,8 +175,8 @@ def choose_algorithm(
     index = np.argmin(np.where(allowed, times, np.inf), axis=0)
     for quirk in () if autotuned else QUIRKS:
         if quirk.library == library.name and quirk.phase == phase and quirk.algorithm in names:
-            place = names.index(quirk.algorithm)
-            index = np.where(_is(problems, quirk) & fits[place], place, index)
+            candidate = names.index(quirk.algorithm)
+            index = np.where(_is(problems, quirk) & fits[candidate], candidate, index)
     rows = np.arange(len(index))
     return Chosen(names, index, times[index, rows], workspaces[index, rows])
 

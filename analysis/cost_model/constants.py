@@ -180,11 +180,11 @@ def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constan
     """
     if architecture in fitted:
         return fitted[architecture]
-    place = ARCHITECTURES.index(architecture)
-    older = [fitted[name] for name in ARCHITECTURES[:place] if name in fitted]
+    index = ARCHITECTURES.index(architecture)
+    older = [fitted[name] for name in ARCHITECTURES[:index] if name in fitted]
     if older:
         return _carry_on(older)
-    newer = [fitted[name] for name in ARCHITECTURES[place:] if name in fitted]
+    newer = [fitted[name] for name in ARCHITECTURES[index:] if name in fitted]
     if not newer:
         raise ValueError("no architecture is fitted")
     return newer[0]

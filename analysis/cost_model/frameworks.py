@@ -97,11 +97,11 @@ def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str, wo
     """
     if framework.waits == "none" or kind == "forward":
         return 0.0
-    rows = {place: _parameters(row) for place, row in enumerate(operations["operations"]) if row["op"] not in _PIECES}
+    rows = {index: _parameters(row) for index, row in enumerate(operations["operations"]) if row["op"] not in _PIECES}
     chain: Floats | float = 0.0
     for phase in ("forward", "backward"):
         for segment in _segments(rows, phase, alone=framework.waits == "all"):
-            done = [work[phase, place] for place in segment if (phase, place) in work]
+            done = [work[phase, index] for index in segment if (phase, index) in work]
             launches, device_s = sum(count for count, _ in done), sum(time_s for _, time_s in done)
             chain = chain + WAIT_S + np.maximum((launches - 1) * HOST_LAUNCH_S - device_s, 0.0)
     updates = framework.update_operators * sum(rows.values()) if kind == "training" else 0
@@ -111,12 +111,12 @@ def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str, wo
 def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[int]]:
     """Indices of operators that MXNet waits for together, in order; `rows` gives the number of parameters by index."""
     segment: list[int] = []
-    for place, parameters in rows.items() if phase == "forward" else reversed(rows.items()):
+    for index, parameters in rows.items() if phase == "forward" else reversed(rows.items()):
         # A forward operator with parameters begins a segment; a backward one is a segment of its own.
         if segment and (alone or parameters or (phase == "backward" and rows[segment[0]])):
             yield segment
             segment = []
-        segment.append(place)
+        segment.append(index)
     if segment:
         yield segment
 

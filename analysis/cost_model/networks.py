@@ -140,17 +140,17 @@ def estimate_step(
     phases = PHASES[:1] if kind == "forward" else PHASES
     fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
     terms += _convolution_terms(rows, phases, machine, library, limit, fastest)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.op in ("addmm", "mm", "bmm"):
-            terms += [(*_order(place, t.phase), t) for t in _product_terms(row, kind, machine, library)]
+            terms += [(*_order(index, t.phase), t) for t in _product_terms(row, kind, machine, library)]
         elif row.op in _UNKNOWN_WORK or "attention" in row.op:
             raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
         elif row.op != "convolution":
-            terms += [(*_order(place, t.phase), t) for t in _streaming_terms(row, kind, machine)]
+            terms += [(*_order(index, t.phase), t) for t in _streaming_terms(row, kind, machine)]
     work: dict[tuple[str, int], tuple[int, Floats]] = {}
-    for _, place, term in terms:
-        launches, time_s = work.get((term.phase, abs(place)), (0, np.zeros_like(sizes)))
-        work[term.phase, abs(place)] = launches + term.launches, time_s + term.time_s
+    for _, index, term in terms:
+        launches, time_s = work.get((term.phase, abs(index)), (0, np.zeros_like(sizes)))
+        work[term.phase, abs(index)] = launches + term.launches, time_s + term.time_s
     idle_s = waiting_s(operations, framework, kind, work) + copying_s(operations, framework, kind, sizes)
     ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
     if kind == "training":
@@ -159,9 +159,9 @@ def estimate_step(
     return Step(sizes, tuple(ordered), host_s, np.broadcast_to(idle_s, sizes.shape), held, free >= 0)
 
 
-def _order(place: int, phase: str) -> tuple[int, int]:
+def _order(index: int, phase: str) -> tuple[int, int]:
     """Sort key: forward runs down the table, backward up."""
-    return (0, place) if phase == "forward" else (1, -place)
+    return (0, index) if phase == "forward" else (1, -index)
 
 
 @dataclass(frozen=True)
@@ -224,11 +224,11 @@ def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framewo
 
 
 def _buffer_bytes(row: _Row, framework: Framework) -> Floats:
-    """Bytes that an operator adds to the buffers; 0 for in-place operators."""
+    """Bytes that an operator adds to the buffers; 0 for in-index operators."""
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
-    places = _places_bytes(row) if framework.pool_places else 0.0
-    return np.asarray(ITEM_BYTES * _product(row.outputs[0]) + places + np.zeros_like(row.sizes))
+    indices = _places_bytes(row) if framework.pool_places else 0.0
+    return np.asarray(ITEM_BYTES * _product(row.outputs[0]) + indices + np.zeros_like(row.sizes))
 
 
 def _places_bytes(row: _Row) -> Floats:
@@ -239,10 +239,10 @@ def _places_bytes(row: _Row) -> Floats:
 def _convolution_terms(
     rows: Sequence[_Row], phases: Sequence[str], machine: ModelledGpu, library: Library, limit: Floats, fastest: bool
 ) -> list[tuple[int, int, Term]]:
-    places = [place for place, row in enumerate(rows) if row.op == "convolution"]
-    if not places:
+    indices = [index for index, row in enumerate(rows) if row.op == "convolution"]
+    if not indices:
         return []
-    found = [rows[place] for place in places]
+    found = [rows[index] for index in indices]
     problems = Convolutions(*(np.concatenate(field) for field in zip(*map(_extents, found), strict=True)))
     count = len(limit)
     terms = []
@@ -250,15 +250,15 @@ def _convolution_terms(
         estimates = PHASE_ALGORITHMS[phase](problems, machine)
         chosen = choose_algorithm(estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=fastest)
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
-        for i, (place, row) in enumerate(zip(places, found, strict=True)):
-            if phase == "backward_data" and place == places[0]:
+        for i, (index, row) in enumerate(zip(indices, found, strict=True)):
+            if phase == "backward_data" and index == indices[0]:
                 continue  # the gradient of the images is not computed
             part = slice(i * count, (i + 1) * count)
             term = _convolution_term(row, phase, problems, chosen, part, launches)
             in_phase = "forward" if phase == "forward" else "backward"
-            terms.append((*_order(place, in_phase), term))
+            terms.append((*_order(index, in_phase), term))
             if len(row.inputs) > 2 and phase != "backward_data":
-                terms.append((*_order(place, in_phase), _bias(row, in_phase, machine)))
+                terms.append((*_order(index, in_phase), _bias(row, in_phase, machine)))
     return terms
 
 

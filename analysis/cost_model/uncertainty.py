@@ -95,15 +95,15 @@ def draw_errors(
         return tails[part, name, cases]
 
     factors = np.empty((REPLICATES, batches, len(kinds)))
-    for place, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
+    for index, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
         if kind == HOST:
-            factors[:, :, place] = _HOST_SPREAD * tailed("gpu", HOST, of_gpu[HOST], _HOSTS)
+            factors[:, :, index] = _HOST_SPREAD * tailed("gpu", HOST, of_gpu[HOST], _HOSTS)
             continue
         spread = spreads[kind]
         gpu = "streaming" if kind == "streaming" else "computing"
         alone = generator.normal(size=(REPLICATES, batches))
         rest = np.sqrt(spread.lasting) * of_shape[shape] + np.sqrt(1 - spread.lasting) * alone
-        factors[:, :, place] = (
+        factors[:, :, index] = (
             spread.gpu * tailed("gpu", gpu, of_gpu[gpu], spread.gpus)
             + spread.algorithm * tailed("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
             + spread.size * tailed("size", kind, of_size[kind], spread.gpus)
@@ -131,16 +131,16 @@ def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
     values = table.to_numpy(np.float64)
     first = named.drop_duplicates("column").set_index("column").loc[table.columns, keys]
     columns = list(first.itertuples(index=False, name=None))
-    kinds, algorithms, shapes = ([column[place] for column in columns] for place in (3, 4, 5))
+    kinds, algorithms, shapes = ([column[index] for column in columns] for index in (3, 4, 5))
     factors = draw_errors(kinds, algorithms, shapes, len(values), spreads)
     # A layer's phase is one term, with all kinds of kernels.
     labels = [Key.of(layer, phase, group) for layer, phase, group, *_ in columns]
     merged = tuple(dict.fromkeys(labels))
     summed, drawn = np.zeros((len(values), len(merged))), np.zeros((REPLICATES, len(values), len(merged)))
     for column, label in enumerate(labels):
-        place = merged.index(label)
-        summed[:, place] += values[:, column]
-        drawn[:, :, place] += values[:, column] * factors[:, :, column]
+        index = merged.index(label)
+        summed[:, index] += values[:, column]
+        drawn[:, :, index] += values[:, column] * factors[:, :, column]
     batches = tuple(int(batch) for batch in table.index)
     rounds = dict.fromkeys(batches, _ROUNDS)
     return Terms(merged, batches, summed, drawn, dict.fromkeys(batches, (1, 1)), rounds)

@@ -17,19 +17,18 @@ _SHOWN_CLAIMS = 2
 def render_causes(attribution: Attribution, everything: bool = False) -> RenderableType:
     """The causes with their amounts, which add up, then the evidence of the largest."""
     unit = attribution.functional.unit
-    rows = table("cause", unit, "share", "terms")
-    rows.columns[-1].justify = "left"
+    rows = table("cause", unit, "share", "terms", left=("terms",))
     for total in attribution.causes:
         if total.cause == NOT_SIGNIFICANT:
             rows.add_section()
-        terms = total.terms if everything else total.terms[:_SHOWN_TERMS]
+        terms = total.terms[: None if everything else _SHOWN_TERMS]
         labels = ", ".join(term.label for term in terms)
         if len(total.terms) > len(terms):
             labels += f" and {len(total.terms) - len(terms)} more"
         rows.add_row(total.cause, signed(total.amount), share(total.amount, attribution.value), Text(labels))
     blocks: list[RenderableType] = [Text(verdict_sentence(attribution)), rows]
     named = [total for total in attribution.causes if total.cause not in (UNEXPLAINED, NOT_SIGNIFICANT)]
-    for total in named if everything else named[:_SHOWN_CLAIMS]:
+    for total in named[: None if everything else _SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))
     return Padding(Group(*blocks), (0, 0, 0, 2))
 
@@ -56,7 +55,7 @@ def verdict_sentence(attribution: Attribution) -> str:
 
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:
     lines: list[RenderableType] = []
-    for term in total.terms if everything else total.terms[:1]:
+    for term in total.terms[: None if everything else 1]:
         if term.claim is not None:
             lines.append(Text.assemble((f"{total.cause}", "bold"), f" in {term.label} ({signed(term.amount)})"))
             lines += [Padding(Text("- " + evidence_text(e)), (0, 0, 0, 2)) for e in term.claim.evidence]

@@ -10,7 +10,7 @@ from rich.text import Text
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .numbers import number, quantity
-from .text import shortened, table
+from .text import hidden_note, shortened, table
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -18,9 +18,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def render_comparison(comparison: Comparison, limit: int | None = 25) -> RenderableType:
     """The recordings, step times by batch size, then rows at one of them."""
     letters = _LETTERS[: len(comparison.sides)]
-    sides = table("", "recording", "device", "compute peak", "DRAM peak")
-    for column in sides.columns[1:3]:
-        column.justify = "left"
+    sides = table("", "recording", "device", "compute peak", "DRAM peak", left=("recording", "device"))
     for letter, side in zip(letters, comparison.sides, strict=True):
         roofs = [side.hardware.roof(level) for level in ("compute", "DRAM")]
         shown = [
@@ -35,9 +33,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         of = "modelled and profiled steps" if comparison.modelled else "profiled steps"
         blocks.append(Text(f"By {comparison.by} at {head}, {of}", "bold"))
         blocks.append(_lines(comparison.by, comparison.rows, letters, limit, remarks=True))
-        hidden = 0 if limit is None else len(comparison.rows) - limit
-        if hidden > 0:
-            blocks.append(Text(f"{hidden} smaller rows are not shown; --all shows them.", "dim"))
+        blocks += hidden_note(len(comparison.rows) - len(comparison.rows[:limit]), "smaller rows")
     elif not comparison.unseen:
         blocks.append(Text("No batch size was profiled in all recordings: there are no rows to compare."))
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
@@ -47,10 +43,9 @@ def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None,
     columns = [first, *(f"{letter} ms" for letter in letters)]
     columns += [f"A/{letter}" for letter in letters[1:]]
     wide = len(letters) == 2
-    rows = table(*columns, *(["95 % interval"] if wide else []), *(["remark"] if remarks else []))
-    if remarks:
-        rows.columns[-1].justify = "left"
-    for line in lines if limit is None else lines[:limit]:
+    columns += ["95 % interval"] * wide + ["remark"] * remarks
+    rows = table(*columns, left=("remark",))
+    for line in lines[:limit]:
         label = shortened(line.label, 40) if first == "kernel" else line.label
         cells: list[RenderableType] = [Text(label)]
         cells += ["" if time is None else number(time) for time in line.times_ms]
@@ -84,7 +79,7 @@ def _interval(change: Change | None) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What the numbers are."""
+    """Notes that explain the numbers."""
     found = ["A/B above 1: B is faster than A. * significant (95 %, Holm correction over all changes of the table)."]
     if comparison.differences:
         differing = "; ".join(f"{name}: {', '.join(values)}" for name, values in comparison.differences.items())

@@ -1,7 +1,7 @@
-"""The report as one HTML file: data, style and script inside it, nothing from a network, names as text only.
+"""The report as one HTML file with its data, style and script; it loads nothing and shows names only as text.
 
-Data stands in a JSON block in which `<`, `>` and `&` are escapes, and the script sets text, never markup: no name of a
-trace can become an element, or turn the text around it. The policy in the page forbids every request besides.
+The data is a JSON block in which `<`, `>` and `&` are escaped, and the script sets text, never markup: no name in a
+trace can become an element or change the direction of text. The page's policy also forbids every request.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _SCRIPTS = ("base.js", "curve.js", "heat.js", "timeline.js", "roofline.js", "ker
 
 
 def render_html(document: Mapping[str, Any]) -> str:
-    """The page.
+    """Build the page.
 
     Args:
-        document: of `report_data.report_document`.
+        document: result of `report_data.report_document`.
     """
     style = (_ASSETS / "style.css").read_text(encoding="utf-8")
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     run = document["runs"][0]
     title = " · ".join(filter(None, (run["network"] or run["name"], run["device"], "Curvescope")))
     page = (_ASSETS / "page.html").read_text(encoding="utf-8")
-    for place, text in {
+    for name, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",
         "TITLE": html.escape(escape_controls(title)),
         "HEADLINE": html.escape(escape_controls(run["headline"])),
@@ -40,8 +40,8 @@ def render_html(document: Mapping[str, Any]) -> str:
         "DATA": escape_controls(json_block(document)),
         "SCRIPT": script,
     }.items():
-        # Data goes in before the script is replaced, so neither can hold a place that is still to be filled.
-        page = page.replace(f"<!--{place}-->", text, 1)
+        # The data is escaped and the script comes last, so no inserted text can contain a placeholder that follows.
+        page = page.replace(f"<!--{name}-->", text, 1)
     return page
 
 

@@ -67,7 +67,7 @@ def explanation_html(explanation: Explanation) -> str:
 
 
 class _Bar(str):
-    """HTML made here, which is not escaped again."""
+    """HTML from this module, which needs no escaping."""
 
     __slots__ = ()
 
@@ -79,16 +79,16 @@ def _bar(amount: float, largest: float) -> _Bar:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def cell(tag: str, text: str, place: int) -> str:
+    def cell(tag: str, text: str, index: int) -> str:
         content = text if isinstance(text, _Bar) else escape(escape_controls(text))
-        side = "left" if place == 0 or (place > 2 and not text[:1].isdigit()) else "right"
+        side = "left" if index == 0 or (index > 2 and not text[:1].isdigit()) else "right"
         return f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
 
-    lines = ["".join(cell("th", text, place) for place, text in enumerate(head))]
-    lines += ["".join(cell("td", text, place) for place, text in enumerate(row)) for row in rows]
+    lines = ["".join(cell("th", text, index) for index, text in enumerate(head))]
+    lines += ["".join(cell("td", text, index) for index, text in enumerate(row)) for row in rows]
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
-# Where this module is loaded, a notebook shows diagnoses and explanations as HTML.
+# After this module is loaded, notebooks show diagnoses and explanations as HTML.
 Diagnosis.html = diagnosis_html
 Explanation.html = explanation_html

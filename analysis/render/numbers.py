@@ -19,7 +19,7 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """The same with its sign."""
+    """A number with its sign."""
     return ("+" if value > 0 else "") + number(value, digits)
 
 

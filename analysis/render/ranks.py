@@ -11,7 +11,7 @@ from ..decompose.terms import KERNELS, total_ms
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .numbers import number, signed
-from .text import interval, shortened, table
+from .text import hidden_note, interval, shortened, table
 
 _ROWS = 8
 _UNREADABLE = 5
@@ -24,7 +24,7 @@ _SENTENCES = {
 
 
 def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
-    """All of it; without `everything`, the first rows of each table."""
+    """All results; without `everything`, the first rows of each table."""
     nodes = f" on {found.nodes} nodes" if found.nodes else ""
     waiting = "" if found.waiting_ms is None else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
     head = (
@@ -47,8 +47,8 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
             blocks.append(Text(f"{count} {_SENTENCES[name]}.", "yellow"))
     if found.unreadable:
         blocks.append(Text(f"{len(found.unreadable)} recordings could not be read and are not included:", "yellow"))
-        for place, reason in found.unreadable if everything else found.unreadable[:_UNREADABLE]:
-            blocks.append(Text(f"  {place}: {reason}", "yellow"))
+        for path, reason in found.unreadable[: None if everything else _UNREADABLE]:
+            blocks.append(Text(f"  {path}: {reason}", "yellow"))
         if not everything and len(found.unreadable) > _UNREADABLE:
             blocks.append(Text(f"  {len(found.unreadable) - _UNREADABLE} more; --all shows them.", "yellow"))
     return Group(*blocks)
@@ -57,8 +57,7 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
 def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
     if not found.stragglers:
         return [Text("No straggler: no rank's own time is significantly longer than the others', and by 2 %.", "bold")]
-    rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where")
-    rows.columns[-1].justify = "left"
+    rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where", left=("where",))
     for one in found.stragglers[:limit]:
         rows.add_row(
             str(one.rank),
@@ -70,14 +69,13 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
             Text(", ".join(_main_terms(one))),
         )
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
-    if limit is not None and len(found.stragglers) > limit:
-        blocks.append(Text(f"{len(found.stragglers) - limit} more; --all shows them.", "dim"))
+    blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other stragglers")
     blocks.append(Text("Own time (without communication) over the median of the other ranks, mean over steps.", "dim"))
     return blocks
 
 
 def _when(one: Straggler) -> str:
-    """How many steps, and from which to which."""
+    """Number of slow steps, and the first and last of them."""
     if len(one.slow_steps) == one.steps:
         return f"all {one.steps}"
     if not one.slow_steps:
@@ -86,7 +84,7 @@ def _when(one: Straggler) -> str:
 
 
 def _main_terms(one: Straggler) -> list[str]:
-    """The terms that make up most of it."""
+    """The terms that cause most of the excess."""
     named = [term for term in one.terms if term.excess_ms >= _LEAST_SHARE * one.excess_ms.value]
     return [f"{_term(term)} {signed(term.excess_ms)}" for term in named[:2]]
 
@@ -133,9 +131,8 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     sides = f"{difference.name} ({_ranks(count)}) less {difference.against} ({_ranks(other)})"
     own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
     head = f"{sides}: {_signed(difference.value.value)} ms a step, {own}"
-    rows = table("term", "ms", "95 % interval", "kernel")
-    rows.columns[-1].justify = "left"
-    for one in difference.shares if everything else difference.shares[:_ROWS]:
+    rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
+    for one in difference.shares[: None if everything else _ROWS]:
         key = one.key
         label = key.label if key.kind == KERNELS else " ".join(filter(None, key))
         names = dict.fromkeys(shortened(short_name(n), 40) for n in (one.kernel_before, one.kernel_after) if n)

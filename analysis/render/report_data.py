@@ -1,7 +1,7 @@
-"""What the report shows of a recording, as one JSON document: aggregated first, so that a page stays small.
+"""The content of a report as one JSON document, aggregated so that the page stays small.
 
-A million kernels become a few thousand rows: kernels by name, layer and phase over batch sizes; spans of one step
-merged where they are finer than a screen; everything that was merged or left out is counted.
+A million kernels become a few thousand rows: kernels by name, layer and phase over batch sizes, and spans of one step,
+merged where they are too short for a screen. Everything merged or omitted is counted.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..decompose import anomalies
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import Work
+from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, undisturbed_steps
 from .causes import evidence_text, verdict_sentence
 from .numbers import number, quantity, signed
@@ -41,12 +42,12 @@ MOST_CAUSE_TERMS = 5
 
 @dataclass(frozen=True)
 class ReportInput:
-    """One recording, read.
+    """The data of one recording.
 
     Attributes:
-        name: of its folder.
+        name: name of its folder.
         meta: its `recording.json`.
-        work: device work, of `kernel_times.device_work`.
+        work: its device work, from `kernel_times.device_work`.
         kernel_times: its exclusive times, of `kernel_times`.
         recorded: steps, launches, clocks and limits.
         statistic: of T(b).
@@ -61,17 +62,17 @@ class ReportInput:
 
 
 def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, Any]:
-    """Everything the page draws, JSON-serialisable; what is not known is null.
+    """Everything that the page shows, ready for JSON; unknown values are None.
 
     Args:
         inputs: recordings, the main one first.
-        version: of Curvescope.
+        version: version of Curvescope.
     """
     return {"version": version, "runs": [_run(one) for one in inputs], "comparison": _comparison(inputs)}
 
 
 def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
-    """Every recording against the first; null where there is one only, or no batch size is common."""
+    """Every recording compared with the first; None for a single recording, or without a common batch size."""
     if len(inputs) < 2:
         return None
     sides = [side(one.name, one.meta, one.recorded.steps, one.kernel_times, one.statistic) for one in inputs]
@@ -95,7 +96,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
     steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
     recorded = replace(one.recorded, steps=steps)
     found = _diagnose(one, recorded)
-    watched = found.curve.profiled
+    all_profiled = found.curve.profiled
     explanations = list(found.explanations) or _last_pair(found, recorded)
     batches = sorted(int(b) for b in found.kernel_times["batch"].dropna().unique())
     of_batch = found.kernel_times["batch"]
@@ -105,8 +106,8 @@ def _run(one: ReportInput) -> dict[str, Any]:
     }
     focus = _focus(explanations, batches)
     return {
-        **_facts(one, watched),
-        "headline": headline(one.meta, found, watched),
+        **_facts(one, all_profiled),
+        "headline": headline(one.meta, found, all_profiled),
         "lead": verdict_sentence(found.explanations[0].attribution) if found.explanations else "",
         "curve": _curve(found),
         "findings": [_finding(f) for f in found.findings],
@@ -119,7 +120,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
 
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
-    """As `explain` finds it; of one watched batch size, as most profiles are, its terms only."""
+    """Diagnose like `explain`; a single profiled batch size, as in most profiles, has only terms."""
     parts = one.kernel_times.assign(batch=one.kernel_times["batch"].fillna(0))
     if one.meta.get("recording_type") == MODELLED:
         return diagnose_modelled(parts, recorded, one.meta)
@@ -131,7 +132,7 @@ def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
-    """With no anomaly, the excess of the last two batch sizes: how cost grows is worth seeing too."""
+    """Without an anomaly: the excess of the last two batch sizes, which shows how the cost grows."""
     pairs, _ = neighbours(found.curve.conditions)
     if not pairs or found.terms is None or not set(pairs[-1]) <= set(found.terms.conditions):
         return []
@@ -139,27 +140,27 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
 
 
 def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[int]:
-    """Batch sizes that steps are drawn of: those of the first anomaly, else the largest."""
+    """Batch sizes whose steps are drawn: those of the first anomaly, else the largest."""
     if explanations:
         functional = explanations[0].functional
         return [functional.at, functional.last]
     return list(batches[-1:])
 
 
-def headline(meta: Mapping[str, Any], found: Diagnosis, watched: bool) -> str:
+def headline(meta: Mapping[str, Any], found: Diagnosis, all_profiled: bool) -> str:
     """The verdict in a sentence."""
-    sentence = _verdict(found, watched)
+    sentence = _verdict(found, all_profiled)
     modelled = " (modelled)" if meta.get("recording_type") == MODELLED else ""
     name = f"{meta['network']}{modelled}" if meta.get("network") else None
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 
 
-def _verdict(found: Diagnosis, watched: bool) -> str:
+def _verdict(found: Diagnosis, all_profiled: bool) -> str:
     batches = found.curve.conditions
     if not found.findings:
         time = found.curve.points[-1].time_ms.value
         batch = f"batch {batches[-1]}" if batches[-1] else "unknown batch"
-        profiled = ", all of them profiled" if watched else ""
+        profiled = ", all of them profiled" if all_profiled else ""
         return f"a step of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
     if found.explanations:
         first = found.explanations[0]
@@ -180,12 +181,12 @@ def _verdict(found: Diagnosis, watched: bool) -> str:
     return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
 
 
-def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
+def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
     caveats = []
     if meta.get("recording_type") == MODELLED:
         caveats.append("Modelled, not measured: times come from the cost model, and intervals show its error.")
-    if watched:
+    if all_profiled:
         caveats.append("Every step was profiled: times include an unknown profiling overhead.")
     if meta.get("status") != "complete":
         caveats.append(f"The recording is not complete (status: {meta.get('status')}).")
@@ -204,7 +205,7 @@ def _facts(one: ReportInput, watched: bool) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
-    """Nested facts as label and text; null ones are left out."""
+    """Nested facts as label and text, without those that are None."""
     rows: list[list[str]] = []
     for key, value in values.items():
         label = f"{prefix}{key}"
@@ -225,6 +226,10 @@ def _fact(name: str, value: Any) -> str:
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {"value": estimate.value, "low": _finite(estimate.low), "high": _finite(estimate.high)}
 
 
 def _curve(found: Diagnosis) -> dict[str, Any]:
@@ -252,9 +257,7 @@ def _finding(finding: anomalies.Finding) -> dict[str, Any]:
         "kind": finding.shown.kind,
         "at": finding.shown.at,
         "to": finding.shown.to,
-        "value": finding.value.value,
-        "low": _finite(finding.value.low),
-        "high": _finite(finding.value.high),
+        **_estimate(finding.value),
         "unit": finding.shown.unit,
         "shape": finding.shape,
         "verdict": finding.verdict,
@@ -267,9 +270,7 @@ def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
             "label": p.label,
             "kind": p.key.kind,
             "phase": p.key.phase,
-            "value": p.value.value,
-            "low": _finite(p.value.low),
-            "high": _finite(p.value.high),
+            **_estimate(p.value),
             "real": p.real,
             "before": p.kernel_before,
             "after": p.kernel_after,
@@ -278,19 +279,13 @@ def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
     ]
     kernels = [p for p in parts if p["kind"] == KERNELS]
     rest = kernels[MOST_PARTS:]
-    small: dict[str, Any] = {
-        "label": f"{len(rest)} smaller terms",
-        "kind": "rest",
-        "value": math.fsum(p["value"] for p in rest),
-    }
+    small = {"label": f"{len(rest)} smaller terms", "kind": "rest", "value": math.fsum(p["value"] for p in rest)}
     return {
         "label": explanation.functional.label,
         "anomaly": real,
         "at": explanation.functional.at,
         "to": explanation.functional.last,
-        "value": explanation.value.value,
-        "low": _finite(explanation.value.low),
-        "high": _finite(explanation.value.high),
+        **_estimate(explanation.value),
         "unit": explanation.functional.unit,
         "also": explanation.also,
         "sentence": verdict_sentence(explanation.attribution),
@@ -325,16 +320,16 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
     per_sample = terms.values_ms / samples[:, None]
     order = np.argsort(-per_sample.max(axis=0), kind="stable")
     rows = []
-    for place in order[:MOST_HEAT_ROWS]:
-        layer, phase, kind = terms.keys[place]
+    for index in order[:MOST_HEAT_ROWS]:
+        layer, phase, kind = terms.keys[index]
         label = IDLE if kind == IDLE else (layer or "no layer")
-        rows.append({"label": label, "phase": phase, "values": [_finite(v) for v in per_sample[:, place]]})
+        rows.append({"label": label, "phase": phase, "values": [_finite(v) for v in per_sample[:, index]]})
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
     return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
 
 
 def _roofline(hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame) -> dict[str, Any] | None:
-    """Null where no kernel ran, as in a recording of ranges without a GPU."""
+    """The roofline; None if no kernel ran, e.g. in a recording of ranges without a GPU."""
     if not focus or (parts.loc[parts["batch"] == focus[-1], "name"] == IDLE).all():
         return None
     drawn = roofline.roofline(parts, hardware, "kernel", focus[-1])
@@ -346,7 +341,7 @@ def _roofline(hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame) -> 
 
 
 def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]], hardware: Hardware) -> dict[str, Any]:
-    """Kernels by name, layer and phase, with time, calls and rates per step at every batch size, and roofs exceeded."""
+    """Kernels by name, layer and phase: time, calls, rates and exceeded roofs per step at every batch size."""
     batches = list(used)
     rows = parts[parts["step"].isin([s for steps in used.values() for s in steps]) & (parts["name"] != IDLE)]
     keys = ["name", "layer", "phase"]
@@ -366,17 +361,17 @@ def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]], hardware: H
                 **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded")},
             },
         )
-        place, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
-        entry["ms"][place] = _finite(time_ms / n)
-        entry["calls"][place] = _finite(float(row[1]) / n)
+        index, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
+        entry["ms"][index] = _finite(time_ms / n)
+        entry["calls"][index] = _finite(float(row[1]) / n)
         for column, amount in (("gflops", row[2]), ("gbs", row[3])):
             if not pd.isna(amount) and time_ms > 0:
-                entry[column][place] = _finite(float(amount) / time_ms / 1e6)
-        rates = (entry[column][place] for column in ("gflops", "gbs"))
-        entry["exceeded"][place] = hardware.exceeded(*(None if rate is None else rate * 1e9 for rate in rates))
+                entry[column][index] = _finite(float(amount) / time_ms / 1e6)
+        rates = (entry[column][index] for column in ("gflops", "gbs"))
+        entry["exceeded"][index] = hardware.exceeded(*(None if rate is None else rate * 1e9 for rate in rates))
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
-    left_ms = [math.fsum(e["ms"][place] or 0.0 for e in rest) for place in range(len(batches))]
+    left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]
     return {
         "batches": [b or None for b in batches],
         "rows": ordered[:MOST_KERNEL_ROWS],

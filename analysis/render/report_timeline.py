@@ -1,4 +1,4 @@
-"""One step as spans on lanes, for drawing: spans finer than a screen shows are merged and counted."""
+"""One step as spans on lanes, for drawing: spans too short for a screen are merged and counted."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import pandas as pd
 from ...profiling.attribution.kernel_names import short_name
 from ..decompose.kernel_times import Work, kernels_of
 
-# A screen is some 2000 pixels wide: what is finer than half of one is drawn together with its neighbour.
+# A screen is about 2000 pixels wide: a span shorter than half a pixel is merged with its neighbour.
 _FINEST = 1 / 4000
 MOST_LANES = 8
 _COLUMNS = ("step", "start_ns", "duration_ns", "name", "layer", "phase", "process", "device", "stream")
 
 
 def timeline(work: Work, steps: pd.DataFrame, used: Sequence[int], batch: int) -> dict[str, Any]:
-    """Spans of the used profiled step whose time is nearest the median.
+    """Spans of the profiled step whose time is nearest to the median.
 
     Args:
-        work: device work, of `kernel_times.device_work`.
+        work: device work, from `kernel_times.device_work`.
         steps: the `steps` table.
-        used: the profiled steps to choose from.
+        used: profiled steps to choose from.
         batch: their batch size; 0 for unknown.
 
     Returns:
-        batch, step_us, lanes (labels), spans (lane, start and duration in µs, place in names, kernels in it), names
-        (name, layer, phase), hidden: kernels on lanes that are not drawn.
+        batch, step_us, lanes (labels), spans (lane, start and duration in µs, index in names, number of kernels), names
+        (name, layer, phase), hidden (number of kernels on lanes that are not drawn).
     """
     rows = steps[steps["step"].isin(used) & steps["profiled"].astype(bool)]
     durations = rows["duration_ns"].to_numpy(np.float64)
@@ -49,12 +49,12 @@ def timeline(work: Work, steps: pd.DataFrame, used: Sequence[int], batch: int) -
         for first, last, longest, count in _merged(begin[inside], length[inside], step_us * _FINEST):
             at = inside[longest]
             key = tuple(column[at] for column in labels)
-            place = names.setdefault(key, len(names))
-            spans.append([lane, round(first, 3), round(last - first, 3), place, count])
+            index = names.setdefault(key, len(names))
+            spans.append([lane, round(first, 3), round(last - first, 3), index, count])
     return {
         "batch": batch or None,
         "step_us": step_us,
-        "lanes": [f"stream {place}" for place, _ in enumerate(lanes)],
+        "lanes": [f"stream {index}" for index, _ in enumerate(lanes)],
         "spans": spans,
         "names": [[short_name(name or ""), layer, phase] for name, layer, phase in names],
         "kernels": len(mine),
@@ -70,16 +70,16 @@ def _streams(rows: pd.DataFrame) -> np.ndarray[Any, Any]:
 def _merged(
     begin: np.ndarray[Any, Any], length: np.ndarray[Any, Any], finest: float
 ) -> list[tuple[float, float, int, int]]:
-    """Start, end, place of the longest and count of every drawn span of one lane, in order of start."""
+    """Start, end, index of the longest kernel and number of kernels of every span of a lane, in order of start."""
     drawn: list[tuple[float, float, int, int]] = []
-    for place, (start, duration) in enumerate(zip(begin.tolist(), length.tolist(), strict=True)):
+    for index, (start, duration) in enumerate(zip(begin.tolist(), length.tolist(), strict=True)):
         end = start + duration
         if drawn:
             first, last, longest, count = drawn[-1]
             fine = duration < finest or last - first < finest
             if fine and start - last < finest and end - first < 8 * finest:
-                longest = place if duration > length[longest] else longest
+                longest = index if duration > length[longest] else longest
                 drawn[-1] = (first, max(last, end), longest, count + 1)
                 continue
-        drawn.append((start, end, place, 1))
+        drawn.append((start, end, index, 1))
     return drawn

@@ -9,15 +9,14 @@ from rich.text import Text
 
 from ..roofline import COMPULSORY, Roofline
 from .numbers import number, quantity
-from .text import ABOVE_ROOF_NOTE, rate, shortened, table
+from .text import ABOVE_ROOF_NOTE, hidden_note, rate, shortened, table
 
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     """Roofs, then points, the longest first."""
     blocks: list[RenderableType] = []
     if drawn.roofs:
-        roofs = table("roof", "limit", "", "source")
-        roofs.columns[2].justify = roofs.columns[3].justify = "left"
+        roofs = table("roof", "limit", "", "source", left=("", "source"))
         for roof in drawn.roofs:
             named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
             limit_text = quantity(roof.per_s, "FLOP/s" if roof.level == "compute" else "B/s", 4)
@@ -27,28 +26,24 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
         note = "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown."
         blocks += [Text(note, "yellow"), Text()]
     rows = table(drawn.by, "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound")
-    for point in drawn.points if limit is None else drawn.points[:limit]:
-        for place, level in enumerate(point.levels or (None,)):
+    for point in drawn.points[:limit]:
+        for index, level in enumerate(point.levels or (None,)):
             rows.add_row(
-                Text("" if place else shortened(point.label, 36) if drawn.by == "kernel" else point.label),
-                "" if place else number(point.time_s * 1e3),
-                "" if place else rate(point.flops_per_s, "compute" in point.exceeded_roofs),
+                Text("" if index else shortened(point.label, 36) if drawn.by == "kernel" else point.label),
+                "" if index else number(point.time_s * 1e3),
+                "" if index else rate(point.flops_per_s, "compute" in point.exceeded_roofs),
                 "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),
                 "" if level is None else number(level.flops_per_byte, 3),
                 "" if level is None else rate(level.bytes_per_s, level.level in point.exceeded_roofs),
-                "" if place or point.utilisation is None else f"{point.utilisation:.0%}",
-                "" if place else point.bound,
+                "" if index or point.utilisation is None else f"{point.utilisation:.0%}",
+                "" if index else point.bound,
             )
-    blocks.append(rows)
-    hidden = 0 if limit is None else len(drawn.points) - limit
-    if hidden > 0:
-        blocks.append(Text(f"{hidden} shorter rows are not shown; --all shows them.", "dim"))
-    blocks += [Text(note, "dim") for note in notes(drawn)]
-    return Group(*blocks)
+    hidden = hidden_note(len(drawn.points) - len(drawn.points[:limit]), "shorter rows")
+    return Group(*blocks, rows, *hidden, *(Text(note, "dim") for note in notes(drawn)))
 
 
 def notes(drawn: Roofline) -> list[str]:
-    """What the numbers are: sources of FLOPs and bytes, and what is left out."""
+    """Notes that explain the numbers: sources of FLOPs and bytes, and kernels without a point."""
     flops = Counter(point.flops_source for point in drawn.points)
     found = [f"FLOPs: {' and '.join(flops)}." if flops else "No kernel has known work."]
     if any(level.source == COMPULSORY for point in drawn.points for level in point.levels):

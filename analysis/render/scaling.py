@@ -1,4 +1,4 @@
-"""Scaling as text for a terminal, right at 80 columns, and as what JSON holds."""
+"""Scaling as text for a terminal of 80 columns, and as JSON documents."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _SHOWN_LAYERS = 3
 
 
 def render_series(series: Series, everything: bool = False) -> RenderableType:
-    """The table of devices, what eats the rest, and whom the ranks wait for.
+    """The table of devices, the split of the loss, and the rank that the others wait for.
 
     Args:
         series: weak or strong scaling.
-        everything: split the loss of every number of devices, not of the largest alone, and show every layer.
+        everything: whether to split the loss at every number of devices, not only the largest, with every layer.
     """
     first = series.points[0].point
     batch = f"batch {first.batch} on each device" if series.kind == "weak" else f"batch {first.batch} in all"
@@ -131,8 +131,8 @@ def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     for part in loss.shares:
         rows.add_row(*_part(_LABELS[part.key.kind], part, point.time_ms.value))
         if part.key.kind == KERNELS:
-            layers = [one for one in loss.kernels if one.real] if not everything else list(loss.kernels)
-            for one in layers if everything else layers[:_SHOWN_LAYERS]:
+            significant = [one for one in loss.kernels if one.real]
+            for one in loss.kernels if everything else significant[:_SHOWN_LAYERS]:
                 rows.add_row(*_part("  " + _where(one), one, point.time_ms.value))
     total = total_ms(loss.shares)
     rows.add_section()
@@ -176,7 +176,7 @@ def loss_of(loss: Loss, kind: str) -> Share:
 
 
 def series_document(series: Series) -> dict[str, Any]:
-    """A series as JSON holds it; unknown ends of an interval are null."""
+    """A series for JSON; unknown ends of an interval are None."""
     return {"kind": series.kind, "points": [_point_document(point) for point in series.points]}
 
 
@@ -226,6 +226,6 @@ def _late_document(late: Lateness) -> dict[str, Any]:
 
 
 def estimate_document(estimate: Estimate) -> dict[str, Any]:
-    """An estimate; unknown ends of its interval are null."""
+    """An estimate for JSON; unknown ends of its interval are None."""
     low, high = (float(end) if math.isfinite(end) else None for end in (estimate.low, estimate.high))
     return {"value": float(estimate.value), "low": low, "high": high}

@@ -1,4 +1,4 @@
-"""The curves of a table as text for a terminal: every anomaly, then counts of what the rest is."""
+"""The curves of a table as text for a terminal: every anomaly, then the numbers of other verdicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 25
 
 
 def noise_sentence(noise: float) -> str:
-    """How verdicts on times without repeats are made."""
+    """The error that verdicts on single measurements assume."""
     return (
         f"A single measurement has an assumed standard error of {noise * 100:g} % (--noise). A published spread or "
         "repeated measurements replace it."
@@ -25,17 +25,16 @@ def noise_sentence(noise: float) -> str:
 
 
 def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> RenderableType:
-    """Every anomaly of every curve, the relatively largest first; a single curve whole."""
+    """Every anomaly of every curve, the relatively largest first; a single curve in full."""
     if len(listed) == 1:
         (only,) = listed
         title = Text(", ".join(filter(None, (only.problem, only.device_name))), "bold")
         findings = render_findings(only.findings)
         return Group(title, render_curve(only.curve), Text(), findings)
-    rows = table("problem", "device", "at", "ms", "relative", "p")
-    rows.columns[1].justify = rows.columns[2].justify = "left"
+    rows = table("problem", "device", "at", "ms", "relative", "p", left=("device", "at"))
     found = [(s, f) for s in listed for f in s.findings if f.verdict == Verdict.ANOMALY]
     found.sort(key=lambda pair: -abs(relative_size(*pair)))
-    for series, finding in found if everything else found[:_SHOWN]:
+    for series, finding in found[: None if everything else _SHOWN]:
         rows.add_row(
             Text(series.problem or ""),
             Text(series.device_name or ""),

@@ -157,7 +157,7 @@ def _headline(recording: Recording) -> str:
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
     precision = meta.get("precision") or "fp32"
-    told = (
+    facts = (
         meta.get("network") or recording.path.name,
         f"{meta['mode']} step" if meta.get("mode") else None,
         precision if precision != "fp32" else None,
@@ -166,7 +166,7 @@ def _headline(recording: Recording) -> str:
         f"protocol {protocol['name']}" if protocol.get("name") else None,
         f"{device['threads']} threads" if "threads" in device else None,
     )
-    return ", ".join(filter(None, told))
+    return ", ".join(filter(None, facts))
 
 
 def _document(

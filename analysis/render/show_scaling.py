@@ -66,14 +66,14 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
 
 def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables:
     ranks = []
-    for place, recording in enumerate(recordings):
+    for index, recording in enumerate(recordings):
         steps = recording.frame("steps")
         rank = rank_info_of(recording.meta)
         node = None if rank is None else rank.node
         clock = alignment_of(recording.meta[META_KEY].get("clock"))
         kernels = recording.frame("kernels", KERNEL_COLUMNS)
         ranks.append(
-            RankTables(place, node, steps[steps["batch"] == point.batch], kernels, recording.frame("ranges"), clock)
+            RankTables(index, node, steps[steps["batch"] == point.batch], kernels, recording.frame("ranges"), clock)
         )
     return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
 

@@ -1,4 +1,4 @@
-"""What every command prints by: text is text, whoever wrote it; progress goes to standard error."""
+"""Consoles for all commands: names are never markup; progress goes to standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...profiling.escaping import escape_controls
 
 
 class _TextConsole(Console):
-    """Takes no markup from text, and lets nothing through that a terminal obeys but rich's own styles."""
+    """Reads no markup in text, and escapes control characters other than those of rich's styles."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -21,16 +21,20 @@ class _TextConsole(Console):
 
 
 def console(**options: Any) -> Console:
-    """A console for names from anywhere; options as rich's `Console` takes them."""
+    """A console that prints names of any origin safely.
+
+    Args:
+        options: options of rich's `Console`.
+    """
     return _TextConsole(markup=False, emoji=False, highlight=False, **options)
 
 
 def progress_bars(width: int, counted: bool = False) -> Progress:
-    """Bars on standard error, gone when they end; nothing where it is no terminal.
+    """Progress bars on standard error, removed at their end; disabled if standard error is no terminal.
 
     Args:
-        width: of their descriptions, in characters.
-        counted: show how many are done of how many.
+        width: width of the descriptions, in characters.
+        counted: whether to show the numbers of done and of all items.
     """
     count = [MofNCompleteColumn()] if counted else []
     columns = [TextColumn(f"{{task.description:<{width}}}"), BarColumn(), *count, TimeElapsedColumn()]

@@ -1,9 +1,9 @@
-"""A diagnosis and a breakdown as text for a terminal: rich renderables, right at 80 columns."""
+"""A diagnosis and a breakdown as text for a terminal: rich renderables that fit 80 columns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -20,9 +20,9 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
 from .numbers import number, signed
 
-_SHOWN_PARTS = 8
+_SHOWN_TERMS = 8
 SHOWN_EXPLANATIONS = 3
-_NOTED_ALIKE = 0.1  # correlation of rounds from which on it is said
+_NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 
 
 def interval(estimate: Estimate, digits: int = 3) -> str:
@@ -32,12 +32,24 @@ def interval(estimate: Estimate, digits: int = 3) -> str:
     return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
 
 
-def table(*columns: str, first: str = "left") -> Table:
-    """A plain table; every column but the first is right-aligned."""
+def table(*columns: str, first: str = "left", left: Collection[str] = ()) -> Table:
+    """A plain table of right-aligned columns.
+
+    Args:
+        columns: headings.
+        first: alignment of the first column.
+        left: headings of other columns that are left-aligned.
+    """
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for place, column in enumerate(columns):
-        made.add_column(column, justify="right" if place or first == "right" else "left", overflow="fold")
+    for index, column in enumerate(columns):
+        is_left = column in left if index else first == "left"
+        made.add_column(column, justify="left" if is_left else "right", overflow="fold")
     return made
+
+
+def hidden_note(count: int, what: str) -> list[Text]:
+    """A note on rows that are not shown; none if all are shown."""
+    return [Text(f"{count} {what} are not shown; --all shows them.", "dim")] if count > 0 else []
 
 
 def render_curve(curve: Curve) -> RenderableType:
@@ -64,7 +76,7 @@ def render_curve(curve: Curve) -> RenderableType:
             "Mean of n undisturbed steps. All are profiled, so the profiling overhead is unknown.",
             "Spread is their interquartile range over the mean.",
         ]
-    if curve.round_correlation >= _NOTED_ALIKE:
+    if curve.round_correlation >= _NOTED_CORRELATION:
         notes.append(
             "Successive rounds are correlated (up to "
             f"{curve.round_correlation:.2f}); the intervals are widened accordingly."
@@ -127,7 +139,7 @@ def _verdict(finding: Finding) -> Text:
 def render_explanations(explanations: Iterable[Explanation], everything: bool = False) -> RenderableType:
     """The terms that make each anomaly, the largest first; smaller ones in one line so that they add up."""
     listed = list(explanations)
-    shown = listed if everything else listed[:SHOWN_EXPLANATIONS]
+    shown = listed[: None if everything else SHOWN_EXPLANATIONS]
     blocks: list[RenderableType] = []
     for explanation in shown:
         blocks += [_explanation(explanation, everything), Text()]
@@ -136,9 +148,7 @@ def render_explanations(explanations: Iterable[Explanation], everything: bool = 
     if any(e.functional.kind == "bend" for e in shown):
         note = "Bend at b: distance of the next larger batch from the straight line through b and the batch before it."
         blocks.append(Text(note, "dim"))
-    if len(listed) > len(shown):
-        blocks.append(Text(f"{len(listed) - len(shown)} smaller anomalies are not shown; --all shows them.", "dim"))
-    return Group(*blocks)
+    return Group(*blocks, *hidden_note(len(listed) - len(shown), "smaller anomalies"))
 
 
 def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
@@ -146,11 +156,10 @@ def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
     title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
     if explanation.also:
         title += f"; also seen as {', '.join(explanation.also)}"
-    rows = table("term", unit, "share", "95 % interval", "kernel")
-    rows.columns[-1].justify = "left"
+    rows = table("term", unit, "share", "95 % interval", "kernel", left=("kernel",))
     kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
     others = [p for p in explanation.shares if p.key.kind != KERNELS]
-    listed = kernels if everything else kernels[:_SHOWN_PARTS]
+    listed = kernels[: None if everything else _SHOWN_TERMS]
     for part in listed:
         rows.add_row(*_share(part, value.value))
     if rest := kernels[len(listed) :]:
@@ -213,7 +222,7 @@ def render_breakdown(
     rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s")
     apart = (IDLE, LEFT_OVER, OVERHEAD)
     groups, ends = ([r for r in breakdown.rows if (r.label in apart) == end] for end in (False, True))
-    listed, marked = groups if limit is None else groups[:limit], False
+    listed, marked = groups[:limit], False
     for row in [*listed, None, *ends]:
         if row is None:
             if rest := groups[len(listed) :]:

@@ -15,11 +15,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from rich.table import Table
     from rich.text import Text
 
     from ..analysis.render import terminal
     from ..analysis.render.numbers import number
+    from ..analysis.render.text import table
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()
@@ -41,19 +41,18 @@ def run(args: argparse.Namespace) -> int:
             f"long kernels run at the {device.running_clock} clock",
             style="bold",
         )
-        table = Table("fact", "value", "source", box=None)
+        facts = table("fact", "value", "source", left=("source",))
         for name, fact in device.facts.items():
             source = fact.source if fact.verified else f"{fact.source} (not verified)"
-            table.add_row(name, f"{fact.value:,.0f}", Text(source))
-        console.print(table)
+            facts.add_row(name, f"{fact.value:,.0f}", Text(source))
+        console.print(facts)
         return 0
-    table = Table(box=None)
-    table.add_column("name", no_wrap=True)
-    for heading in ("GPU", "SMs", "TFLOP/s at base", "at boost", "runs at", "GB/s", "L2 MB", "GB"):
-        table.add_column(heading)
+    headings = ("name", "GPU", "SMs", "TFLOP/s at base", "at boost", "runs at", "GB/s", "L2 MB", "GB")
+    listed = table(*headings, left=("GPU", "runs at"))
+    listed.columns[0].no_wrap = True
     for device in chosen:
         base, boost = ("-" if peak is None else number(peak / 1e12, 3) for peak in peaks(device))
-        table.add_row(
+        listed.add_row(
             device.key,
             device.name,
             str(device.sm_count),
@@ -64,5 +63,5 @@ def run(args: argparse.Namespace) -> int:
             number(device.l2_bytes / 1e6, 3),
             number(device.memory_bytes / 1e9, 3),
         )
-    console.print(table)
+    console.print(listed)
     return 0

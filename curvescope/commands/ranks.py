@@ -77,9 +77,9 @@ def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
     from ..profiling.errors import CurvescopeError
 
     if not reduction["ranks"].num_rows:
-        place, reason = reduction.unreadable[0]
+        path, reason = reduction.unreadable[0]
         count = len(reduction.unreadable)
-        raise CurvescopeError(f"None of {count} recordings could be read. The first, {place}: {reason}")
+        raise CurvescopeError(f"None of {count} recordings could be read. The first, {path}: {reason}")
     found: Ranks = analyse(reduction)
     return found
 

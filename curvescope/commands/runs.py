@@ -11,9 +11,9 @@ from ..profiling.recording.remote_store import as_path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
-    place.add_argument("--store", type=as_path, metavar="URL", help="a shared store, e.g. s3://bucket/team")
+    location = parser.add_mutually_exclusive_group()
+    location.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
+    location.add_argument("--store", type=as_path, metavar="URL", help="a shared store, e.g. s3://bucket/team")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -37,19 +37,16 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(rows))
         return 0
     if not rows:
-        print(f"No recordings under {root}. `curvescope diagnose alexnet` makes one.")
+        print(f"No recordings in {root}. `curvescope diagnose alexnet` makes one.")
         return 0
 
-    from rich import box
-    from rich.table import Table
-
     from ..analysis.render import terminal
+    from ..analysis.render.text import table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("recording", "network", "device", "batches", "status"):
-        table.add_column(column, overflow="fold")
+    columns = ("recording", "network", "device", "batches", "status")
+    listed = table(*columns, left=columns)
     for row in rows:
         batches = ",".join(map(str, row["batches"] or ()))
-        table.add_row(row["path"], row["network"] or "?", row["device"] or "?", batches, row["status"])
-    terminal.console().print(table)
+        listed.add_row(row["path"], row["network"] or "unknown", row["device"] or "unknown", batches, row["status"])
+    terminal.console().print(listed)
     return 0

@@ -1,8 +1,7 @@
 """Print recordings side by side: step times by batch size, and by network, framework and device.
 
 Each RUN is a recording or the folder of a sweep. `--published` adds published times of the same networks, each under
-its
-own device and marked as published.
+its own device and marked as published.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ def _text(cell: Cell | None) -> str:
 def _table_of_networks(grid: Grid) -> Table:
     from ..analysis.render.text import table
 
-    made = table("network", "step", *grid.columns)
-    made.columns[1].justify = "left"
+    made = table("network", "step", *grid.columns, left=("step",))
     for (network, step, *_), cells in grid.rows:
         made.add_row(network, step, *map(_text, cells))
     return made
@@ -138,8 +136,8 @@ def _table_of_batches(grid: Grid) -> Table:
         _, *precision = step.split(" ")
         heads.append("\n".join([device, framework, *precision]))
     made = table("batch", *heads, first="right")
-    for place, batch in enumerate(grid.columns):
-        made.add_row(batch, *(_text(cells[place]) for _, cells in grid.rows))
+    for index, batch in enumerate(grid.columns):
+        made.add_row(batch, *(_text(cells[index]) for _, cells in grid.rows))
     return made
 
 
@@ -147,9 +145,7 @@ def _table_of_devices(cells: Sequence[Cell]) -> Table:
     from ..analysis.render.numbers import number
     from ..analysis.render.text import table
 
-    made = table("network", "step", "device", "framework", "ms", "samples/s")
-    for column in made.columns[:4]:
-        column.justify = "left"
+    made = table("network", "step", "device", "framework", "ms", "samples/s", left=("step", "device", "framework"))
     for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):
         rate = "" if c.samples_per_s is None else number(c.samples_per_s)
         made.add_row(c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate)
@@ -162,7 +158,7 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
     if unstable:
         timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)
-        notes.append(f"{len(unstable)} of {timed} measured times are not stable (spread over 2 %).")
+        notes.append(f"{len(unstable)} of {timed} measured times are unstable (spread over 2 %).")
     if any(cell.origin == "published" for cell in cells):
         notes.append("Published times were measured by others on the named device, and have no spread.")
     return notes

@@ -111,7 +111,7 @@ function toggles(label, options, chosen, change) {
   const buttons = options.map(([value, text]) => html("button", {
     type: "button", "aria-pressed": String(value === chosen),
     onclick: () => {
-      buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(options[place][0] === value)));
+      buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(options[index][0] === value)));
       change(value);
     },
   }, text));

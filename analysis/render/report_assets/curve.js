@@ -12,8 +12,8 @@ function curveSection(run, others) {
       })] : [];
   const unstable = run.curve.points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
   return block("curve", "Cost over batch size", tools, drawn,
-    others.length ? html("ul", { class: "key" }, [run, ...others].map((one, place) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
-      svg("line", { class: place ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": place ? DASHES[(place - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
+    others.length ? html("ul", { class: "key" }, [run, ...others].map((one, index) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
+      svg("line", { class: index ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": index ? DASHES[(index - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
     note((run.curve.statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${run.curve.statistic} of steps`) + (run.curve.statistic === "modelled" ? "; intervals are of the model's error." : run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
       (unstable.length ? ` Not stable (spread over 2 %): batch ${unstable.join(", ")}.` : "")),
     run.findings.length ? findings(run) : null);
@@ -22,8 +22,8 @@ function curveSection(run, others) {
 function findings(run) {
   return html("details", {}, html("summary", {}, html("span", { class: "cause" }, run.findings.length === 1 ? "The one test" : `All ${run.findings.length} tests`)),
     html("div", { class: "scroll" }, html("table", {},
-      html("thead", {}, html("tr", {}, ["functional", "value", "95 % interval", "unit", "shape", "verdict"].map((text, place) =>
-        html("th", { scope: "col", class: place === 0 || place > 2 ? "left" : null }, text)))),
+      html("thead", {}, html("tr", {}, ["functional", "value", "95 % interval", "unit", "shape", "verdict"].map((text, index) =>
+        html("th", { scope: "col", class: index === 0 || index > 2 ? "left" : null }, text)))),
       html("tbody", {}, run.findings.map((f) => html("tr", {},
         html("td", { class: "left" }, f.label), html("td", {}, signed(f.value)), html("td", {}, between(f.low, f.high, 3)),
         html("td", { class: "left" }, f.unit), html("td", { class: "left" }, f.shape),
@@ -61,11 +61,11 @@ function curveChart(run, others, perSample, width) {
     svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "batch size"),
     svg("text", { x: left, y: 13, class: "strong" }, perSample ? "ms per sample" : "ms per step"));
   const path = (list) => list.map((p, i) => `${i ? "L" : "M"}${x(p.x)},${y(p.ms / p.by)}`).join("");
-  pale.forEach((list, place) => {
-    root.append(svg("path", { class: "other", d: path(list), "stroke-dasharray": DASHES[place % DASHES.length] }));
+  pale.forEach((list, index) => {
+    root.append(svg("path", { class: "other", d: path(list), "stroke-dasharray": DASHES[index % DASHES.length] }));
     for (const p of list) {
       root.append(described(svg("circle", { class: "faint", cx: x(p.x), cy: y(p.ms / p.by), r: 3 }),
-        `${others[place].name}, batch ${p.batch}\n${number(p.ms)} ms per step (${between(p.low, p.high)})`));
+        `${others[index].name}, batch ${p.batch}\n${number(p.ms)} ms per step (${between(p.low, p.high)})`));
     }
   });
   root.append(svg("path", { class: "curve", d: path(points) }));
@@ -125,10 +125,10 @@ function waterfall(anomaly, width) {
   const height = top + rows.length * step + 8;
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Terms of ${anomaly.label}` });
   root.append(svg("line", { class: "axis", x1: x(0), x2: x(0), y1: top, y2: height - 8 }));
-  rows.forEach((row, place) => {
-    const y = top + place * step;
+  rows.forEach((row, index) => {
+    const y = top + index * step;
     const barY = narrow ? y + 16 : y + (step - bar) / 2;
-    const [from, until] = spans[place];
+    const [from, until] = spans[index];
     const strong = row.kind === "total" || row.real ? "strong" : null;
     const room = Math.floor((narrow ? width - 10 : left - 12) / 7);
     const label = row.label.length > room ? `${row.label.slice(0, room - 1)}…` : row.label;
@@ -141,7 +141,7 @@ function waterfall(anomaly, width) {
     const kernels = row.before || row.after ? `\n${row.before === row.after ? row.before : `${row.before ?? "none"} → ${row.after ?? "none"}`}` : "";
     root.append(described(mark, `${row.label}: ${signed(row.value)} ${anomaly.unit}` +
       (row.low === undefined ? "" : ` (${between(row.low, row.high, 3)})`) + kernels));
-    if (place < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
+    if (index < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
     root.append(svg("text", { x: width - (narrow ? 6 : 62), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value)));
     if (!narrow) root.append(svg("text", { x: width - 6, y: barY + 12, "text-anchor": "end", class: strong }, share(row.value, anomaly.value)));
   });

@@ -6,20 +6,20 @@ function kernelsSection(run) {
   const { batches, rows, more, more_ms: moreMs } = run.kernels;
   if (!rows.length) return null;
   const focus = run.anomalies[0] ? batches.indexOf(run.anomalies[0].to) : -1;
-  let place = focus >= 0 ? focus : batches.length - 1;
+  let index = focus >= 0 ? focus : batches.length - 1;
   let words = [];
   let order = ["ms", -1];
   let limit = PAGE_ROWS;
   const hasRates = rows.some((row) => row.gflops.some((v) => v !== null) || row.gbs.some((v) => v !== null));
-  const total = () => rows.reduce((sum, row) => sum + (row.ms[place] ?? 0), moreMs[place] ?? 0);
-  const excess = (row) => place === 0 ? null : (row.ms[place] ?? 0) - (batches[place] / batches[place - 1]) * (row.ms[place - 1] ?? 0);
+  const total = () => rows.reduce((sum, row) => sum + (row.ms[index] ?? 0), moreMs[index] ?? 0);
+  const excess = (row) => index === 0 ? null : (row.ms[index] ?? 0) - (batches[index] / batches[index - 1]) * (row.ms[index - 1] ?? 0);
   const columns = [
     ["kernel", (r) => r.short, true], ["family", (r) => r.family, true], ["layer", (r) => r.layer ?? "", true],
-    ["phase", (r) => r.phase ?? "", true], ["calls", (r) => r.calls[place]], ["ms", (r) => r.ms[place]],
-    ["share", (r) => r.ms[place]], ...(batches.length > 1 ? [["excess ms", excess]] : []),
-    ...(hasRates ? [["GFLOP/s", (r) => r.gflops[place]], ["GB/s", (r) => r.gbs[place]]] : []),
+    ["phase", (r) => r.phase ?? "", true], ["calls", (r) => r.calls[index]], ["ms", (r) => r.ms[index]],
+    ["share", (r) => r.ms[index]], ...(batches.length > 1 ? [["excess ms", excess]] : []),
+    ...(hasRates ? [["GFLOP/s", (r) => r.gflops[index]], ["GB/s", (r) => r.gbs[index]]] : []),
   ];
-  const rate = (row, value, roof) => html("td", {}, number(value, 3) + (row.exceeded?.[place]?.includes(roof) ? "†" : ""));
+  const rate = (row, value, roof) => html("td", {}, number(value, 3) + (row.exceeded?.[index]?.includes(roof) ? "†" : ""));
   const exceeds = rows.some((row) => row.exceeded?.some((roofs) => roofs?.length));
   const head = html("tr", {});
   const body = html("tbody", {});
@@ -42,10 +42,10 @@ function kernelsSection(run) {
     body.replaceChildren(...found.slice(0, limit).map((row) => html("tr", {},
       html("td", { class: "name", title: row.name }, row.short), html("td", { class: "left" }, row.family),
       html("td", { class: "left" }, row.layer ?? ""), html("td", { class: "left" }, row.phase ?? ""),
-      html("td", {}, few(row.calls[place], 6)), html("td", {}, number(row.ms[place])), html("td", {}, row.ms[place] === null ? "" : share(row.ms[place], whole)),
+      html("td", {}, few(row.calls[index], 6)), html("td", {}, number(row.ms[index])), html("td", {}, row.ms[index] === null ? "" : share(row.ms[index], whole)),
       batches.length > 1 ? html("td", {}, excess(row) === null ? "" : signed(excess(row))) : null,
-      hasRates ? [rate(row, row.gflops[place], "compute"), rate(row, row.gbs[place], "DRAM")] : null)));
-    const sum = found.reduce((s, row) => s + (row.ms[place] ?? 0), 0);
+      hasRates ? [rate(row, row.gflops[index], "compute"), rate(row, row.gbs[index], "DRAM")] : null)));
+    const sum = found.reduce((s, row) => s + (row.ms[index] ?? 0), 0);
     count.textContent = `${found.length} of ${rows.length} rows, ${number(sum)} ms per step`;
     further.hidden = found.length <= limit;
   }
@@ -54,12 +54,12 @@ function kernelsSection(run) {
     type: "search", placeholder: "filter: words", "aria-label": "Filter kernels", id: "filter",
     oninput: () => { words = filter.value.toLowerCase().split(/\s+/).filter(Boolean); limit = PAGE_ROWS; draw(); },
   });
-  const tools = [filter, batches.length > 1 ? choice("batch", batches.map((b, i) => [i, batchName(b)]), place, (v) => { place = v; draw(); }) : null];
+  const tools = [filter, batches.length > 1 ? choice("batch", batches.map((b, i) => [i, batchName(b)]), index, (v) => { index = v; draw(); }) : null];
   draw();
   const made = block("kernels", "Kernels", tools,
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
     html("p", { class: "note" }, count, " ", further),
-    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[place])} ms per step).` : "") +
+    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[index])} ms per step).` : "") +
       (exceeds ? " † above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came from a cache, or another kernel did some of the work." : "")));
   made.classList.add("long");
   return made;

@@ -5,12 +5,12 @@ function causesSection(run) {
   const host = html("div", {});
   const show = (anomaly) => {
     const largest = Math.max(...anomaly.causes.map((c) => Math.abs(c.amount)), 1e-12);
-    host.replaceChildren(html("p", { class: "note" }, anomaly.sentence), ...anomaly.causes.map((total, place) => {
+    host.replaceChildren(html("p", { class: "note" }, anomaly.sentence), ...anomaly.causes.map((total, index) => {
       const bar = html("i", { class: total.amount > 0 ? "up" : "down" });
       const half = (50 * Math.abs(total.amount)) / largest;
       bar.style.left = `${total.amount > 0 ? 50 : 50 - half}%`;
       bar.style.width = `${half}%`;
-      return html("details", { open: place === 0 },
+      return html("details", { open: index === 0 },
         html("summary", {}, html("span", { class: "cause" }, total.cause), html("span", { class: "bar", "aria-hidden": "true" }, bar),
           html("span", {}, `${signed(total.amount)} ${anomaly.unit} ${share(total.amount, anomaly.value)}`)),
         total.terms.map((term) => [
@@ -56,8 +56,8 @@ function recordingSection(run) {
     note(`Based on ${run.kernels.calls} kernels of the profiled steps. Curvescope ${report.version}.`));
 }
 
-function show(place) {
-  const run = report.runs[place];
+function show(index) {
+  const run = report.runs[index];
   const others = report.runs.filter((other) => other !== run);
   const sections = [curveSection(run, others), termsSection(run), causesSection(run), heatSection(run), timelineSection(run),
     rooflineSection(run), kernelsSection(run), compareSection(), recordingSection(run)].filter(Boolean);
@@ -83,6 +83,6 @@ document.getElementById("theme").addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 addEventListener("beforeprint", () => { document.querySelectorAll("details").forEach((node) => { node.open = true; }); redraw(); });
 if (report.runs.length > 1) {
-  document.getElementById("runs").append(toggles("Recording", report.runs.map((run, place) => [place, run.name]), 0, show));
+  document.getElementById("runs").append(toggles("Recording", report.runs.map((run, index) => [index, run.name]), 0, show));
 }
 show(0);

@@ -9,8 +9,8 @@ function timelineSection(run) {
   const canvas = html("canvas", { tabindex: "0", role: "img" });
   const about = note("");
   const text = (span) => {
-    const [, start, length, place, count] = span;
-    const [name, layer, phase] = shown.names[place];
+    const [, start, length, index, count] = span;
+    const [name, layer, phase] = shown.names[index];
     return (count > 1 ? `${count} kernels, the longest ` : "") + `${name}\n${[layer, phase].filter(Boolean).join(" ") || "no layer"}` +
       `\n${number(length / 1e3)} ms from ${number(start / 1e3)} ms`;
   };
@@ -34,9 +34,9 @@ function timelineSection(run) {
       pen.fillRect(0, lane * laneHeight + 2, width, laneHeight - 5);
       pen.globalAlpha = 1;
     });
-    for (const [lane, start, length, place] of shown.spans) {
+    for (const [lane, start, length, index] of shown.spans) {
       if (start + length < view[0] || start > view[1]) continue;
-      pen.fillStyle = colour[phaseClass(shown.names[place][2])];
+      pen.fillStyle = colour[phaseClass(shown.names[index][2])];
       const from = x(start);
       pen.fillRect(from, lane * laneHeight + 2, Math.max(0.6, x(start + length) - from), laneHeight - 5);
     }

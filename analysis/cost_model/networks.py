@@ -207,8 +207,7 @@ def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framewo
     """Peak memory, without workspace.
 
     In the backward pass, tensors kept by the forward pass are freed layer by layer, while gradients of a layer's input
-    and
-    output are allocated and freed: the peak is where the sum is largest.
+    and output are allocated and freed: the peak is where the sum is largest.
     """
     weights = ITEM_BYTES * operations["parameters"]
     outputs = np.stack([_buffer_bytes(row, framework) for row in rows])  # (rows, batches)
@@ -227,8 +226,8 @@ def _buffer_bytes(row: _Row, framework: Framework) -> Floats:
     """Bytes that an operator adds to the buffers; 0 for in-index operators."""
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
-    indices = _places_bytes(row) if framework.pool_places else 0.0
-    return np.asarray(ITEM_BYTES * _product(row.outputs[0]) + indices + np.zeros_like(row.sizes))
+    positions = _places_bytes(row) if framework.pool_places else 0.0
+    return np.asarray(ITEM_BYTES * _product(row.outputs[0]) + positions + np.zeros_like(row.sizes))
 
 
 def _places_bytes(row: _Row) -> Floats:

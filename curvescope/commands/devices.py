@@ -47,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
             facts.add_row(name, f"{fact.value:,.0f}", Text(source))
         console.print(facts)
         return 0
-    headings = ("name", "GPU", "SMs", "TFLOP/s at base", "at boost", "runs at", "GB/s", "L2 MB", "GB")
-    listed = table(*headings, left=("GPU", "runs at"))
+    listed = table("name", "GPU", "SMs", "base", "boost", "clock", "GB/s", "L2 MB", "GB", left=("GPU", "clock"))
     listed.columns[0].no_wrap = True
     for device in chosen:
         base, boost = ("-" if peak is None else number(peak / 1e12, 3) for peak in peaks(device))
@@ -64,4 +63,6 @@ def run(args: argparse.Namespace) -> int:
             number(device.memory_bytes / 1e9, 3),
         )
     console.print(listed)
+    note = "base, boost: fp32 peak at that clock in TFLOP/s; clock: the one of long kernels; GB is 10⁹ bytes."
+    console.print(Text(note, "dim"))
     return 0

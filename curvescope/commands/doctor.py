@@ -147,7 +147,7 @@ def _ceilings() -> Check:
     except BackendMissingError as error:
         return Check("ceilings", False, "PyTorch is needed to measure them", str(error))
     if found is None:
-        return Check("ceilings", False, "not measured on this device: no utilisation against a measured limit", remedy)
+        return Check("ceilings", False, "not measured on this device", remedy)
     limits = [f"{name} {quantity(limit.per_s, 'FLOP/s')}" for name, limit in found.compute.items() if name == "fp32"]
     limits += [f"{name} {quantity(limit.per_s, 'B/s')}" for name, limit in found.bandwidth.items()]
     return Check("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")

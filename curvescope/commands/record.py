@@ -3,8 +3,7 @@
 Kernels, memcpy, memset, allocations, CUDA API calls, clocks and power come from CUPTI, which is loaded in each process
 that starts CUDA. CURVESCOPE_CUPTI=PATH selects another libcupti, CURVESCOPE_CUPTI=off disables it. Without a GPU the
 recording holds the ranges and torch's CPU kernels (CURVESCOPE_TORCH=off disables these). The exit code of the command
-is
-passed on; after Ctrl-C, the recorded data is kept.
+is passed on; after Ctrl-C, the recorded data is kept.
 
 `--with nsys` runs the command under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each
 kernel to measure its bytes, FLOPs and occupancy; `--with nvprof` records a timeline on Kepler to Turing.

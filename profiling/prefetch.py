@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -20,3 +21,21 @@ def read_ahead(first: _T | None, read: Callable[[], _T | None]) -> Iterator[_T]:
             following = reader.submit(read)
             yield item
             item = following.result()
+
+
+def map_ahead(workers: Executor, work: Callable[..., _T], items: Iterable[tuple[Any, ...]], most: int) -> Iterator[_T]:
+    """Yield `work(*item)` of each item, in order; the workers take the next items meanwhile.
+
+    Args:
+        workers: runs `work`.
+        work: makes a result of an item.
+        items: arguments of each call.
+        most: number of results in memory at once.
+    """
+    pending: deque[Future[_T]] = deque()
+    for item in items:
+        pending.append(workers.submit(work, *item))
+        if len(pending) == most:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()

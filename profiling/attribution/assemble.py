@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..prefetch import map_ahead
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
@@ -87,14 +88,8 @@ class _Assembly:
         return timeline
 
     def _in_order(self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
-        """Results of the workers for each item, in order; meanwhile they work on the next items."""
-        pending: deque[Future[_Result]] = deque()
-        for item in items:
-            pending.append(self._workers.submit(work, *item))
-            if len(pending) == _AHEAD:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        """Results of `work`, in the order of the items; the workers take the next items meanwhile."""
+        return map_ahead(self._workers, work, items, _AHEAD)
 
     def _write(self, table: str, part: str, columns: dict[str, Any], count: int) -> None:
         rows = pa.table({"source": constant(self._profile.source, count), **columns})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,10 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import CurvescopeError
-from ..prefetch import read_ahead
+from ..prefetch import map_ahead, read_ahead
 
 BATCH_ROWS = 1 << 17
 PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
+_READERS = 2  # threads that read a large table
 _TYPED_ROW = {pa.int64(): "0", pa.string(): "''"}
 
 
@@ -73,7 +75,7 @@ class SqliteTables:
         sql = f'SELECT {listed} FROM "{name}" NOT INDEXED'  # noqa: S608 - names from our own lists
         done = 0
         try:
-            for batch in self._at_once(sql, {column: wanted[column] for column in present}):
+            for batch in self._in_ranges(name, sql, {column: wanted[column] for column in present}):
                 done += batch.num_rows
                 if batch.num_rows:
                     yield _complete(batch, wanted)
@@ -97,6 +99,28 @@ class SqliteTables:
                 raise CurvescopeError(
                     f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it again."
                 ) from error
+
+    def _in_ranges(self, name: str, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+        """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row ids at a time."""
+        step = max(BATCH_ROWS - 2, 1)  # rows of a range: with the typed row less than a batch
+        low, high = self._row_ids(name)
+        # A row takes more than four bytes: a table with more row ids than that has gaps, and would have empty ranges.
+        if self._path is None or not BATCH_ROWS < high - low < self._path.stat().st_size // 4:
+            yield from self._at_once(sql, types)
+            return
+        queries = (f"{sql} WHERE rowid BETWEEN {first} AND {first + step - 1}" for first in range(low, high + 1, step))
+        with ThreadPoolExecutor(_READERS) as readers:
+            ranges = ((query, types) for query in queries)
+            for tables in map_ahead(readers, lambda *range_: list(self._at_once(*range_)), ranges, _READERS + 1):
+                yield from tables
+
+    def _row_ids(self, name: str) -> tuple[int, int]:
+        """The least and the greatest row id of a table; zeros where it has none."""
+        if name not in self._with_row_ids or "rowid" in map(str.lower, self.columns(name)):
+            return 0, 0
+        least, greatest = (f'(SELECT {which}(rowid) FROM "{name}")' for which in ("min", "max"))  # noqa: S608 - likewise
+        ((low, high),) = self._query(f"SELECT {least}, {greatest}")
+        return low or 0, high or 0
 
     def _at_once(self, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """Tables of the rows, by ADBC's driver.

@@ -87,6 +87,22 @@ def test_a_large_table_is_read_by_adbc(tmp_path, used):
     assert list(zip(*(table[c].to_pylist() for c in "atb"), strict=True)) == rows
 
 
+def test_ranges_of_row_ids_are_read_in_order_whatever_is_missing_between_them(tmp_path, used, monkeypatch):
+    monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 12)  # ten row ids and the typed row in a range
+    ids = [-61, -60, -52, *range(-3, 17), 90, 91, 130]
+    write(tmp_path / "p", [(row_id, f"name {row_id}", None) for row_id in ids], schema="a INTEGER PRIMARY KEY, t, b")
+    assert read(tmp_path / "p", {"a": pa.int64()}, adbc=True)["a"].to_pylist() == ids
+    assert sum(used) == 20 + len(ids)  # -61 to 130: twenty ranges
+
+
+def test_far_apart_row_ids_are_read_at_once(tmp_path, used, monkeypatch):
+    monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 2)
+    ids = [-(2**63), 0, 2**63 - 1]
+    write(tmp_path / "p", [(row_id, "x", 1) for row_id in ids], schema="a INTEGER PRIMARY KEY, t, b")
+    assert read(tmp_path / "p", {"a": pa.int64()}, adbc=True)["a"].to_pylist() == ids
+    assert sum(used) == 1 + len(ids)
+
+
 @pytest.mark.parametrize(
     "schema",
     [

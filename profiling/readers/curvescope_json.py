@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..errors import CurvescopeError
 from ..recording.export import BASE_KEY, ROW_EVENT
-from ..recording.schema import TABLES
+from ..recording.schema import FORMER_TABLES, TABLES, Table, modernise_meta, modernise_row
 from ..recording.store import FORMAT, RecordingWriter
 from . import Options
 from .event_columns import nanoseconds
@@ -19,6 +19,7 @@ from .trace_events import Event, TraceEvents
 NAME = "trace of Curvescope"
 
 _BATCH_ROWS = 1 << 15
+_TABLES = {**TABLES, **{old: TABLES[new] for new, old in FORMER_TABLES.items()}}
 
 
 def recognises(source: Source) -> bool:
@@ -40,25 +41,26 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         if not isinstance(base, int):
             raise CurvescopeError("no whole number `baseTimeNanoseconds` before its events; export it again.")
         for event in batch:
-            if event.cat in rows:
-                _take(event, base, rows[event.cat], lost)
-        for table, found in rows.items():
+            table = _TABLES.get(event.cat)
+            if table is not None:
+                _take(event, table, base, rows[table.name], lost)
+        for name, found in rows.items():
             if len(found) >= _BATCH_ROWS:
-                _write(writer, table, found)
-    for table, found in rows.items():
-        _write(writer, table, found)
+                _write(writer, name, found)
+    for name, found in rows.items():
+        _write(writer, name, found)
     other = events.document.get("otherData")
     meta = other.get("meta") if isinstance(other, dict) else None
     if isinstance(meta, dict):
-        kept = {name: value for name, value in meta.items() if name != "imported_from"}
+        kept = {name: value for name, value in modernise_meta(meta).items() if name != "imported_from"}
         writer.update(**kept, exported_from=meta.get("imported_from"))
     for name, count in (lost + events.lost).items():
         writer.count_lost(name, count)
 
 
-def _take(event: Event, base_ns: int, rows: list[dict[str, Any]], lost: Counter[str]) -> None:
-    names = TABLES[event.cat].arrow.names
-    row = {name: value for name, value in (event.args or {}).items() if name in names}
+def _take(event: Event, table: Table, base_ns: int, rows: list[dict[str, Any]], lost: Counter[str]) -> None:
+    names = [column.name for column in table.columns]
+    row = {name: value for name, value in modernise_row(table, event.args or {}).items() if name in names}
     if not (event.ph == "M" and event.name == ROW_EVENT):
         try:
             row["start_ns"] = base_ns + nanoseconds(event.ts)

@@ -26,10 +26,10 @@ ROW_EVENT = "curvescope row"  # name of the metadata event for a row without a s
 _BATCH_ROWS = 1 << 15
 _UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
 _KEPT_META = (
-    "kind",
+    "recording_type",
     "imported_from",
     "network",
-    "step",
+    "mode",
     "device",
     "batches",
     "protocol",
@@ -46,8 +46,7 @@ def export_trace(recording: Recording, target: Path, report: Report = lambda *_:
     """Write a Chrome trace, compressed if the name ends in `.gz`; returns the number of rows without a start time.
 
     Times are microseconds with three decimals since the recording's first event; a float represents these exactly to
-    the
-    nanosecond for 52 days.
+    the nanosecond for 52 days.
 
     Raises:
         CurvescopeError: the target exists, or is not writable.

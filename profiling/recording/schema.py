@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,6 +62,12 @@ class Table:
         return self if names is None else replace(self, columns=tuple(c for c in self.columns if c.name in names))
 
 
+_TEXT = pa.string()
+_I64 = pa.int64()
+_I32 = pa.int32()
+_F64 = pa.float64()
+
+
 def _key(name: str, dtype: pa.DataType, doc: str, *, nullable: bool = True, unit: str = "") -> Column:
     return Column(name, dtype, nullable, unit, Aggregate.KEY, doc)
 
@@ -69,10 +76,9 @@ def _sum(name: str, unit: str, doc: str) -> Column:
     return Column(name, pa.int64(), True, unit, Aggregate.SUM, doc)
 
 
-_TEXT = pa.string()
-_I64 = pa.int64()
-_I32 = pa.int32()
-_F64 = pa.float64()
+def _mean(name: str, unit: str, doc: str, dtype: pa.DataType = _I64) -> Column:
+    return Column(name, dtype, True, unit, Aggregate.MEAN, doc)
+
 
 _START = _key("start_ns", _I64, "Start on the recording's host clock; null if the profile has no times.", unit="ns")
 _DURATION = Column(
@@ -126,7 +132,7 @@ KERNELS = Table(
         _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
         _sum("l1_bytes", "B", "Measured requests to L1, read plus written."),
         _sum("flops_executed", "FLOP", "Measured FLOPs of the algorithm that ran."),
-        Column("achieved_occupancy", _F64, True, "1", Aggregate.MEAN, "Measured active warps over the SM's maximum."),
+        _mean("achieved_occupancy", "1", "Measured active warps over the SM's maximum.", _F64),
         _key("source", _TEXT, f"Recorder of the row: {', '.join(SOURCES)}.", nullable=False),
     ),
 )
@@ -195,51 +201,31 @@ CLOCKS = Table(
     (
         _START,
         _DEVICE,
-        Column("sm_clock_hz", _I64, True, "Hz", Aggregate.MEAN, "SM clock, or the mean core clock of a CPU."),
-        Column("memory_clock_hz", _I64, True, "Hz", Aggregate.MEAN, "Memory clock."),
-        Column("power_w", _F64, True, "W", Aggregate.MEAN, "Board power."),
-        Column("temperature_c", _F64, True, "°C", Aggregate.MEAN, "Temperature of the device."),
+        _mean("sm_clock_hz", "Hz", "SM clock, or the mean core clock of a CPU."),
+        _mean("memory_clock_hz", "Hz", "Memory clock."),
+        _mean("power_w", "W", "Board power.", _F64),
+        _mean("temperature_c", "°C", "Temperature of the device.", _F64),
         _key("throttle_reasons", _TEXT, "Names joined by `|`; empty for none, null if unreadable."),
-        Column("load", _F64, True, "1", Aggregate.MEAN, "Utilisation of a GPU (0 to 1), or load average of a CPU."),
+        _mean("load", "1", "Utilisation of a GPU (0 to 1), or load average of a CPU.", _F64),
     ),
 )
 
-_PEAK = Column(
-    "peak_memory_bytes",
-    _I64,
-    True,
-    "B",
-    Aggregate.MEAN,
-    "Peak over one visit's steps: tensors of the CUDA allocator, or resident memory of a CPU process.",
-)
-_RESERVED = Column(
-    "reserved_memory_bytes",
-    _I64,
-    True,
-    "B",
-    Aggregate.MEAN,
-    "Peak over one visit's steps of the memory reserved by the CUDA allocator.",
-)
-_HOST_USE = tuple(
-    Column(name, _I64, True, unit, Aggregate.MEAN, doc)
-    for name, unit, doc in (
-        ("cpu_time_ns", "ns", "CPU time of all threads of the process in the step, user and system."),
-        (
-            "system_time_ns",
-            "ns",
-            "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for single steps.",
-        ),
-        ("page_faults", "", "Pages that the operating system mapped for the process in the step."),
-        ("run_queue_wait_ns", "ns", "Time that threads waited in a run queue for a core, summed over threads."),
-    )
-)
-_RETRIES = Column(
-    "allocator_retries",
-    _I64,
-    True,
-    "",
-    Aggregate.MEAN,
-    "Number of times in the visit that the CUDA allocator freed its cache and retried.",
+_STEP_RESOURCES = (
+    _mean(
+        "peak_memory_bytes",
+        "B",
+        "Peak over one visit's steps: tensors of the CUDA allocator, or resident memory of a CPU process.",
+    ),
+    _mean("reserved_memory_bytes", "B", "Peak over one visit's steps of the memory reserved by the CUDA allocator."),
+    _mean("allocator_retries", "", "Number of times in the visit that the CUDA allocator freed its cache and retried."),
+    _mean("cpu_time_ns", "ns", "CPU time of all threads of the process in the step, user and system."),
+    _mean(
+        "system_time_ns",
+        "ns",
+        "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for single steps.",
+    ),
+    _mean("page_faults", "", "Pages that the operating system mapped for the process in the step."),
+    _mean("run_queue_wait_ns", "ns", "Time that threads waited in a run queue for a core, summed over threads."),
 )
 
 STEPS = Table(
@@ -259,10 +245,7 @@ STEPS = Table(
             "Whether the step was profiled; profiled steps give terms, never T(b).",
             nullable=False,
         ),
-        _PEAK,
-        _RESERVED,
-        _RETRIES,
-        *_HOST_USE,
+        *_STEP_RESOURCES,
         _PROCESS,
         _key("problem", _TEXT, "Name of the problem, if the recording has several; else null."),
         _key("device_name", _TEXT, "Device of the step, if the recording has several."),
@@ -325,6 +308,22 @@ def modernise(table: Table, data: pa.Table, former: Mapping[str, str]) -> pa.Tab
                 text = pc.if_else(pc.fill_null(pc.equal(text, old), False), new, text)
             data = data.set_column(data.column_names.index(name), name, text)
     return data
+
+
+def modernise_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give one row of an older schema version the names and values of today; newer rows stay the same."""
+    new_names = {old: new for new, old in FORMER_COLUMNS.get(table.name, {}).items()}
+    renamed = {new_names.get(name, name): value for name, value in row.items()}
+    for name, values in FORMER_VALUES.get(table.name, {}).items():
+        new_value = next((new for new, old in values.items() if renamed.get(name) == old), None)
+        renamed |= {} if new_value is None else {name: new_value}
+    return renamed
+
+
+def modernise_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Give entries of an older `recording.json` the names of today."""
+    new_names = {old: new for new, old in FORMER_META.items()}
+    return {new_names.get(name, name): entry for name, entry in meta.items()}
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:

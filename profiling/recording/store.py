@@ -1,7 +1,7 @@
 """The recording store: a folder of Parquet tables and a `recording.json`.
 
-Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows cell by cell and whatever is
-written stays readable when the run is cut off. Every file is written under a temporary name, synced, then renamed;
+Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit and existing
+parts stay readable when the run is interrupted. Every file is written under a temporary name, synced, then renamed;
 an object of a remote store is one put. An existing recording is never written into. Nothing is shared between
 recordings, so that any number of writers may fill one store. Any Parquet reader opens the tables unaided.
 """
@@ -31,7 +31,7 @@ from .atomic_files import atomic_file, claim_remote, claimed_folder, storage_err
 from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
-from .schema import FORMER_META, FORMER_TABLES, SCHEMA_VERSION, TABLES, conform
+from .schema import FORMER_TABLES, SCHEMA_VERSION, TABLES, conform, modernise_meta
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
@@ -84,8 +84,7 @@ class RecordingWriter:
         Args:
             path: folder of the recording.
             last_table: the table that is written last in each visit. Parts of other tables without a part of the same
-                name
-                there are incomplete visits, and are removed.
+                name there are incomplete visits, and are removed.
 
         Raises:
             CurvescopeError: the folder has no recording, or it is unreadable.
@@ -351,8 +350,7 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
             "upgrade with `pip install --upgrade curvescope`."
         )
     if version < SCHEMA_VERSION:
-        former = {old: new for new, old in FORMER_META.items()}
-        meta = {former.get(name, name): entry for name, entry in meta.items()}
+        meta = modernise_meta(meta)
     return Recording(folder, meta)
 
 

@@ -74,10 +74,10 @@ def find_ceilings(
         amount = result.flops if name in PRECISIONS else result.bytes_compulsory
         if not result.fastest_visit_ns or not amount:
             continue
-        kept = compute if name in PRECISIONS else bandwidth
+        best = compute if name in PRECISIONS else bandwidth
         ceiling = Ceiling(amount / result.fastest_visit_ns * 1e9, f"{result.problem}, {backend}", result.uncertainty)
-        if name not in kept or ceiling.per_s > kept[name].per_s:
-            kept[name] = ceiling
+        if name not in best or ceiling.per_s > best[name].per_s:
+            best[name] = ceiling
     clocks_hz = [hz for _, _, result in measured for hz in result.clock_hz or ()]
     clock_hz = (min(clocks_hz), max(clocks_hz)) if clocks_hz else None
     return Ceilings(device, compute, bandwidth, clock_hz, describe_versions())

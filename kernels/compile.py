@@ -109,8 +109,8 @@ def compile_source(source: CudaSource, architecture: int) -> Compiled:
         BackendMissingError: no installed NVRTC supports the architecture.
         CurvescopeError: the source does not compile, or the cache folder cannot be written.
     """
-    if kept := read_cached(source, architecture):
-        return kept
+    if cached := read_cached(source, architecture):
+        return cached
     compiler = compiler_for(architecture)
     cubin, log = compiler.compile(source, _options(architecture))
     cubin_path, log_path = _cache_paths(source, architecture)
@@ -143,9 +143,9 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
         BackendMissingError: no installed NVRTC supports one of the architectures.
         CurvescopeError: see `compile_source`.
     """
-    kept = [read_cached(source, architecture) for source, architecture in pairs]
-    yield from (compiled for compiled in kept if compiled)
-    missing = [pair for pair, compiled in zip(pairs, kept, strict=True) if not compiled]
+    cached = [read_cached(source, architecture) for source, architecture in pairs]
+    yield from (compiled for compiled in cached if compiled)
+    missing = [pair for pair, compiled in zip(pairs, cached, strict=True) if not compiled]
     missing.sort(key=lambda pair: -len(pair[0].text))  # the longest first, so that all cores finish together
     workers = min(usable_cores(), len(missing), _MOST_WORKERS)
     if workers < 2:

@@ -161,13 +161,10 @@ class Conv(Labelled):
             return np.asarray(np.tensordot(by_group, signs, ([axis + 1], [0])))
 
         if self.direction == "bwd_data":
-            small, summed_operand = replace(self, c=self.groups), np.tensordot(second, signs, ([1], [0]))[:, None]
+            small, second = replace(self, c=self.groups), np.tensordot(second, signs, ([1], [0]))[:, None]
         else:
-            small, summed_operand = (
-                replace(self, k=self.groups),
-                grouped_sums(second, 0 if self.direction == "fwd" else 1),
-            )
-        reference = small.reference((first, summed_operand))
+            small, second = replace(self, k=self.groups), grouped_sums(second, int(self.direction == "bwd_weights"))
+        reference = small.reference((first, second))
         sums = grouped_sums(result, 0 if self.direction == "bwd_weights" else 1)
         return compare(sums.reshape(reference.shape), reference, allowed * summed**0.5, projected=True)
 

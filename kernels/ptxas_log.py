@@ -39,12 +39,12 @@ def read_ptxas_log(log: str) -> dict[str, PtxasReport]:
     Args:
         log: output of ptxas -v, nvcc -Xptxas -v or NVRTC with --ptxas-options=-v.
     """
-    found = {}
+    reports = {}
     _, *parts = _ENTRY.split(log)
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         frame, used, shared = _FRAME.search(text), _USED.search(text), _SHARED.search(text)
         if frame and used:
-            found[name] = PtxasReport(
+            reports[name] = PtxasReport(
                 stack_frame_bytes=int(frame[1]),
                 spill_store_bytes=int(frame[2]),
                 spill_load_bytes=int(frame[3]),
@@ -52,4 +52,4 @@ def read_ptxas_log(log: str) -> dict[str, PtxasReport]:
                 shared_bytes=int(shared[1]) if shared else 0,
                 constant_bytes={int(bank): int(size) for size, bank in _CONSTANT.findall(text)},
             )
-    return found
+    return reports

@@ -41,29 +41,27 @@ class TrainerCallback:
             self._begin(named["model"])
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
-        """Start of a Lightning step."""
-        self._push()
+        """Start of a Lightning step, or of a Hugging Face step with all its accumulated passes."""
+        self.on_train_batch_end()  # an exception may have skipped the end of the previous step
+        self._domain.push_range(self._step)
+        self._in_step = True
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Start of a Hugging Face step with all its accumulated passes."""
-        self._push()
+    on_step_begin = on_train_batch_start
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-        """End of a Lightning step."""
-        self._pop()
+        """End of a step in either library."""
+        if self._in_step:
+            self._domain.pop_range()
+            self._in_step = False
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        """End of a Hugging Face step."""
-        self._pop()
+    on_step_end = on_train_batch_end
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """End of training: remove the hooks."""
-        self._pop()
+        """End of training in either library, or failure in Lightning's: remove the hooks."""
+        self.on_train_batch_end()
         self._layers.close()
 
-    def on_exception(self, *_: Any, **__: Any) -> None:
-        """Failure in Lightning's training: remove the hooks."""
-        self.on_train_end()
+    on_exception = on_train_end
 
     def state_dict(self) -> dict[str, Any]:
         """State for a checkpoint: none."""
@@ -78,16 +76,6 @@ class TrainerCallback:
     def _begin(self, model: Any) -> None:
         self._layers.close()
         self._layers.enter_context(annotate(model))
-
-    def _push(self) -> None:
-        self._pop()  # an exception may have skipped the end of the previous step
-        self._domain.push_range(self._step)
-        self._in_step = True
-
-    def _pop(self) -> None:
-        if self._in_step:
-            self._domain.pop_range()
-            self._in_step = False
 
 
 def _nothing(*_: Any, **__: Any) -> None:

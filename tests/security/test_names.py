@@ -43,12 +43,12 @@ def runs(tmp_path_factory):
             folder / name,
             change=rename,
             network=HOSTILE,
-            step=HOSTILE,
+            mode=HOSTILE,
             lost=lost,
             device={"name": HOSTILE, "kind": "cuda"},
             protocol={"name": HOSTILE, "statistic": "median"},
             versions={"torch": HOSTILE},
-            empty=[{"batch": 32, "round": 0, "why": HOSTILE, "detail": HOSTILE}],
+            unmeasured=[{"batch": 32, "round": 0, "why": HOSTILE, "detail": HOSTILE}],
         )
     return folder
 

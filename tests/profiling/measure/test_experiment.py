@@ -271,13 +271,13 @@ def scale(tmp_path, clock, monkeypatch):
 
     monkeypatch.setattr(scaling_run._Rank, "_make_workload", make)
 
-    def run(protocol):
+    def run(protocol, **options):
         setting = Configuration("tests.profiling.planted:build_plain", (3, 16, 16), mode="forward")
         plan = ScalingPlan(setting, (1, 2, 4), 2, 8, protocol, None, "resident", 60.0)
         folder = tmp_path / "run"
         if not (folder / PLAN_FILE.name).is_file():
             PLAN_FILE.write(folder, plan)
-        scaling_run.run_rank(folder, plan, FourRanks(), clock_s=clock.seconds)
+        scaling_run.run_rank(folder, plan, FourRanks(), clock_s=clock.seconds, **options)
         paths = {devices: folder / f"devices{devices}" / "rank0" for devices in plan.devices}
         return {devices: open_recording(path) for devices, path in paths.items()}, plan
 
@@ -318,6 +318,33 @@ def test_a_scaling_run_holds_its_time_limit(scale):
     rounds = {recording.frame("steps")["round"].max() + 1 for recording in recordings.values()}
     assert len(rounds) == 1
     assert 2 < rounds.pop() < 10
+
+
+def test_a_scaling_run_names_a_batch_that_does_not_fit_in_the_recordings_of_its_devices(scale, monkeypatch):
+    load = FakeWorkload.load
+
+    def refuse(workload, batch):
+        if batch == 8:
+            raise MemoryError
+        load(workload, batch)
+
+    monkeypatch.setattr(FakeWorkload, "load", refuse)
+    recordings, _ = scale(THREE)
+    unmeasured = {n: [entry["batch"] for entry in r.meta["unmeasured"]] for n, r in recordings.items()}
+    assert unmeasured == {1: [8], 2: [], 4: []}
+    assert set(recordings[1].frame("steps")["batch"]) == {2, 4}
+
+
+def test_a_scaling_run_ends_when_every_number_of_devices_is_precise_enough(scale):
+    seen = []
+
+    def precise(steps):
+        seen.append({row["batch"] for row in steps})
+        return True
+
+    recordings, _ = scale(Protocol("until", (2, 50), 1, (1, 1), 0.0, 0, None), precise=precise)
+    assert seen == [{2, 4, 8}, {2, 4}, {2}]
+    assert {recording.frame("steps")["round"].max() for recording in recordings.values()} == {1}
 
 
 # Benchmarks

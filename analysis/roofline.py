@@ -200,32 +200,14 @@ def document(drawn: Roofline) -> dict[str, Any]:
 
 def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
     """The document as rows: first `roof` rows, then a `point` row per point and memory level; missing is empty."""
-    rows = [
-        {
-            "row": "roof",
-            "level": r.level,
-            "roof_per_s": r.per_s,
-            "roof_kind": r.kind,
-            "provenance": r.source,
-            "precision": r.precision,
-        }
-        for r in drawn.roofs
+    rows: list[dict[str, Any]] = [
+        {**asdict(roof), "row": "roof", "roof_per_s": roof.per_s, "roof_kind": roof.kind, "provenance": roof.source}
+        for roof in drawn.roofs
     ]
     for point in drawn.points:
-        shared = {
-            name: getattr(point, name)
-            for name in ("label", "calls", "time_s", "flops", "flops_source", "flops_per_s", "bound", "utilisation")
-        }
-        for level in point.levels or (None,):
-            row = {"row": "point", **shared, "roof_kind": point.roof_kind}
-            row["exceeded_roofs"] = " ".join(point.exceeded_roofs) or None
-            if level is not None:
-                row |= {
-                    "level": level.level,
-                    "bytes": level.bytes,
-                    "bytes_source": level.source,
-                    "bytes_per_s": level.bytes_per_s,
-                    "flops_per_byte": level.flops_per_byte,
-                }
-            rows.append(row)
+        shared = {**asdict(point), "row": "point", "exceeded_roofs": " ".join(point.exceeded_roofs) or None}
+        for level in point.levels:
+            rows.append({**shared, **asdict(level), "bytes_source": level.source})
+        if not point.levels:
+            rows.append(shared)
     return [{column: row.get(column) for column in CSV_COLUMNS} for row in rows]

@@ -1,8 +1,7 @@
 """Cache capacity: a kernel's data fits the cache (L2; the last level of a CPU) at one size and not at the other.
 
 Amount: the time at the larger size beyond the time of the same bytes at the smaller size's bandwidth. The working set
-    is
-the compulsory bytes of one launch, a lower bound.
+is the compulsory bytes of one launch, a lower bound.
 """
 
 from __future__ import annotations

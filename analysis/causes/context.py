@@ -35,13 +35,13 @@ class Recorded:
 
     Attributes:
         steps: the `steps` table.
-        launches: the `launches` table; None if missing.
+        api_calls: the `api_calls` table; None if missing.
         clocks: the `clocks` table; None if missing.
         hardware: limits of the device.
     """
 
     steps: pd.DataFrame
-    launches: pd.DataFrame | None = None
+    api_calls: pd.DataFrame | None = None
     clocks: pd.DataFrame | None = None
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
 
@@ -113,7 +113,7 @@ def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) 
         float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
         float(mine.loc[~idle, "exclusive_ms"].sum()) / len(used),
         float(mine.loc[~idle, "calls"].sum()) / len(used),
-        _host_calls(of_batch[of_batch["step"].isin(used)], recorded.launches),
+        _host_calls(of_batch[of_batch["step"].isin(used)], recorded.api_calls),
         _largest(of_batch, "peak_memory_bytes"),
         _largest(of_batch, "allocator_retries"),
         clock_hz,
@@ -140,11 +140,11 @@ def _largest(rows: pd.DataFrame, column: str) -> float | None:
     return None if known.empty else float(known.max())
 
 
-def _host_calls(steps: pd.DataFrame, launches: pd.DataFrame | None) -> dict[str, HostCalls]:
+def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str, HostCalls]:
     """Calls of each kind inside the steps, per step; 0 for kinds without calls."""
-    if launches is None or launches.empty or steps.empty:
+    if api_calls is None or api_calls.empty or steps.empty:
         return {}
-    timed = launches[launches["duration_ns"].notna() & launches["start_ns"].notna()]
+    timed = api_calls[api_calls["duration_ns"].notna() & api_calls["start_ns"].notna()]
     start = timed["start_ns"].to_numpy(np.int64)
     inside = np.zeros(len(timed), dtype=bool)
     for row in steps.itertuples():

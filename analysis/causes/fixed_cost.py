@@ -1,4 +1,4 @@
-"""Fixed cost amortised: time that does not grow with the batch makes an excess negative, which is not a fault.
+"""Fixed cost amortised: time that does not grow with the batch makes an excess negative, which is no anomaly.
 
 Amount: the whole negative term of an excess if its kernels are the same at both sizes. The implied fixed time,
 excess/(1 - k), must not exceed the smaller size's time.

@@ -7,7 +7,7 @@ switch if memory is so full that the faster algorithm's workspace may not have f
 from __future__ import annotations
 
 from . import algorithm_switch
-from .case import Case, Claim, Evidence, HostCalls
+from .case import Case, Claim, Evidence, HostCalls, seen
 
 CAUSE = "memory pressure"
 _FULL = 0.85
@@ -51,22 +51,15 @@ def _fullness(case: Case, batch: int) -> float | None:
 
 def memory_evidence(case: Case) -> list[Evidence]:
     """Peak memory and allocator retries, where known."""
-    before, after = case.facts[case.before], case.facts[case.after]
-    found = []
-    if after.peak_memory_bytes is not None:
-        found.append(
-            Evidence("peak memory", before.peak_memory_bytes, after.peak_memory_bytes, "B", "steps.peak_memory_bytes")
-        )
-        if (full := _fullness(case, case.after)) is not None:
-            found.append(
-                Evidence(
-                    "share of the device's memory", _fullness(case, case.before), full, "1", "steps.peak_memory_bytes"
-                )
-            )
-    if after.allocator_retries:
-        found.append(
-            Evidence(
-                "allocator retries", before.allocator_retries, after.allocator_retries, "", "steps.allocator_retries"
-            )
-        )
-    return found
+    batches = (case.before, case.after)
+    peaks = [case.facts[batch].peak_memory_bytes for batch in batches]
+    shares = [_fullness(case, batch) for batch in batches]
+    retries = [case.facts[batch].allocator_retries for batch in batches]
+    evidence = []
+    if peaks[1] is not None:
+        evidence.append(seen("peak memory", peaks, "B", "steps.peak_memory_bytes"))
+    if shares[1] is not None:
+        evidence.append(seen("share of the device's memory", shares, "1", "steps.peak_memory_bytes"))
+    if retries[1]:
+        evidence.append(seen("allocator retries", retries, "", "steps.allocator_retries"))
+    return evidence

@@ -1,8 +1,7 @@
 """Wave and tile quantisation: the last wave of blocks, or the padding of tiles, costs more at one size than the other.
 
 A grid runs in waves of SMs x blocks per SM. The empty share of the last wave, 1 - waves/ceil(waves), is wasted time,
-and
-so are blocks that grow faster than the batch. Amount: the contribution of that share of every launch. Modelled from
+and so are blocks that grow faster than the batch. Amount: the contribution of that share of every launch. Modelled from
 recorded grids, assuming that all blocks of a kernel take equally long.
 """
 
@@ -39,8 +38,8 @@ def weigh(case: Case) -> Claim | None:
     if not evidence or measured <= 0 or not claimed:
         return None
     miss = abs(predicted - measured) / measured
-    held = "time at the larger size: predicted by ceil(waves), recorded"
-    evidence.append(Evidence(held, predicted, measured, "ms", "model; kernels.duration_ns"))
+    what = "time at the larger size: predicted by ceil(waves), recorded"
+    evidence.append(Evidence(what, predicted, measured, "ms", "model; kernels.duration_ns"))
     # A prediction within 5 % is as good as the model gets; an error above 30 % makes it useless.
     score = 0.9 * max(0.0, min(1.0, (0.30 - miss) / 0.25))
     if score == 0:
@@ -77,7 +76,7 @@ def _padding(case: Case, name: str) -> float:
 def _evidence(name: str, low: float, high: float, padding: float) -> list[Evidence]:
     tile = read_name(name).tile
     label = short_name(name) if tile is None else f"{short_name(name)} (tile {tile[0]}x{tile[1]})"
-    found = [Evidence(f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread")]
+    evidence = [Evidence(f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread")]
     if padding > 0:
-        found.append(Evidence("blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"))
-    return found
+        evidence.append(Evidence("blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"))
+    return evidence

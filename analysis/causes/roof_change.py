@@ -1,8 +1,8 @@
 """Roof change: a term passes the ridge of the roofline between the two sizes, so another limit determines its time.
 
 Amount: the functional of the roofline's time, max(FLOPs/compute roof, bytes/DRAM roof), scaled to the term's time at
-    the
-smaller size. Modelled from work and roofs; bytes are measured if the recording has them at every size, else compulsory.
+the smaller size. Modelled from work and roofs; bytes are measured if the recording has them at every size, else
+compulsory.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def weigh(case: Case) -> Claim | None:
     roof_ms = {b: 1e3 * max((f or 0) / compute.per_s, (s or 0) / dram.per_s) for b, (f, s) in work.items()}
     scale = case.time_ms(case.before) / roof_ms[case.before]
     amount = sum(coefficient * scale * roof_ms[batch] for batch, coefficient in case.functional.coefficients)
-    predicted, found = scale * roof_ms[case.after], case.time_ms(case.after)
-    miss = abs(predicted - found) / found if found > 0 else 1.0
+    predicted, recorded = scale * roof_ms[case.after], case.time_ms(case.after)
+    miss = abs(predicted - recorded) / recorded if recorded > 0 else 1.0
     score = 0.75 * max(0.0, 1 - miss / 0.5)
     if score == 0:
         return None
     per = f"FLOPs per {'measured' if measured else 'compulsory'} byte (ridge {ridge:.3g})"
-    held = "time at the larger size: predicted by the roofline, recorded"
+    what = "time at the larger size: predicted by the roofline, recorded"
     evidence = (
         Evidence(per, low, high, "FLOP/B", f"kernels.flops, {column}"),
-        Evidence(held, predicted, found, "ms", f"model ({compute.kind}s); kernels.duration_ns"),
+        Evidence(what, predicted, recorded, "ms", f"model ({compute.kind}s); kernels.duration_ns"),
     )
     return Claim(CAUSE, amount, score, evidence, "At sizes on one side of the ridge, the excess is as large.")

@@ -1,8 +1,8 @@
-"""Functionals of step times: what an anomaly is, as coefficients over conditions.
+"""Functionals of step times: anomalies as coefficients over conditions.
 
-T is the time of a step at a condition: a batch size b, or any other that steps differ by. Each functional is a sum of
-coefficients times T at some conditions; as T is a sum of terms, so is the functional, and its shares add up to it with
-no model and no fitting.
+T is the time of a step at a condition: a batch size b, or another property by which steps differ. Each functional is a
+sum of coefficients times T at some conditions; as T is a sum of terms, so is the functional, and its shares add up to
+it without a model or a fit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Functional:
     """A linear functional of T.
 
     Attributes:
-        kind: excess, curvature, bend, or what another comparison is called.
-        at: condition it is taken at; for an excess the smaller batch size of the two.
+        kind: excess, curvature, bend, or the name of another comparison.
+        at: condition of the functional; for an excess the smaller of the two batch sizes.
         to: the larger batch size of an excess; None for other kinds.
         coefficients: (condition, coefficient), increasing in batch size.
-        unit: of the value, T being in ms.
+        unit: unit of the value, for T in ms.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Functional:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions that it has a coefficient for."""
+        """Conditions with a coefficient."""
         return tuple(condition for condition, _ in self.coefficients)
 
     @property
@@ -48,7 +48,7 @@ class Functional:
 
     @property
     def label(self) -> str:
-        """A short name, as in `excess 4→8` or `curvature at 8`."""
+        """A short name, e.g. `excess 4→8` or `curvature at 8`."""
         return f"{self.kind} {self.at}→{self.to}" if self.to is not None else f"{self.kind} at {self.at}"
 
 
@@ -89,7 +89,7 @@ def bend(before: int, at: int, after: int) -> Functional:
     """How much T(after) departs from the straight line through T(before) and T(at), in ms.
 
     T(after) − T(at) − (after−at)/(at−before)·(T(at) − T(before)): 0 for every cost that is fixed plus proportional,
-    so that the fixed cost of a step, which larger batches share, is not taken for an anomaly.
+    so the fixed cost of a step, which larger batches share, is no anomaly.
     """
     ratio = (after - at) / (at - before)
     return Functional("bend", at, None, ((before, ratio), (at, -1.0 - ratio), (after, 1.0)), "ms")

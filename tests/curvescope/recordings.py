@@ -34,7 +34,7 @@ def write_planted(
         for name, frame in (
             ("steps", steps),
             ("kernels", kernels),
-            ("api_calls", recorded.launches),
+            ("api_calls", recorded.api_calls),
             ("clocks", recorded.clocks),
         ):
             if frame is not None:

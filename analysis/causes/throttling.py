@@ -26,8 +26,8 @@ def weigh(case: Case) -> Claim | None:
     reasons = after.throttle_reasons - before.throttle_reasons
     evidence = [Evidence("SM clock", before.sm_clock_hz / 1e6, after.sm_clock_hz / 1e6, "MHz", "clocks.sm_clock_hz")]
     if reasons:
-        texts = [", ".join(sorted(facts.throttle_reasons)) or "none" for facts in (before, after)]
-        evidence.append(Evidence("throttle reasons", *texts, "", "clocks.throttle_reasons"))
+        old, new = (", ".join(sorted(facts.throttle_reasons)) or "none" for facts in (before, after))
+        evidence.append(Evidence("throttle reasons", old, new, "", "clocks.throttle_reasons"))
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
     score = 0.93 if reasons else 0.82
     return Claim(CAUSE, amount, score, tuple(evidence), "With locked clocks, the excess is as large.")

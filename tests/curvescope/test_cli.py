@@ -201,7 +201,7 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("sweep", "alexnot"), "did you mean alexnet"),
         (("sweep", "alexnet", "--mode", "training,sideways"), "--mode sideways"),
         (("sweep", "alexnet", "--batch", "..max"), "--batch"),
-        (("sweep", "alexnet", "--memory-limit", "much"), "a size, as in 8GB"),
+        (("sweep", "alexnet", "--memory-limit", "much"), "write a size, e.g. 8GB"),
         (("sweep", "alexnet", "--sequence-length", "64"), "none of these networks takes text"),
         (("sweep", "alexnet", "-o", "mine"), "nothing is overwritten"),
         (("sweep", "--resume", "mine"), "contains no sweep"),

@@ -18,8 +18,7 @@ def without_secrets(command: Sequence[str], environment: Mapping[str, str] = os.
     """Replace secrets in a command line by `***`.
 
     Masked are values of options and settings named like a secret (`--token X`, `API_KEY=X`), values of environment
-    variables
-    with such names wherever they occur, and users in URLs. Other secrets are not recognised.
+    variables with such names wherever they occur, and users in URLs. Other secrets are not recognised.
 
     Args:
         command: program and arguments.

@@ -21,8 +21,8 @@
 namespace curvescope::activity {
 namespace {
 
-constexpr std::int64_t kFlushNs = 100'000'000;  // what a killed process can lose of its GPU work
-constexpr std::uint32_t kMostCalls = 2048;      // callback ids to look through
+constexpr std::int64_t kFlushNs = 100'000'000;  // longest GPU work that a killed process loses
+constexpr std::uint32_t kMostCalls = 2048;      // number of callback ids to try
 
 struct Kind {
   CUpti_ActivityKind kind;
@@ -49,7 +49,7 @@ struct Session {
   const std::unique_ptr<RawBuffers> raw = RawBuffers::from_environment();
   CUpti_SubscriberHandle subscriber = nullptr;
   SharedCounts* const counts = recorder::shared_counts();
-  std::uint64_t buffers_read = 0;  // by the writer, and not yet on disk
+  std::uint64_t buffers_read = 0;  // read by the writer, not yet on disk
   std::int64_t next_flush_ns = 0;
   std::atomic<bool> active{false};
 };
@@ -63,7 +63,7 @@ struct Facts {
   std::mutex mutex;
   std::vector<std::pair<std::string, std::string>> waiting;  // key and value
 };
-std::atomic<Facts*> facts{nullptr};  // made with the session; null in a child without memory
+std::atomic<Facts*> facts{nullptr};  // created with the session; null in a child without memory
 
 void add_fact(const char* key, const std::string& value) {
   Facts* all = facts;
@@ -91,7 +91,7 @@ void write_facts(ChunkWriter* writer) noexcept try {
   writer->lose("facts", 1);
 }
 
-// Empty where the call succeeded.
+// Empty if the call succeeded.
 std::string failure(const CuptiApi& api, const char* call, CUptiResult result) {
   if (result == CUPTI_SUCCESS) return "";
   const char* name = nullptr;
@@ -142,7 +142,7 @@ constexpr Calls kCalls[] = {
     {CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API, &CuptiApi::ActivityEnableDriverApi, "driver calls"},
 };
 
-// Collects, or no longer, only the calls that matter; false where this libcupti cannot choose among them.
+// Starts or stops collecting only the wanted calls; false if this libcupti cannot select calls.
 bool choose_calls(const CuptiApi& api, const Calls& calls, bool collect) noexcept {
   const auto choose = api.*calls.choose;
   if (choose == nullptr) return false;
@@ -162,7 +162,7 @@ std::string start_session(Session* s) {
     const std::string error = failure(api, "timestamps", api.ActivityRegisterTimestampCallback(monotonic_ns));
     if (!error.empty()) add_fact("cupti.refused", error);
   }
-  // Thread ids as the system's, which NVTX ranges carry too.
+  // The system's thread ids, like those of NVTX ranges.
   result = api.SetThreadIdType != nullptr ? api.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM)
                                           : CUPTI_ERROR_NOT_SUPPORTED;
   if (result != CUPTI_SUCCESS) add_fact("cupti.refused", failure(api, "thread ids", result));
@@ -207,14 +207,14 @@ void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
   }
 }
 
-// Writes the rows of the buffers that were read, which no longer count as lost with the process.
+// Writes the rows of the buffers that were read; these buffers no longer count as unsaved.
 void write_rows(Session* s, ChunkWriter* writer) noexcept {
   s->reader.write(writer);
   if (s->counts != nullptr) s->counts->gpu_buffers -= s->buffers_read;
   s->buffers_read = 0;
 }
 
-// The narrowest of a few brackets: what comes between the readings widens them.
+// Keeps the narrowest of a few brackets: interruptions between the readings widen them.
 void sample_clock(Session* s, ChunkWriter* writer) noexcept {
   constexpr int kTries = 5;
   std::int64_t before = 0;
@@ -237,13 +237,13 @@ void sample_clock(Session* s, ChunkWriter* writer) noexcept {
 
 void flush(Session* s, ChunkWriter* writer) noexcept {
   sample_clock(s, writer);
-  read_buffers(s, writer, true);  // makes room for those to come
+  read_buffers(s, writer, true);  // makes room for new ones
   s->found.api.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   read_buffers(s, writer, true);
   write_rows(s, writer);
 }
 
-// Work that this thread launched may still be running: a block that is recorded holds it whole.
+// Waits for work that this thread launched, so that the recording of a block contains all of it.
 void wait_for_device() noexcept {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return;
@@ -275,7 +275,7 @@ void start(Names* names) noexcept try {
   s->buffers.prepare();
   add_fact("cupti.status", start_session(s));
 } catch (...) {
-  // Without memory there is no recording, and nothing to say so with.
+  // Without memory, nothing is recorded and no reason can be given.
 }
 
 void drain(ChunkWriter* writer) noexcept {

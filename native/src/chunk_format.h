@@ -18,7 +18,7 @@ constexpr std::uint16_t kChunkVersion = 3;
 enum class ChunkKind : std::uint16_t {
   kStrings = 1,  // repeated: uint32 bytes, then that many of UTF-8; ids count on from 0 over the file's chunks
   kEvents = 2,   // repeated: Event, all of one thread, in order
-  kLost = 3,     // one LostCounts, counted since the recording began: the last chunk holds
+  kLost = 3,     // one LostCounts, counted from the start of the recording: the last chunk counts
   kTable = 4,    // TableHeader, its ColumnHeaders, then the values of each column, each column padded to 8 bytes
   kRaw = 5,      // RawHeader, uint32 offset of each record, padded to 8 bytes, then the buffer
 };
@@ -29,7 +29,7 @@ struct ChunkHeader {
   std::uint16_t kind;
   std::uint64_t payload_bytes;
   std::int64_t process;
-  std::int64_t thread;  // 0 but in kEvents
+  std::int64_t thread;  // 0 except in kEvents
   std::uint32_t payload_crc;
   std::uint32_t header_crc;  // of the bytes before it
 };
@@ -41,7 +41,7 @@ enum class EventKind : std::uint16_t {
   kMark = 3,
   kPopUnmatched = 4,  // a pop whose push was not recorded
   kStart = 5,
-  kEnd = 6,  // of the start with the same range id, in whatever thread
+  kEnd = 6,  // end of the start with the same range id, in any thread
 };
 
 // Whether the event begins a range or is a mark; lost events are counted in these.
@@ -51,7 +51,7 @@ constexpr bool begins(EventKind kind) noexcept {
 
 struct Event {
   std::int64_t time_ns;   // CLOCK_MONOTONIC
-  std::uint64_t payload;  // its bits, by payload_type
+  std::uint64_t payload;  // bits of the payload, by payload_type
   std::uint64_t range;    // id of a start/end range
   EventKind kind;
   std::uint8_t payload_type;  // NVTX's number; 0 for none
@@ -65,9 +65,9 @@ struct Event {
 static_assert(sizeof(Event) == 48);
 
 struct LostCounts {
-  std::uint64_t events;  // pushes and starts (each with its end) and marks for which there was no room
+  std::uint64_t events;  // pushes and starts (each with its end) and marks dropped for lack of room
   std::uint64_t names;   // events with a dropped name
-  std::uint64_t writes;  // pushes, starts and marks that the disk did not take
+  std::uint64_t writes;  // pushes, starts and marks that could not be written
 };
 
 struct TableHeader {
@@ -81,7 +81,8 @@ static_assert(sizeof(TableHeader) == 16);
 struct ColumnHeader {
   std::uint32_t name;     // string id
   std::uint16_t is_text;  // 1: values are string ids
-  std::uint16_t width;    // bytes of each stored value: 0, 1, 2, 4 or 8; a value is base + stored, 0 where none is
+  std::uint16_t
+      width;  // bytes of each stored value: 0, 1, 2, 4 or 8; a value is base + stored, or base if the width is 0
   std::uint64_t base;
 };
 static_assert(sizeof(ColumnHeader) == 16);
@@ -94,7 +95,7 @@ struct RawHeader {
 };
 static_assert(sizeof(RawHeader) == 16);
 
-// Eight tables, so that eight bytes go in one step: a writer of ten million records a second cannot wait for one.
+// Eight tables process eight bytes per step, fast enough for ten million records per second.
 constexpr std::array<std::array<std::uint32_t, 256>, 8> make_crc_tables() {
   std::array<std::array<std::uint32_t, 256>, 8> tables{};
   for (std::uint32_t i = 0; i < 256; ++i) {
@@ -117,7 +118,7 @@ inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept {
   std::uint32_t crc = ~0U;
   for (; bytes >= 8; bytes -= 8, at += 8) {
     std::uint64_t word = 0;
-    std::memcpy(&word, at, sizeof(word));  // little-endian, as every machine that CUDA runs on
+    std::memcpy(&word, at, sizeof(word));  // little-endian, like every machine with CUDA
     word ^= crc;
     crc = kTables[7][word & 0xFFU] ^ kTables[6][(word >> 8) & 0xFFU] ^ kTables[5][(word >> 16) & 0xFFU] ^
           kTables[4][(word >> 24) & 0xFFU] ^ kTables[3][(word >> 32) & 0xFFU] ^ kTables[2][(word >> 40) & 0xFFU] ^

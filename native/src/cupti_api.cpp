@@ -39,7 +39,7 @@ std::vector<std::string> loaded_objects() {
   return paths;
 }
 
-// The libraries of a folder that the driver can serve, newest first. libcupti.so.12 is of CUDA 12.
+// Libraries in a folder that the driver supports, newest first. libcupti.so.12 belongs to CUDA 12.
 void add_of_folder(const std::string& folder, int driver_major, std::vector<std::string>* out) {
   DIR* entries = opendir(folder.c_str());
   if (entries == nullptr) return;
@@ -50,7 +50,7 @@ void add_of_folder(const std::string& folder, int driver_major, std::vector<std:
     std::vector<int> version;
     for (std::size_t at = name.find('.', sizeof(kLibrary) - 1); at != std::string::npos; at = name.find('.', at + 1))
       version.push_back(static_cast<int>(std::strtol(name.c_str() + at + 1, nullptr, 10)));
-    // A name by year, libcupti.so.2024.3.2, has a link by toolkit beside it.
+    // Names by year (libcupti.so.2024.3.2) are skipped: a link named by toolkit version exists beside them.
     const int major = version.empty() ? 0 : version[0];
     if (major < 1000 && (driver_major == 0 || major <= driver_major)) found.emplace_back(version, folder + "/" + name);
   }
@@ -97,7 +97,7 @@ std::vector<std::string> candidates(int driver_major) {
   return found;
 }
 
-// Empty where all is there, else what is missing.
+// Empty if all functions exist, else the name of a missing one.
 std::string fill(void* library, CuptiApi* api) {
 #define CURVESCOPE_CUPTI_FILL(name) api->name = reinterpret_cast<decltype(api->name)>(dlsym(library, "cupti" #name));
 #define CURVESCOPE_CUPTI_CHECK(name) \
@@ -140,7 +140,7 @@ CuptiFound find_cupti() noexcept try {
     const std::string missing = fill(library, &found.api);
     found.path = path;
     found.usable = missing.empty();
-    if (!found.usable) found.why_not = path + " has no " + missing + ": it is no libcupti of CUDA 11 or newer.";
+    if (!found.usable) found.why_not = path + " has no " + missing + ": it is not a libcupti of CUDA 11 or newer.";
     return found;
   }
   found.why_not =

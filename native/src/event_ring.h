@@ -16,7 +16,7 @@ class EventRing {
  public:
   static constexpr std::size_t kCapacity = 16384;  // 768 KiB: 8 ms of a thread that pushes every microsecond
 
-  // Counts into `begun`, whose only writer it is, or for itself where there is none.
+  // Counts begun events in `begun` as its only writer; in a member of its own if that is null.
   explicit EventRing(std::int64_t thread, SharedCount* begun = nullptr)
       : events_(new Event[kCapacity]), thread_(thread), begun_(begun != nullptr ? begun : &own_begun_) {}
 
@@ -69,7 +69,7 @@ class EventRing {
 
   bool half_full() const noexcept { return kCapacity - free() == kCapacity / 2; }
 
-  // Consumer: copies what is there.
+  // Consumer: takes all events.
   void take(std::vector<Event>* out) {
     const std::size_t head = head_.load(std::memory_order_acquire);
     std::size_t tail = tail_.load(std::memory_order_relaxed);
@@ -100,7 +100,7 @@ class EventRing {
   }
 
   void append(const Event& event) noexcept {
-    // Before the event can be taken: what was written is never more than what was begun.
+    // Counted before the event can be taken, so that never more events are written than were begun.
     if (begins(event.kind)) begun_->store(begun_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const std::size_t head = head_.load(std::memory_order_relaxed);
     events_[head % kCapacity] = event;

@@ -2,7 +2,7 @@
 #include "curvescope/collector.h"
 #include "recorder.h"
 
-// Always 1: whatever became of the recording, the program is to run on.
+// Always 1: the program continues even if recording failed.
 CURVESCOPE_API int InitializeInjection() noexcept {
   if (curvescope::recorder::start_injected()) curvescope::recorder::start_cupti();
   return 1;

@@ -20,7 +20,7 @@ using curvescope::recorder::record;
 
 std::uint32_t intern_text(const char* text) noexcept { return intern(text == nullptr ? "" : text); }
 
-// wchar_t is one code point here.
+// A wchar_t is one code point on Linux.
 std::uint32_t intern_wide(const wchar_t* text) noexcept try {
   std::string utf8;
   for (; text != nullptr && *text != 0; ++text) {
@@ -83,7 +83,7 @@ Event described(EventKind kind, nvtxDomainHandle_t domain, const nvtxEventAttrib
 int record_now(Event event) noexcept {
   event.time_ns = curvescope_clock_ns();
   record(event);
-  return NVTX_NO_PUSH_POP_TRACKING;  // depths are not told to the program
+  return NVTX_NO_PUSH_POP_TRACKING;  // the program does not get depths
 }
 
 // Ids of start/end ranges, never 0: that is what a program gets for a start that had no room, and its end is nothing.

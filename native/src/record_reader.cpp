@@ -234,7 +234,7 @@ void RecordReader::add_fact(const CUpti_Activity* record, ChunkWriter* writer) {
     add_row(&contexts_, row(c.contextId, c.deviceId, c.nullStreamId), writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_ENVIRONMENT) {
     const auto& e = *reinterpret_cast<const CUpti_ActivityEnvironment*>(record);
-    // The four kinds lie over each other: two numbers each, and the clocks' reasons behind the PCIe facts.
+    // The kinds share a union: two numbers each, and for clocks also the throttle reasons.
     const bool speed = e.environmentKind == CUPTI_ACTIVITY_ENVIRONMENT_SPEED;
     const bool power = e.environmentKind == CUPTI_ACTIVITY_ENVIRONMENT_POWER;
     add_row(&environment_,
@@ -266,7 +266,7 @@ void RecordReader::write(ChunkWriter* writer) noexcept {
 
 std::uint32_t RecordReader::kernel_name(const char* mangled) {
   if (mangled == nullptr) return Names::kEmpty;
-  // A few places on from its hash, so that names of equal hash do not drive each other out at every record.
+  // Probes a few slots after the hash, so that names of equal hash do not evict each other at every record.
   const auto hash = (reinterpret_cast<std::uintptr_t>(mangled) * 0x9E3779B97F4A7C15U) >> 52U;
   KnownName* place = &known_names_[hash];
   for (std::size_t step = 0; step < kProbes; ++step) {
@@ -291,7 +291,7 @@ std::uint32_t RecordReader::kernel_name(const char* mangled) {
     place->id = id;
     place->address = mangled;
   } catch (...) {
-    // Without memory the name alone is lost.
+    // Without memory, only the name is lost.
   }
   std::free(demangled);
   return id;
@@ -307,7 +307,7 @@ std::uint32_t RecordReader::call_name(CUpti_CallbackDomain domain, std::uint32_t
     const char* name = nullptr;
     if (api_.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) name = "";
     std::string_view text = name;
-    // cudaLaunchKernel_v7000 and cuMemcpy_v2 are the versions of one function as programs know it.
+    // cudaLaunchKernel_v7000 and cuMemcpy_v2 are versions of the functions that programs call.
     const std::size_t version = text.rfind("_v");
     if (version != std::string_view::npos &&
         text.find_first_not_of("0123456789", version + 2) == std::string_view::npos)

@@ -27,21 +27,21 @@
 namespace curvescope::recorder {
 namespace {
 
-constexpr long kFlushNs = 10'000'000;  // what a killed process can lose of its ranges
+constexpr long kFlushNs = 10'000'000;  // longest time of ranges that a killed process loses
 constexpr char kFolderVariable[] = "CURVESCOPE_CHUNK_FOLDER";
 
-// All that belongs to one process. A forked child makes its own and leaks the parent's, whose locks may be held by
-// threads that the child does not have.
+// All state of one process. A forked child creates its own and leaks the parent's, whose locks may be held by threads
+// that the child does not have.
 struct Process {
   Process() { sem_init(&wake, 0, 0); }
 
-  std::atomic<std::uint64_t> recording{0};  // counts them; 0 while there is none
+  std::atomic<std::uint64_t> recording{0};  // number of the recording; 0 while not recording
   std::mutex rings_mutex;
   std::vector<std::unique_ptr<EventRing>> rings;
   std::atomic<SharedCounts*> counts{nullptr};
-  // A process that records itself reads its own counts. Only those are shared that another process shall read.
+  // Counts are shared only if another process reads them; a process that records itself does not need this.
   std::atomic<bool> shares_counts{false};
-  std::timed_mutex flush_mutex;  // over the next three
+  std::timed_mutex flush_mutex;  // guards the next three
   std::unique_ptr<ChunkWriter> writer;
   std::size_t numbers_written = 0;
   std::uint64_t lost_written = 0;
@@ -52,7 +52,7 @@ struct Process {
   sem_t wake;
 };
 
-// Names of numbers: categories, threads. Programs give them once, so they are kept for every recording.
+// Names of numbered categories and threads. Programs set them once, so they are kept for every recording.
 struct Numbers {
   static constexpr std::size_t kMost = 4096;
   std::mutex mutex;  // held over fork
@@ -61,20 +61,20 @@ struct Numbers {
 
 std::string* folder = nullptr;
 Numbers* numbers = nullptr;
-Names* names = nullptr;  // outlives every thread, as all of these do: nothing is destroyed at exit
+Names* names = nullptr;  // outlives every thread, like all of these: nothing is destroyed at exit
 std::atomic<Process*> process{nullptr};
 std::mutex start_mutex;
 std::uint64_t recordings = 0;
 pthread_key_t thread_end;
 thread_local EventRing* ring = nullptr;
 
-// Under the mutex of the rings. Made once a process has something to count, for few forked children do.
+// The caller holds the mutex of the rings. Created on first use, because few forked children have anything to count.
 SharedCounts* counts_of(Process& p) noexcept {
   if (p.shares_counts.exchange(false)) p.counts = SharedCounts::create(*folder);
   return p.counts;
 }
 
-// A slot that no ring counts into; null where there is none.
+// A slot that no ring counts into; null if there is none.
 SharedCount* free_slot(Process& p) noexcept {
   SharedCounts* counts = counts_of(p);
   if (counts == nullptr) return nullptr;
@@ -100,7 +100,7 @@ struct Batch {
   std::vector<Event> events;
 };
 
-// Only the first allocation may throw, when nothing is taken yet: no event is lost uncounted.
+// Only the first allocation may throw, before anything is taken: no event is lost without being counted.
 std::vector<Batch> take_events(Process& p) {
   std::vector<Batch> batches;
   const std::lock_guard<std::mutex> lock(p.rings_mutex);
@@ -111,7 +111,7 @@ std::vector<Batch> take_events(Process& p) {
     try {
       (*at)->take(&batches.back().events);
     } catch (...) {
-      finished = false;  // no memory: it stays in the ring
+      finished = false;  // no memory: the events stay in the ring
     }
     at = finished ? p.rings.erase(at) : at + 1;
   }
@@ -132,7 +132,7 @@ void write_numbers(Process& p) noexcept try {
   p.writer->write_table(&table);
   p.numbers_written += fresh.size();
 } catch (...) {
-  // No memory: the next flush will.
+  // No memory: the next flush writes them.
 }
 
 // The events are taken before the strings are written, so every name they use is interned.
@@ -144,7 +144,7 @@ void flush_events(Process& p) noexcept try {
     count_unwritten(p, static_cast<std::uint64_t>(begun));
   }
 } catch (...) {
-  // No memory to take anything: the next flush will.
+  // No memory: the next flush takes the events.
 }
 
 void write_losses(Process& p) noexcept {
@@ -178,7 +178,7 @@ void* write_forever(void* argument) {
   }
 }
 
-// The program's signals are its own threads' affair, so the writer takes none.
+// The writer blocks all signals, so that the program's own threads handle them.
 void start_writer(Process& p) {
   if (p.writer_started.exchange(true)) return;
   sigset_t all;
@@ -232,12 +232,12 @@ void after_fork_in_child() {
   process = made;
 }
 
-// Runs twice where CUPTI is: before its own end, registered after it was loaded, and for what comes after that.
+// Runs twice with CUPTI: once before CUPTI's own exit handler, and once for later events.
 void at_exit() {
   Process* p = process;
   if (p == nullptr || p->recording == 0) return;
   activity::yield_to_exit();
-  // The writer may be waiting for the disk, and no one waits longer than this for it.
+  // The writer may be waiting for the disk; the exit of the process waits no longer than this.
   std::unique_lock<std::timed_mutex> lock(p->flush_mutex, std::defer_lock);
   if (!lock.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2))) return activity::give_up();
   if (p->writer == nullptr) return;
@@ -267,7 +267,7 @@ bool start(const char* chunk_folder) noexcept try {
   Process& p = *process;
   if (p.recording != 0) return false;
   const std::lock_guard<std::timed_mutex> flush_lock(p.flush_mutex);
-  take_events(p);  // stragglers of the recording before
+  take_events(p);  // discards late events of the previous recording
   *folder = chunk_folder;
   p.writer = std::make_unique<ChunkWriter>(*folder, names);
   p.lost_events = p.lost_names = p.lost_writes = p.lost_written = 0;
@@ -299,7 +299,7 @@ void start_cupti() noexcept try {
   std::atexit(at_exit);
   start_writer(*p);
 } catch (...) {
-  // Without memory there is no recording.
+  // Without memory, nothing is recorded.
 }
 
 void stop() noexcept {
@@ -357,7 +357,7 @@ void name_number(const char* what, std::uint32_t domain, std::uint64_t number, s
   const std::lock_guard<std::mutex> lock(numbers->mutex);
   if (numbers->rows.size() < Numbers::kMost) numbers->rows.push_back({kind, domain, number, name});
 } catch (...) {
-  // No memory to name it in.
+  // No memory: the number stays without a name.
 }
 
 SharedCounts* shared_counts() noexcept {

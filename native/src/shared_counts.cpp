@@ -15,7 +15,7 @@ SharedCounts* SharedCounts::create(const std::string& folder) noexcept try {
       folder + "/" + std::to_string(getpid()) + "-" + std::to_string(curvescope_clock_ns()) + ".counts";
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return nullptr;
-  // Its blocks are reserved: a store to a page that a full disk has no block for would kill the program.
+  // Reserve the blocks: a store to a page without a block on a full disk would kill the program.
   void* memory = MAP_FAILED;
   if (posix_fallocate(file, 0, sizeof(SharedCounts)) == 0) {
     memory = mmap(nullptr, sizeof(SharedCounts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);

@@ -24,7 +24,7 @@ struct SharedCounts {
   std::uint64_t magic;
   std::int64_t process;
   SharedCount dropped;      // pushes, starts and marks for which there was no room
-  SharedCount unwritten;    // those that the disk did not take
+  SharedCount unwritten;    // ranges and marks that could not be written
   SharedCount gpu_buffers;  // given to CUPTI, and not yet written
   std::uint64_t reserved[3];
   std::array<Thread, kMostThreads> threads;

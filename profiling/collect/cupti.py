@@ -1,4 +1,4 @@
-"""CUPTI's activity records of one process, as columns for `attribution.assemble` and as rows of `clocks`.
+"""CUPTI's activity records of one process as columns for `attribution.assemble` and as rows of `clocks`.
 
 CUPTI's times are converted to the host's monotonic clock with pairs of readings of both clocks during the run.
 """
@@ -127,7 +127,7 @@ class ProcessColumns:
     def kernels(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         """Kernels."""
         for part in self._process.parts("kernels", _PART_ROWS):
-            columns = {"name": self._texts.column(self._process, part["name"]), **self._placed(part)}
+            columns = {"name": self._texts.column(self._process, part["name"]), **self._work_columns(part)}
             if needed is None:
                 graph = part["graph_id"]
                 columns |= {name: part[name] for name in (*LAUNCH_SHAPE, "shared_memory_bytes")}
@@ -138,7 +138,7 @@ class ProcessColumns:
         """Memcpy and memset."""
         for table, kind in (("copies", "memcpy"), ("sets", "memset")):
             for part in self._process.parts(table, _PART_ROWS):
-                columns = self._placed(part)
+                columns = self._work_columns(part)
                 if needed is None:
                     columns |= {"kind": pa.repeat(kind, part.rows), "bytes": part["bytes"]}
                     columns["memcpy_kind"] = (
@@ -225,7 +225,7 @@ class ProcessColumns:
             "end_ns": pa.array(start + part["duration_ns"], mask=part["timed"] == 0),
         }
 
-    def _placed(self, part: TablePart) -> dict[str, Any]:
+    def _work_columns(self, part: TablePart) -> dict[str, Any]:
         """Columns that all device work has."""
         return {
             **self._times(part),
@@ -254,10 +254,10 @@ class ProcessColumns:
         }
         waiting, words, streams = waits
         if len(waiting):
-            place = np.minimum(np.searchsorted(waiting, correlation), len(waiting) - 1)
-            no_wait = waiting[place] != correlation
-            columns["waits_for"] = words.take(pa.array(place, mask=no_wait))
-            columns["stream"] = pa.array(streams[place], mask=no_wait | (streams[place] == _NO_STREAM))
+            index = np.minimum(np.searchsorted(waiting, correlation), len(waiting) - 1)
+            no_wait = waiting[index] != correlation
+            columns["waits_for"] = words.take(pa.array(index, mask=no_wait))
+            columns["stream"] = pa.array(streams[index], mask=no_wait | (streams[index] == _NO_STREAM))
         return pa.table(columns).take(pa.array(chosen))
 
     def _environment(self, part: TablePart) -> pa.Table:

@@ -41,8 +41,8 @@ def _parse_primitive(line: str, log: VerboseLog) -> None:
     fields = line.split(",")
     if "exec" not in fields:
         return  # banner, or creation of a primitive
-    place = fields.index("exec")
-    before, (primitive, implementation, prop_kind) = fields[1:place], fields[place + 2 : place + 5]
+    at = fields.index("exec")
+    before, (primitive, implementation, prop_kind) = fields[1:at], fields[at + 2 : at + 5]
     start_ms = next((f for f in before if "." in f), None)
     if start_ms is None:
         log.untimed += 1
@@ -73,7 +73,7 @@ def capture() -> Iterator[VerboseLog]:
 
     File descriptor 1 is redirected to a temporary file meanwhile; output of the program goes to standard error
     afterwards.
-    If torch was built without one of the libraries, its part stays empty.
+    If torch was built without one of the libraries, its list stays empty.
     """
     import torch
 

@@ -88,16 +88,16 @@ def save(ceilings: Ceilings) -> Path:
     """
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(ceilings.device.get("name"))).strip("-").lower()
     stamp = re.sub(r"[^0-9]", "", ceilings.measured_utc)[:14]
-    place = folder()
+    target = folder()
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise storage_error(place, error) from error
-    path = place / f"{name}_{stamp}.json"
+        raise storage_error(target, error) from error
+    path = target / f"{name}_{stamp}.json"
     count = 1
     while path.exists():
         count += 1
-        path = place / f"{name}_{stamp}_{count}.json"
+        path = target / f"{name}_{stamp}_{count}.json"
     with atomic_file(path) as file:
         file.write(json.dumps({"format": _FORMAT, "version": _VERSION, **asdict(ceilings)}, indent=1).encode())
     return path

@@ -81,8 +81,7 @@ static_assert(sizeof(TableHeader) == 16);
 struct ColumnHeader {
   std::uint32_t name;     // string id
   std::uint16_t is_text;  // 1: values are string ids
-  std::uint16_t
-      width;  // bytes of each stored value: 0, 1, 2, 4 or 8; a value is base + stored, or base if the width is 0
+  std::uint16_t width;    // bytes of each stored value: 0, 1, 2, 4 or 8; a value is base + stored (nothing for 0)
   std::uint64_t base;
 };
 static_assert(sizeof(ColumnHeader) == 16);

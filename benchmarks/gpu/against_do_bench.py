@@ -29,7 +29,7 @@ PROBLEMS: tuple[Problem, ...] = (
 
 def main() -> int:
     """Write the table to the file named on the command line."""
-    from triton.testing import do_bench
+    from triton.testing import do_bench  # pyright: ignore[reportMissingImports]
 
     backend = open_backend("torch", "cuda:0")
     method = Method(cache="cold", visits=(_ROUNDS, _ROUNDS))

@@ -131,7 +131,7 @@ def _machine() -> dict[str, Any]:
 
 def _driver() -> str:
     try:
-        import pynvml
+        import pynvml  # pyright: ignore[reportMissingImports]
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())

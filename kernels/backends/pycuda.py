@@ -19,7 +19,7 @@ def open_backend(device: str | None) -> CubinBackend:
     """Open the backend; see `backends.open_backend`."""
     index = device_index(device, "pycuda")
     try:
-        import pycuda.driver
+        import pycuda.driver  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise BackendMissingError(
             "This needs PyCUDA: `pip install 'curvescope[pycuda]'`. It is built against the CUDA toolkit: nvcc must be "

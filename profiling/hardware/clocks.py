@@ -63,7 +63,7 @@ class ClockSampler:
 
     def _find(self, index: int) -> None:
         try:
-            import pynvml
+            import pynvml  # pyright: ignore[reportMissingImports]
 
             pynvml.nvmlInit()
             visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]

@@ -3,7 +3,7 @@
 import sys
 
 import jax
-import jax.numpy as jnp
+import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
 
 
 def loss(weights, x, y):

@@ -38,35 +38,36 @@ KEPT = ROOT / "build" / "causes_matrix.jsonl"
 
 HEAD = """# Causes
 
-Every anomaly splits exactly into terms (layer and phase, idle, profiling overhead). `explain` and `diagnose` then ask of every
-term *why*: each cause looks for its evidence in the recording and claims an amount with a score; the best-scored claim takes
-what it accounts for, then the next, and the rest is `unexplained`, a cause with a size. Amounts add up to the anomaly to the
-last digit. A verdict names the cause, the rows it rests on, and what would refute it; `--json` has the rival claims too.
+Every anomaly splits exactly into terms (layer and phase, idle, profiling overhead). `explain` and `diagnose` then look for the
+cause of every term: each cause checks the recording for its evidence and claims an amount, with a score. The claim with the
+best score takes its amount first, then the next one. The rest is `unexplained`, with its own amount. Amounts add up to the
+anomaly to the last digit. A verdict names the cause, the rows it uses, and what would refute it; `--json` also lists the
+rival claims.
 
 | cause | evidence in the recording | amount |
 |---|---|---|
-| algorithm switch | kernels of the term run at one of the two sizes only; their families by name | what those kernels contribute (arithmetic) |
-| wave and tile quantisation | grid, block, registers and shared memory give waves; the tail predicts the time ratio within 30 % | the empty part of last waves, and blocks beyond the batch's share (modelled) |
-| memory pressure | allocations and frees inside the step; a switch while memory is over 85 % full | their time in idle; the switch |
-| page faults | on a CPU, page faults that grow faster than the batch: fresh memory at every step | time in the system, by the term's share of the bytes (modelled) |
-| launch- or host-bound | idle, kernels per step, launch, copy and synchronisation calls | idle that allocations leave; host-to-device copies |
-| cache capacity | bytes of one launch pass the cache's size, bandwidth falls by over 10 % | time beyond the smaller size's bandwidth |
-| roof change | FLOPs per byte pass the ridge, the roofline predicts the time ratio | what the roofline's time gives (modelled) |
-| throttling | clock lower by over 3 % while the larger size was measured, throttle reasons | time beyond the smaller size's clock: an upper bound |
-| CPU contention | on a CPU, ready threads that waited for a core, more by over 5 % | time beyond the smaller size's share of cores: an upper bound |
-| not significant (no cause, listed last) | the term's interval holds 0 | all of the term |
-| fixed cost shared | same kernels, negative part of an excess, the fixed time fits | all of the term |
-| profiling overhead | the profiled step against the unprofiled ones of the same visit | its own term |
+| algorithm switch | kernels of the term that run at only one of the two batch sizes; their families by name | what those kernels contribute (arithmetic) |
+| wave and tile quantisation | grid, block, registers and shared memory give the waves; the tail predicts the time ratio within 30 % | the empty part of the last waves, and blocks beyond proportional growth with the batch (modelled) |
+| memory pressure | allocations and frees inside the step; an algorithm switch while memory is over 85 % full | their time in idle; the amount of the switch |
+| page faults | on a CPU, page faults that grow faster than the batch: new memory in every step | system CPU time, by the term's share of the bytes (modelled) |
+| launch- or host-bound | idle, kernels per step, launch, memcpy and synchronisation calls | idle that allocations do not explain; host-to-device memcpys |
+| cache capacity | bytes of one launch exceed the cache's size, bandwidth falls by over 10 % | time beyond that at the smaller batch size's bandwidth |
+| roof change | FLOPs per byte cross the ridge, the roofline predicts the time ratio | difference of the roofline's times (modelled) |
+| throttling | clock lower by over 3 % at the larger batch size, throttle reasons | time beyond that at the smaller batch size's clock: an upper bound |
+| CPU contention | on a CPU, ready threads waited for a core, longer by over 5 % | time beyond that at the smaller batch size's share of cores: an upper bound |
+| not significant (no cause, listed last) | the term's interval contains 0 | all of the term |
+| fixed cost shared | same kernels, negative share of an excess, the fixed time fits | all of the term |
+| profiling overhead | profiled steps compared with unprofiled ones of the same visit | its own term |
 | unexplained | none | the rest |
 
-Where the anomaly as a whole is less than its noise, it is not significant whatever its terms are.
+If the total anomaly is less than its noise, it is not significant, whatever its terms are.
 
-## Who is named where who was planted
+## Does the verdict name the planted cause?
 
-Written by `python benchmarks/causes_matrix.py --write`: tests/analysis/causes/planted_causes.py plants each cause from batch 8 to 16
-in a network of three layers; the kernels' times vary by {jitters} from step to step (not significant: 40 %), {seeds} sweeps each
-of 8 rounds. Rows are planted, columns named. These are synthetic recordings: they show that evidence leads to the right name, not how
-often real machines leave such evidence.
+`python benchmarks/causes_matrix.py --write` writes this table. tests/analysis/causes/planted_causes.py plants each cause from
+batch 8 to 16 in a network of three layers; the kernels' times vary by {jitters} from step to step (for *not significant*: 40 %), with {seeds} sweeps each
+of 8 rounds. Rows are planted causes, columns the causes that the verdict names. The recordings are synthetic: they show that
+evidence leads to the right cause, not how often real machines produce such evidence.
 
 """
 
@@ -112,8 +113,8 @@ def on_this_machine(runs: int) -> str:
                 print(f"{number + 1} of {runs}: {case.cause}: {kept[-1]['named']}", file=sys.stderr)
     lines = [MACHINE, ""]
     lines += [
-        f"Written by `python benchmarks/causes_matrix.py --machine {runs} --write`: real sweeps of the models in",
-        f"tests/analysis/causes/planted_models.py, nothing synthetic, {runs} each. {host['cpu']}, {host['usable_cores']} cores, load average "
+        f"`python benchmarks/causes_matrix.py --machine {runs} --write` writes this section: {runs} real sweeps of each of the models in",
+        f"tests/analysis/causes/planted_models.py, without synthetic data. {host['cpu']}, {host['usable_cores']} cores, load average "
         f"{host['load_average_1min']} before the first; {datetime.now(timezone.utc):%Y-%m-%d}.",
         "",
         "| planted | by | named | claimed |",
@@ -128,8 +129,8 @@ def on_this_machine(runs: int) -> str:
         lines.append(f"| {case.cause} | {case.model} | {verdicts} | {claimed} of {runs} |")
     lines += [
         "",
-        "*Named* is the verdict on the whole excess; *claimed*, how often the cause had its evidence in a term at all. Where noise",
-        "of the machine is larger than the excess it is not significant.",
+        "*Named* counts the verdicts on the total excess; *claimed* counts the sweeps in which any term had evidence of the planted cause.",
+        "If the machine's noise exceeds the excess, the excess is not significant.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -388,15 +388,16 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
     lines = [
         "# Faults",
         "",
-        f"Written by `python benchmarks/faults.py`: {trials} trials, {minutes:.0f} minutes one after the other on a "
-        f"busy machine ({os.cpu_count()} cores of {cpu_name()}). In each a command runs beside a store of recordings "
-        "while something fails. The store is hashed before and after. A trial is *bad* where what was there before was "
-        "changed or lost, a traceback was printed, a failure had no message, what was left cannot be read, or the "
-        f"command did not end in {HUNG_S} s. Of kills and interrupts, {COLD:.0%} come at a moment between the start of "
-        "Python and the end; the others between the end of its imports and the end, where something is written.",
+        f"`python benchmarks/faults.py` writes this page: {trials} trials in sequence, {minutes:.0f} minutes on a busy "
+        f"machine ({os.cpu_count()} cores of {cpu_name()}). In each trial a command works with a store of recordings "
+        "while a fault occurs. The script hashes the store before and after. A trial is *bad* if existing data changed "
+        "or disappeared, the command printed a traceback, a failure had no message, the remaining data cannot be read, "
+        f"or the command did not end within {HUNG_S} s. {COLD:.0%} of the kills and interrupts come at a random moment "
+        "between the start of Python and the end, the others between the end of the imports and the end, while the "
+        "command writes data.",
         "",
         f"**{bad} of {trials} trials were bad.**"
-        + ("" if trials >= FULL else f" This is a part: all are {FULL} trials."),
+        + ("" if trials >= FULL else f" This run is incomplete: all are {FULL} trials."),
         "",
         "| fault | command | trials | done | refused or stopped with a message | killed | bad |",
         "|---|---|--:|--:|--:|--:|--:|",
@@ -411,13 +412,12 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         )
     lines += [
         "",
-        "*Done* under kills and interrupts is a command that had ended before the signal came. "
-        "*Killed* is also what the kernel or a C++ library does to a process that gets no memory. Not injected here: "
-        "a libcupti that fails at each of its calls, which `tests/native/test_cupti_faults.py` does with a test "
-        "double.",
+        "*Done* under kills and interrupts counts commands that ended before the signal came. *Killed* includes "
+        "processes that the kernel or a C++ library ended for lack of memory. These trials do not inject failures of "
+        "libcupti's calls; `tests/native/test_cupti_faults.py` does, with a test double.",
         "",
-        "What a run finds is repaired and run again, and a run goes on where it was stopped: a table may hold trials "
-        "of more than one state of the program. `rm build/faults.jsonl` begins anew.",
+        "A bad trial is repeated after its repair, and an interrupted run resumes. So a table may contain trials of "
+        "more than one version of the program. `rm build/faults.jsonl` starts again.",
     ]
     return "\n".join(lines) + "\n"
 

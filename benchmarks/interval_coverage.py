@@ -36,75 +36,76 @@ SWEEPS = 1000
 PLACE = (8, 16)  # from the second on the planted effect is there
 TESTED = bend(4, 8, 16)
 
-HEAD = """# What the statistics promise, and keep
+HEAD = """# How often the intervals hold and the tests err
 
-Written by `python benchmarks/interval_coverage.py --write`: {sweeps} simulated sweeps of each kind, over batch sizes 1 to 32, of a
-cost of 20 ms and 10 ms a sample, in the order in which a sweep measures. A share has its own 95 % interval beside it.
+`python benchmarks/interval_coverage.py --write` writes this page. It simulates {sweeps} sweeps of each kind over batch sizes 1 to
+32, with a cost of 20 ms plus 10 ms per sample, in the order in which a sweep measures. In the first two tables of results, each
+share has its own 95 % interval.
 
-The promise: a 95 % interval holds the truth in at least 95 of 100 sweeps, and at most 5 of 100 sweeps of a curve with no
-anomaly have one called so, as long as no two rounds are more alike than others. Where a machine drifts, T(b) has no one true
-value and its interval speaks of the time of the sweep; the tests compare what was measured in the same rounds, and keep their
-promise.
+The goal: a 95 % interval holds the true value in at least 95 of 100 sweeps, and at most 5 of 100 sweeps of a curve without an
+anomaly report one, as long as no two rounds are more alike than others. If the machine drifts, T(b) has no single true value,
+and its interval describes the time of the sweep. The tests compare times of the same rounds, so they reach the goal under
+drift too.
 
-What came out: false alarms stay at {most_alarms} or less whatever the noise, and intervals of T(b) hold the truth in {least_held}
-of sweeps or more. The rounds of a persistent noise are alike; the intervals of T(b) take that from the order of the visits and
-are wider for it, which the tests do not need. Where steps within a visit are independent, intervals are wider than they need
-be, and the price is power: the tables below say what effect is found how often.
+The result: false alarms are {most_alarms} or less under every noise, and intervals of T(b) hold the true value in {least_held}
+of sweeps or more. Under persistent noise, neighbouring rounds are alike. The intervals of T(b) estimate this from the order of
+the visits and are wider; the tests do not need it. If steps within a visit are independent, intervals are wider than necessary,
+and the tests lose power: the tables below show how often they find an effect of each size.
 
 | columns | rounds | steps of a visit |
 |---|--:|--:|
 {protocols}
 
-| noise | what it is |
+| noise | meaning |
 |---|---|
 {shapes}
 
 """
 TERMS_HEAD = """
-## 95 % intervals of terms: hold the true value of the excess from 8 to 16
+## 95 % intervals of terms: shares of sweeps in which they hold the true value of the excess from 8 to 16
 
 {sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit, or, *as recorded before*, 1 profiled
-step in each of the first 6 rounds of 12. A step is two layers and idle, {costs}; a profiled step takes 2 % longer. The noise
-of each layer is its own. Width is that of the planted layer's interval over the narrowest possible one, ±1.96 times the
-standard deviation that its estimate really has over the sweeps; Student's t alone is 1.62 of it with 4 rounds, 1.12 with 12.
+step in each of the first 6 rounds of 12. A step consists of two layers and idle, {costs}; a profiled step takes 2 % longer. Each
+layer has its own noise. *Width* is the width of the planted layer's interval relative to the narrowest possible interval, ±1.96
+times the true standard deviation of its estimate over the sweeps. Student's t alone gives 1.62 with 4 rounds, and 1.12 with 12.
 
 | noise of terms | rounds | planted layer | other layer | idle | overhead | whole excess | width |
 |---|--:|--:|--:|--:|--:|--:|--:|
 """
 REAL = """
-## The same network again and again
+## Repeated sweeps of the same network
 
-`{command}`, {sweeps} times in a row on {cpu}, {usable_cores} cores, load {load_average_1min} when it ended
-(benchmarks/repeated_sweeps.py, {date}). Nothing changed but the machine's mood, which is not noise of the steps: a neighbour that stays for a minute slows a whole sweep, and a difference of
-two sweeps is then real, though it is not the program's.
+`{command}`, {sweeps} times in a row on {cpu}, {usable_cores} cores, load {load_average_1min} at the end
+(benchmarks/repeated_sweeps.py, {date}). The program did not change, but the machine did: other work that lasts a minute slows a
+complete sweep. The difference of two sweeps is then real, but not caused by the program.
 
 - {intervals_held} of {intervals} intervals of T(b) hold the median of all sweeps.
-- {neighbours_changed} of {neighbours} sweeps differ from the one before by a change called real, {pairs_changed} of all {pairs} pairs.
-- Verdicts, by functional: {verdicts}.
+- {neighbours_changed} of {neighbours} sweeps differ significantly from the one before, {pairs_changed} of all {pairs} pairs.
+- Verdicts, by functional (*noise* is not significant; *unsure*, not significant after Holm correction): {verdicts}.
 """
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]
 
 
 def skewed(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """A long tail to the right, and a state that a visit shares."""
+    """A long tail to the right, and a factor shared by all steps of a visit."""
     return (1 + random.gamma(1.0, 0.03, (visits, steps))) * (1 + 0.01 * random.standard_normal((visits, 1)))
 
 
 def spikes(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """One step in ten takes half as long again, as neighbours on a shared machine cause it."""
+    """One step in ten takes 50 % longer, e.g. because of other work on a shared machine."""
     quiet = np.exp(0.02 * random.standard_normal((visits, steps)))
     return quiet * np.where(random.random((visits, steps)) < 0.1, 1.5, 1.0)
 
 
 def two_paces(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """A quarter of the steps run 8 % slower, each for itself."""
+    """A quarter of the steps run 8 % slower, independently of each other."""
     quiet = np.exp(0.005 * random.standard_normal((visits, steps)))
     return quiet * np.where(random.random((visits, steps)) < 0.25, 1.08, 1.0)
 
 
 def two_states(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """A quarter of the visits run 8 % slower as a whole, as pages or clocks fall."""
+    """A quarter of the visits run 8 % slower in all their steps, e.g. by the placement of pages or by clocks."""
     quiet = np.exp(0.005 * random.standard_normal((visits, steps)))
     return quiet * np.where(random.random((visits, 1)) < 0.25, 1.08, 1.0)
 
@@ -116,13 +117,13 @@ def warming(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
 
 
 def wandering(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """A random walk from visit to visit, some 5 % away at the end."""
+    """A random walk from visit to visit, with a standard deviation of 5 % at the end."""
     walk = np.cumsum(random.standard_normal(visits)) * 0.05 / np.sqrt(visits)
     return np.exp(0.01 * random.standard_normal((visits, steps)) + walk[:, None])
 
 
 def persistent(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """Each step resembles the one before (first-order, 0.8), across visits too."""
+    """Each step correlates with the one before (first-order, 0.8), also across visits."""
     shocks = 0.02 * np.sqrt(1 - 0.8**2) * random.standard_normal(visits * steps)
     values, state = np.empty(visits * steps), 0.02 * random.standard_normal()
     for place, shock in enumerate(shocks):
@@ -328,17 +329,20 @@ def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
     """Lines of the page's tables."""
     for title, count in (
         (
-            "False alarms: sweeps of a straight line in which anything is called an anomaly (promise: 5 % at most)",
+            "False alarms: sweeps of a straight line in which the tests report an anomaly (goal: 5 % at most)",
             lambda t: _share(t.alarms, t.sweeps),
         ),
-        ("95 % interval of the bend at 8: holds the true value", lambda t: _share(t.covered, t.sweeps)),
+        (
+            "95 % interval of the bend at 8: sweeps in which it holds the true value",
+            lambda t: _share(t.covered, t.sweeps),
+        ),
     ):
         yield from (f"## {title}", "", f"| noise | {' | '.join(PROTOCOLS)} |", "|---|" + "--:|" * len(PROTOCOLS))
         for shape in SHAPES:
             yield f"| {shape} | " + " | ".join(count(results[shape, p, 0.0]) for p in PROTOCOLS) + " |"
         yield ""
     yield from (
-        "## 95 % interval of T(b): holds the true median",
+        "## 95 % interval of T(b): sweeps in which it holds the true median",
         "",
         f"| noise | {' | '.join(PROTOCOLS)} |",
         "|---|" + "--:|" * len(PROTOCOLS),
@@ -349,7 +353,7 @@ def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
     yield ""
     columns = list(product(("quick", "default"), EFFECTS[1:]))
     yield from (
-        "## Power: sweeps in which a step time that much larger from batch 16 on is called an anomaly at its place",
+        "## Power: sweeps in which the tests report an anomaly at the right batch size, for a step time that is this much longer from batch 16 on",
         "",
     )
     yield "| noise | " + " | ".join(f"{p}, +{e:.0%}" for p, e in columns) + " |"

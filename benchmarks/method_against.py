@@ -127,8 +127,8 @@ def main() -> None:
             "method",
             "The microbenchmark's method against pyperf, pytest-benchmark and torch.utils.benchmark",
             rows,
-            "pyperf starts processes of its own, which also sees what differs from process to process (addresses, hash "
-            "seeds); ours does not. pytest-benchmark lives in the tests, torch's timer needs one line.",
+            "pyperf starts several processes, so it also measures differences between processes (addresses, hash "
+            "seeds); ours does not. pytest-benchmark works inside tests, and torch's timer needs one line.",
         )
     )
 

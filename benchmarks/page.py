@@ -56,17 +56,17 @@ BENCHMARKS = (
     Benchmark("startup", "Start of the command line", ("startup.py",), 10),
     Benchmark("annotate", "Cost of annotating layers", ("annotate_cost.py",), 30),
     Benchmark("published", "The detector on published times", ("published_pairs.py",), 20, page="detector.md"),
-    Benchmark("causes", "Causes found where they were planted", ("causes_matrix.py",), 90, page="causes.md"),
+    Benchmark("causes", "Verdicts on planted causes", ("causes_matrix.py",), 90, page="causes.md"),
     Benchmark("cubins", "Compiling the CUDA kernels", ("compile_cubins.py",), 60),
-    Benchmark("sample", "Cost of a microbenchmark's sample", ("sample_overhead.py",), 20),
-    Benchmark("gemm", "A product alone", ("bare_gemm.py",), 60),
+    Benchmark("sample", "Cost of a sample in a microbenchmark", ("sample_overhead.py",), 20),
+    Benchmark("gemm", "A matrix product alone", ("bare_gemm.py",), 60),
     Benchmark("stream", "Memory bandwidth against STREAM", ("stream.py",), 60),
     Benchmark(
         "collector",
         "The collector against a JSON writer and cupti-python",
         ("collector.py",),
         90,
-        "cupti-python takes any activity and metric of CUPTI with a few lines of Python; ours takes what a step needs.",
+        "cupti-python reads any activity and metric of CUPTI with few lines of Python; ours reads what steps need.",
     ),
     Benchmark("analyse", "Analysing a recording of a million kernels", ("analyse_million.py",), 60),
     Benchmark(
@@ -88,8 +88,8 @@ BENCHMARKS = (
         "The cost model's error beside published predictors",
         ("predictors.py",),
         1,
-        "Habitat predicts from a measurement on a card that is there, for any layer; ours needs none, and knows "
-        "convolutional networks and BERT's shapes alone.",
+        "Habitat predicts any layer from a measurement on an available card; ours needs no measurement, but covers "
+        "only convolutional networks and BERT's shapes.",
     ),
 )  # fmt: skip
 
@@ -127,8 +127,8 @@ def page(kept: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`. What is compared was measured in one run, in turn, and is given as a ratio with its "
-        "least and most; above 1 the peer takes more. Times by themselves are this machine's.",
+        "`make bench` writes this page. Each comparison measures both tools alternately in one run and gives the ratio "
+        "with its minimum and maximum; above 1 the peer takes more. Single times hold for this machine only.",
     ]
     for benchmark in BENCHMARKS:
         lines += ["", f"## {benchmark.title}", ""]
@@ -139,16 +139,18 @@ def page(kept: dict[str, Any]) -> str:
         host = found["host"]
         lines.append(
             f"`python benchmarks/{' '.join(benchmark.command)}`, {found['took_s']:.0f} s, {found['at_utc'][:10]}, "
-            f"{host['usable_cores']} cores of {host['cpu']}, load {host['load_average_1min']} when it ended."
+            f"{host['usable_cores']} cores of {host['cpu']}, load {host['load_average_1min']} at the end."
         )
+        if "note" in found:  # added by hand, valid until the benchmark runs again
+            lines += ["", found["note"]]
         if found["exit_code"]:
-            lines += ["", f"**It failed** with exit code {found['exit_code']}; what it printed before is below."]
+            lines += ["", f"**It failed** with exit code {found['exit_code']}; its output follows."]
         better = [benchmark.peers_better]
         for document in found["documents"]:
             lines += ["", *_table(document["rows"])]
             better.append(document["peers_better"])
         if benchmark.page and not found["exit_code"]:
-            lines += ["", f"It writes [{benchmark.page}]({benchmark.page})."]
+            lines += ["", f"Its results are in [{benchmark.page}]({benchmark.page})."]
         elif found["printed"]:
             lines += ["", "```text", found["printed"].replace("```", "'''"), "```"]
         if any(better):
@@ -157,7 +159,7 @@ def page(kept: dict[str, Any]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| what | peer | ours | theirs | ratio | least … most | n |", "|---|---|--:|--:|--:|--:|--:|"]
+    lines = ["| quantity | peer | ours | theirs | ratio | minimum … maximum | n |", "|---|---|--:|--:|--:|--:|--:|"]
     for row in rows:
         ours, theirs = ("" if v is None else f"{v:.4g} {row['unit']}" for v in (row["ours"], row["theirs"]))
         ratio, spread = "", ""

@@ -33,18 +33,19 @@ PROBLEMS = {
 
 HEAD = """# The detector on published measurements
 
-Written by `python benchmarks/published_pairs.py --write` from DeepBench's times in benchmarks/published, which `--tables DIR`
-writes as tables. `curvescope import FILE --table` brings such a table in, `curvescope explain` tests it.
+`python benchmarks/published_pairs.py --write` writes this page from DeepBench's times in benchmarks/published. Its option
+`--tables DIR` writes these times as tables; `curvescope import FILE --table` imports such a table, and `curvescope explain` tests
+it.
 
-DeepBench publishes one mean per problem and device, with no spread. A verdict then rests on a *stated* standard error of
-every time (`--noise`, 5 % if not given; printed with every verdict): excess(b → kb) has the standard error
+DeepBench publishes one mean per problem and device, without a spread. So a verdict uses a *stated* standard error of
+every time (`--noise`, default 5 %; printed with every verdict). The standard error of excess(b → kb) is then
 √((k·T(b)·noise)² + (T(kb)·noise)²), its p comes from the normal distribution, and all tests of a table are one family (Holm).
-Where rows repeat for every batch size of a curve, the repeats decide instead, as in a sweep.
+If a curve has repeated rows for every batch size, the test uses these repeats instead, as in a sweep.
 
-The plain rule calls a pair anomalous when T(kb) > 1.05·k·T(b). It has no notion of noise or of how many pairs are looked
-at; neither rule is the truth. *Precision* is the share of the detector's anomalies that the plain rule calls so too, *recall*
-the share of the plain rule's that the detector confirms. What the detector leaves out are pairs whose excess a stated
-error of that size, among so many pairs, gives by chance.
+The plain rule calls a pair anomalous when T(kb) > 1.05·k·T(b). It ignores noise and the number of pairs. Neither rule is the
+truth. *Precision* is the share of the detector's anomalies that the plain rule finds too; *recall* is the share of the plain
+rule's anomalies that the detector confirms. The detector rejects the pairs whose excess may be chance, given the stated error
+and the number of pairs.
 
 | table | pairs | stated noise | plain rule | detector | both | precision | recall |
 |---|---|---|---|---|---|---|---|
@@ -58,9 +59,10 @@ At 5 %, the anomalies are:
 """
 
 TAIL = """
-VGG's conv3_1 (56x56, 128 > 256, 3x3) backward data is flagged from batch 8 to 16 on Titan X (Maxwell), M40 and Titan X (Pascal),
-all with cuDNN 5, and not on P100 (cuDNN 6) and V100 (cuDNN 7), where 16 cost 1.4 times 8. So is AlexNet on K40m
-in PaddlePaddle from batch 256 to 512 (tests/data/published/k40m_training.csv), and not in TensorFlow on the same card.
+The detector finds VGG's conv3_1 (56x56, 128 > 256, 3x3) backward data from batch 8 to 16 on Titan X (Maxwell), M40 and Titan X
+(Pascal), all with cuDNN 5. It does not find it on P100 (cuDNN 6) and V100 (cuDNN 7), where batch 16 costs 1.4 times batch 8. It
+also finds AlexNet on K40m in PaddlePaddle from batch 256 to 512 (tests/data/published/k40m_training.csv), but not in TensorFlow
+on the same card.
 """
 
 

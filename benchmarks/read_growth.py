@@ -126,8 +126,8 @@ def main() -> None:
                 seconds.append(walls(pairs))
         growth(counts, seconds, "events")
     better = (
-        "sqlite3 answers any question in SQL with no import, and HolisticTraceAnalysis looks at all ranks of a job at "
-        "once and at what overlaps communication. Ours writes a recording besides, to be read without the file."
+        "sqlite3 runs any SQL query without an import, and HolisticTraceAnalysis analyses all ranks of a job together "
+        "and the overlap with communication. Ours also writes a recording that can be read without the file."
     )
     write(Result("read", "Reading and breakdown", rows, better))
 

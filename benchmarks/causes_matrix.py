@@ -65,9 +65,9 @@ If the total anomaly is less than its noise, it is not significant, whatever its
 ## Does the verdict name the planted cause?
 
 `python benchmarks/causes_matrix.py --write` writes this table. tests/analysis/causes/planted_causes.py plants each cause from
-batch 8 to 16 in a network of three layers; the kernels' times vary by {jitters} from step to step (for *not significant*: 40 %), with {seeds} sweeps each
-of 8 rounds. Rows are planted causes, columns the causes that the verdict names. The recordings are synthetic: they show that
-evidence leads to the right cause, not how often real machines produce such evidence.
+batch 8 to 16 in a network of three layers. The kernels' times vary by {jitters} from step to step (for *not
+significant*, by 40 %), with {seeds} sweeps each of 8 rounds. Rows are planted causes, columns the causes that the verdict names.
+The recordings are synthetic: they show that evidence leads to the right cause, not how often real machines produce such evidence.
 
 """
 

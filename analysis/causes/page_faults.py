@@ -36,8 +36,8 @@ def weigh(case: Case) -> Claim | None:
         *memory_evidence(case),
     )
     refutation = (
-        "If the process keeps freed memory (a larger MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or another "
-        "allocator), the term keeps its value."
+        "With an allocator that keeps freed memory (larger MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_, or "
+        "another one), the term keeps its value."
     )
     # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
     switched = case.main_kernel(case.before) != case.main_kernel(case.after)

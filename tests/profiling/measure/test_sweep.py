@@ -107,7 +107,7 @@ def test_a_planted_slow_path_is_found_in_20_of_20_runs(tmp_path):
         recording = sweep(tmp_path / str(run), planted.build, protocol=protocol)
         first = explain(recording).explanations[0]
         assert (first.functional.kind, first.functional.at, first.functional.to) == ("excess", 4, 8), run
-        assert (first.shares[0].part.layer, first.shares[0].part.phase) == ("middle", "backward"), run
+        assert (first.shares[0].key.layer, first.shares[0].key.phase) == ("middle", "backward"), run
 
 
 def test_a_forward_step_has_no_backward_rows(tmp_path):

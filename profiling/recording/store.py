@@ -221,9 +221,10 @@ class Recording:
 
     def parts(self, table: str) -> Sequence[AnyPath]:
         """The Parquet files of a table in the order of writing; empty if nothing was recorded."""
-        former = FORMER_TABLES.get(table)
-        folders = [self.path / table, *([self.path / former] if former else [])]
-        return sorted(part for folder in folders for part in folder.glob("*.parquet"))
+        names = [table]
+        if self.meta.get("schema_version", SCHEMA_VERSION) < SCHEMA_VERSION and table in FORMER_TABLES:
+            names.append(FORMER_TABLES[table])
+        return sorted(part for name in names for part in (self.path / name).glob("*.parquet"))
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table as Arrow, with all columns of the schema even if nothing was recorded.

@@ -254,7 +254,44 @@ STEPS = Table(
     ),
 )
 
-TABLES: dict[str, Table] = {t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS)}
+OPERATORS = Table(
+    "operators",
+    "Outermost operator calls of a step, to run them again alone; equal calls of a batch size are one row.",
+    (
+        _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
+        _LAYER,
+        _PHASE,
+        _key("op", _TEXT, "Operator of the framework, e.g. `aten::linear`.", nullable=False),
+        _key("arguments", _TEXT, "Arguments as JSON, see `profiling.recording.operators`.", nullable=False),
+        Column("calls", _I64, False, "", Aggregate.SUM, "Equal calls in one step."),
+        Column("duration_ns", _I64, True, "ns", Aggregate.SUM, "Time of all these calls in one profiled step."),
+        _key("kernels", _TEXT, "Names of the kernels that the calls ran, joined by ` | `; null if unknown."),
+        _key("position", _I64, "Position of the first of the calls among the step's operators.", nullable=False),
+        _key("source", _TEXT, "Recorder of the row.", nullable=False),
+    ),
+)
+
+EXPERIMENTS = Table(
+    "experiments",
+    "Timed runs of experiments that test causes; `recording.json` describes each experiment.",
+    (
+        _key("experiment", _I64, "Number of the experiment in `recording.json`.", nullable=False),
+        _key("factor", _TEXT, "Name of the changed factor; null for runs without a change."),
+        _key("batch", _I64, "Batch size of the run.", nullable=False, unit="samples"),
+        _key("round", _I32, "Round (pass over all factors and batch sizes) of the run.", nullable=False),
+        _key("index", _I32, "Position of the run in its round, factor and batch size.", nullable=False),
+        _START,
+        Column(
+            "duration_ns", _I64, False, "ns", Aggregate.SUM, "Time of one step, or of a term's operators in a step."
+        ),
+        *_STEP_RESOURCES,
+        _PROCESS,
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, OPERATORS, EXPERIMENTS)
+}
 
 
 # Names and values of version 1, by those of today. Values are of text columns.

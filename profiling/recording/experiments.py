@@ -1,0 +1,111 @@
+"""Experiments of a recording: what each one runs, as entries of `recording.json`.
+
+Analysis plans an experiment, kernels and profiling run it, and its timed runs are rows of the table `experiments`. The
+verdict is computed from the rows whenever it is shown, so that a recording gives the same answer on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+class Stage:
+    """Stages of the experiments on one anomaly."""
+
+    ALONE = "alone"  # the term's operators over the functional's batch sizes, without a change
+    GRID = "grid"  # the same over more batch sizes around the functional's
+    SCREEN = "screen"  # a few rounds for each of many factors
+    CONFIRM = "confirm"  # fresh rounds for the factors that the screen suggests
+    REMEDY = "remedy"  # the complete step, unprofiled, with the factors that helped
+
+
+class Scope:
+    """What an experiment runs."""
+
+    TERM = "term"  # the operators of one term, alone
+    STEP = "step"  # complete steps
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment.
+
+    Attributes:
+        number: number of the experiment, from 0; the column `experiment` of its rows.
+        stage: see `Stage`.
+        scope: see `Scope`.
+        functional: coefficients of the tested functional of T, as (batch size, coefficient).
+        functional_kind: kind of the functional: excess, bend, or fixed cost.
+        batches: batch sizes to run, increasing.
+        factors: names of the factors to change, one at a time. Every round also runs without a change.
+        layer: layer of the term; None for work outside layers, and for complete steps.
+        phase: phase of the term; None without a phase, and for complete steps.
+        rounds: minimum and maximum number of rounds.
+        time_limit_s: after the minimum number of rounds, a round starts only if it is expected to end within this time.
+        untested: reason by name, for factors that could not be changed.
+        changed_results: by name, what differs, for factors that change the results beyond rounding.
+        notes: what else the runner observed, e.g. operators that could not be rebuilt; one sentence each.
+        done: whether the experiment ran to its end.
+    """
+
+    number: int
+    stage: str
+    scope: str
+    functional: tuple[tuple[int, float], ...]
+    functional_kind: str
+    batches: tuple[int, ...]
+    factors: tuple[str, ...] = ()
+    layer: str | None = None
+    phase: str | None = None
+    rounds: tuple[int, int] = (5, 25)
+    time_limit_s: float | None = None
+    untested: Mapping[str, str] = field(default_factory=dict)
+    changed_results: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    done: bool = False
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:
+        """The experiment in an entry of `recording.json`; unknown names are left out."""
+        known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
+        known["functional"] = tuple((int(batch), float(weight)) for batch, weight in entry["functional"])
+        for name in ("batches", "factors", "rounds", "notes"):
+            if name in known:
+                known[name] = tuple(known[name])
+        return cls(**known)
+
+    def to_entry(self) -> dict[str, Any]:
+        """The experiment as an entry of `recording.json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class FactorFacts:
+    """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`.
+
+    Attributes:
+        name: short name, e.g. `onednn`.
+        what: the change as a clause without a subject's name, e.g. "products run through oneDNN instead of MKL".
+        remedy: an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the
+            change is an experiment only, e.g. cold caches.
+        how: how a user sets it, e.g. the environment variables or the call; None as for `remedy`.
+        same_results: whether the results are equal up to rounding.
+    """
+
+    name: str
+    what: str
+    remedy: str | None = None
+    how: str | None = None
+    same_results: bool = True
+
+
+def experiments_of(meta: Mapping[str, Any]) -> tuple[Experiment, ...]:
+    """The experiments of a recording, by its `recording.json`."""
+    return tuple(Experiment.from_entry(entry) for entry in meta.get("experiments", ()))
+
+
+def factors_of(meta: Mapping[str, Any]) -> dict[str, FactorFacts]:
+    """The facts on the factors that a recording's experiments changed, by name."""
+    return {name: FactorFacts(**entry) for name, entry in meta.get("factors", {}).items()}

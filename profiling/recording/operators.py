@@ -1,0 +1,96 @@
+"""Arguments of recorded operator calls: the JSON text in the column `operators.arguments`.
+
+The text is a list with one entry per argument of the operator's schema, in order:
+
+- null: the argument was None or left out,
+- {"shape": [8, 9216], "strides": [9216, 1], "dtype": "float"}: a tensor; `strides` is null if unknown,
+- {"tensors": [...]}: a list of tensors,
+- {"value": 1}: a scalar, a list of scalars, or a string.
+
+Types are PyTorch's names as its profiler writes them, e.g. float, c10::BFloat16 or long int.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A tensor argument.
+
+    Attributes:
+        shape: extents; empty for a tensor of one number.
+        dtype: type of an element, as PyTorch's profiler names it.
+        strides: elements between neighbours in each dimension; None if unknown, which means contiguous.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class TensorList:
+    """A list of tensors."""
+
+    tensors: tuple[TensorArgument, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A scalar, a list of scalars (as a tuple), or a string."""
+
+    value: Any
+
+
+Argument: TypeAlias = TensorArgument | TensorList | Value | None
+
+
+def encode_arguments(arguments: Sequence[Argument]) -> str:
+    """The arguments as JSON text; equal arguments have equal texts."""
+    return msgspec.json.encode([_entry(argument) for argument in arguments]).decode()
+
+
+def decode_arguments(text: str) -> tuple[Argument, ...]:
+    """The arguments from their JSON text.
+
+    Raises:
+        ValueError: the text is damaged.
+    """
+    entries = msgspec.json.decode(text)
+    try:
+        return tuple(_argument(entry) for entry in entries)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no operator arguments: {text[:80]}") from error
+
+
+def _entry(argument: Argument) -> Any:
+    if argument is None:
+        return None
+    if isinstance(argument, TensorList):
+        return {"tensors": [_entry(tensor) for tensor in argument.tensors]}
+    if isinstance(argument, Value):
+        return {"value": argument.value}
+    return {"shape": argument.shape, "strides": argument.strides, "dtype": argument.dtype}
+
+
+def _argument(entry: Any) -> Argument:
+    if entry is None:
+        return None
+    if "tensors" in entry:
+        return TensorList(tuple(_tensor(tensor) for tensor in entry["tensors"]))
+    return Value(_frozen(entry["value"])) if "value" in entry else _tensor(entry)
+
+
+def _tensor(entry: Any) -> TensorArgument:
+    strides = entry["strides"]
+    return TensorArgument(tuple(entry["shape"]), entry["dtype"], None if strides is None else tuple(strides))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value

@@ -39,10 +39,10 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
     evidence = replace(evidence, steps=evidence.steps[has_batch])
-    parts = exclusive_times(recording, evidence.steps)
+    times = exclusive_times(recording, evidence.steps)
     if recording.meta.get("recording_type") == MODELLED:
-        return diagnose_modelled(parts, evidence, recording.meta, axis)
-    return anomalies.diagnose(evidence.steps, parts, axis, recording.statistic, evidence)
+        return diagnose_modelled(times, evidence, recording.meta, axis)
+    return anomalies.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
 
 
 def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
@@ -81,7 +81,7 @@ def report_input(recording: Recording) -> ReportInput:
         raise CurvescopeError(
             f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
-    parts = exclusive_times(recording, evidence.steps)
+    times = exclusive_times(recording, evidence.steps)
     return ReportInput(
-        recording.path.name, recording.meta, device_work(recording), parts, evidence, recording.statistic
+        recording.path.name, recording.meta, device_work(recording), times, evidence, recording.statistic
     )

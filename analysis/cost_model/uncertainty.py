@@ -38,25 +38,25 @@ HOST = "host"
 
 
 def diagnose_modelled(
-    parts: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
+    kernel_times: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
 ) -> Diagnosis:
     """Find and explain the anomalies of a modelled recording.
 
     Args:
-        parts: result of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
+        kernel_times: result of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
         recorded: its steps and other tables.
         meta: its metadata, with the modelled GPU and library.
         axis: axis of the curvatures to show: log2 or linear.
     """
     spreads = load_fitted().spreads_for(get_device(meta["device"]["key"]).architecture, meta["library"])
-    terms = _terms(parts, spreads)
+    terms = _terms(kernel_times, spreads)
     totals = terms.values_ms.sum(axis=1)
     replicates = terms.replicates_ms.sum(axis=2)
     points = tuple(
         Point(batch, estimate(total, replicates[:, i], _ROUNDS, total), 0.0, 1, 1)
         for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True))
     )
-    return diagnose_curve(Curve(points, replicates, _ROUNDS, MODELLED), terms, parts, recorded, axis)
+    return diagnose_curve(Curve(points, replicates, _ROUNDS, MODELLED), terms, kernel_times, recorded, axis)
 
 
 def draw_errors(
@@ -88,11 +88,11 @@ def draw_errors(
     of_size = {kind: generator.normal(size=(REPLICATES, batches)) for kind in dict.fromkeys(kinds)}
     tails: dict[tuple[str, str, int], npt.NDArray[np.float64]] = {}
 
-    def tailed(part: str, name: str, normal: npt.NDArray[np.float64], cases: int) -> npt.NDArray[np.float64]:
+    def tailed(level: str, name: str, normal: npt.NDArray[np.float64], cases: int) -> npt.NDArray[np.float64]:
         # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for they are slow.
-        if (part, name, cases) not in tails:
-            tails[part, name, cases] = np.asarray(stdtrit(cases, ndtr(normal)))
-        return tails[part, name, cases]
+        if (level, name, cases) not in tails:
+            tails[level, name, cases] = np.asarray(stdtrit(cases, ndtr(normal)))
+        return tails[level, name, cases]
 
     factors = np.empty((REPLICATES, batches, len(kinds)))
     for index, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
@@ -112,17 +112,19 @@ def draw_errors(
     return np.exp(factors)
 
 
-def _terms(parts: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
-    work = zip(parts["name"], parts["flops"], parts["bytes_compulsory"], strict=True)
+def _terms(kernel_times: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
+    work = zip(kernel_times["name"], kernel_times["flops"], kernel_times["bytes_compulsory"], strict=True)
     kinds = [_kind(name, flops, moved) for name, flops, moved in work]
-    named = parts.assign(
-        layer=parts["layer"].astype(object).where(parts["layer"].notna(), None),
-        phase=parts["phase"].astype(object).where(parts["phase"].notna(), None),
-        group=np.where(parts["name"] == IDLE, IDLE, KERNELS),
+    named = kernel_times.assign(
+        layer=kernel_times["layer"].astype(object).where(kernel_times["layer"].notna(), None),
+        phase=kernel_times["phase"].astype(object).where(kernel_times["phase"].notna(), None),
+        group=np.where(kernel_times["name"] == IDLE, IDLE, KERNELS),
         kind=kinds,
         shape=[
             f"{kind} {name}" if pd.isna(flops) else f"{kind} {flops / batch:.0f}"
-            for kind, name, flops, batch in zip(kinds, parts["name"], parts["flops"], parts["batch"], strict=True)
+            for kind, name, flops, batch in zip(
+                kinds, kernel_times["name"], kernel_times["flops"], kernel_times["batch"], strict=True
+            )
         ],
     )
     keys = ["layer", "phase", "group", "kind", "name", "shape"]

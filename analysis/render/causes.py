@@ -42,15 +42,15 @@ def verdict_sentence(attribution: Attribution) -> str:
         return "It is not significant: measure more rounds on a quiet machine."
     agreeing = sum(c.amount for c in attribution.causes if c.amount * attribution.value > 0)
     portion = verdict.amount / agreeing if agreeing else 1.0
-    part = f"{portion:.0%}" if agreeing else "all"
+    percent = f"{portion:.0%}" if agreeing else "all"
     where = verdict.terms[0].label
     if verdict.cause == UNEXPLAINED:
         most = "Most of it" if portion > 0.5 else "The largest part"
-        return f"{most} ({part}) has no known cause, largest in {where}."
+        return f"{most} ({percent}) has no known cause, largest in {where}."
     if verdict.cause == NOT_SIGNIFICANT:
         return f"None of its terms is significant alone; the largest is {where}. Measure more rounds."
     most = "Mostly" if portion > 0.5 else "Several causes, the largest"
-    return f"{most} {verdict.cause} ({part}), largest in {where}."
+    return f"{most} {verdict.cause} ({percent}), largest in {where}."
 
 
 def _claims(total: CauseTotal, everything: bool) -> RenderableType:

@@ -40,14 +40,14 @@ def explanation_html(explanation: Explanation) -> str:
     """The terms of one anomaly, with bars, and its causes."""
     value, unit = explanation.value, explanation.functional.unit
     title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
-    parts = sorted(explanation.shares, key=lambda p: -abs(p.value.value))
-    listed, rest = parts[:_MOST_ROWS], parts[_MOST_ROWS:]
-    largest = max((abs(p.value.value) for p in parts), default=0.0)
+    shares = sorted(explanation.shares, key=lambda p: -abs(p.value.value))
+    listed, rest = shares[:_MOST_ROWS], shares[_MOST_ROWS:]
+    largest = max((abs(p.value.value) for p in shares), default=0.0)
     rows = []
-    for part in listed:
-        amount = part.value.value
-        kernel = shortened(part.kernel_after or "")
-        label = part.label + (" *" if part.real else "")
+    for one in listed:
+        amount = one.value.value
+        kernel = shortened(one.kernel_after or "")
+        label = one.label + (" *" if one.real else "")
         rows.append([label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel])
     if rest:
         amount = total_ms(rest)

@@ -36,7 +36,7 @@ MOST_KERNEL_ROWS = 2000
 _FACTS = ("device", "precision", "compiled", "protocol", "host", "versions", "imported_from", "created_utc")
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
-MOST_PARTS = 12
+MOST_SHARES = 12
 MOST_CAUSE_TERMS = 5
 
 
@@ -121,14 +121,14 @@ def _run(one: ReportInput) -> dict[str, Any]:
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """Diagnose like `explain`; a single profiled batch size, as in most profiles, has only terms."""
-    parts = one.kernel_times.assign(batch=one.kernel_times["batch"].fillna(0))
+    times = one.kernel_times.assign(batch=one.kernel_times["batch"].fillna(0))
     if one.meta.get("recording_type") == MODELLED:
-        return diagnose_modelled(parts, recorded, one.meta)
+        return diagnose_modelled(times, recorded, one.meta)
     steps = recorded.steps
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
-        terms = estimate_terms(parts, steps)
-        return Diagnosis(terms.curve(steps), (), (), terms, parts)
-    return anomalies.diagnose(steps, parts, statistic=one.statistic, recorded=recorded)
+        terms = estimate_terms(times, steps)
+        return Diagnosis(terms.curve(steps), (), (), terms, times)
+    return anomalies.diagnose(steps, times, statistic=one.statistic, recorded=recorded)
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
@@ -265,7 +265,7 @@ def _finding(finding: anomalies.Finding) -> dict[str, Any]:
 
 
 def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
-    parts: list[dict[str, Any]] = [
+    shares: list[dict[str, Any]] = [
         {
             "label": p.label,
             "kind": p.key.kind,
@@ -277,8 +277,8 @@ def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
         }
         for p in explanation.shares
     ]
-    kernels = [p for p in parts if p["kind"] == KERNELS]
-    rest = kernels[MOST_PARTS:]
+    kernels = [p for p in shares if p["kind"] == KERNELS]
+    rest = kernels[MOST_SHARES:]
     small = {"label": f"{len(rest)} smaller terms", "kind": "rest", "value": math.fsum(p["value"] for p in rest)}
     return {
         "label": explanation.functional.label,
@@ -289,7 +289,7 @@ def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
         "unit": explanation.functional.unit,
         "also": explanation.also,
         "sentence": verdict_sentence(explanation.attribution),
-        "parts": [*kernels[:MOST_PARTS], *([small] if rest else []), *(p for p in parts if p["kind"] != KERNELS)],
+        "shares": [*kernels[:MOST_SHARES], *([small] if rest else []), *(p for p in shares if p["kind"] != KERNELS)],
         "causes": [
             {
                 "cause": total.cause,
@@ -328,11 +328,11 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
     return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
 
 
-def _roofline(hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame) -> dict[str, Any] | None:
+def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFrame) -> dict[str, Any] | None:
     """The roofline; None if no kernel ran, e.g. in a recording of ranges without a GPU."""
-    if not focus or (parts.loc[parts["batch"] == focus[-1], "name"] == IDLE).all():
+    if not focus or (kernel_times.loc[kernel_times["batch"] == focus[-1], "name"] == IDLE).all():
         return None
-    drawn = roofline.roofline(parts, hardware, "kernel", focus[-1])
+    drawn = roofline.roofline(kernel_times, hardware, "kernel", focus[-1])
     document = roofline.document(drawn)
     points = document["points"]
     for point in points[:MOST_POINTS]:
@@ -340,10 +340,11 @@ def _roofline(hardware: Hardware, focus: Sequence[int], parts: pd.DataFrame) -> 
     return {**document, "points": points[:MOST_POINTS], "more": max(0, len(points) - MOST_POINTS)}
 
 
-def _kernels(parts: pd.DataFrame, used: Mapping[int, Sequence[int]], hardware: Hardware) -> dict[str, Any]:
+def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], hardware: Hardware) -> dict[str, Any]:
     """Kernels by name, layer and phase: time, calls, rates and exceeded roofs per step at every batch size."""
     batches = list(used)
-    rows = parts[parts["step"].isin([s for steps in used.values() for s in steps]) & (parts["name"] != IDLE)]
+    of_used = kernel_times["step"].isin([s for steps in used.values() for s in steps])
+    rows = kernel_times[of_used & (kernel_times["name"] != IDLE)]
     keys = ["name", "layer", "phase"]
     grouped = rows.groupby([*keys, "batch"], dropna=False, sort=False)
     table = grouped[["exclusive_ms", "calls", "flops", "bytes_compulsory"]].sum(min_count=1)

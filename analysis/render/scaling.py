@@ -106,14 +106,14 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
     rows = table("efficiency lost to", *(str(point.point.devices) for point in shown))
     shares: list[list[float]] = []
     for kind in LOSS_KINDS:
-        parts = [_part_of(point, kind) for point in shown]
-        if any(part is not None for part in parts):
+        of_points = [_share_of(point, kind) for point in shown]
+        if any(one is not None for one in of_points):
             shares.append(
-                [0.0 if p is None else p.value.value / q.time_ms.value for p, q in zip(parts, shown, strict=True)]
+                [0.0 if p is None else p.value.value / q.time_ms.value for p, q in zip(of_points, shown, strict=True)]
             )
             cells = [
-                Text(f"{value:+.1%}", "" if part is not None and part.real else "dim")
-                for part, value in zip(parts, shares[-1], strict=True)
+                Text(f"{value:+.1%}", "" if one is not None and one.real else "dim")
+                for one, value in zip(of_points, shares[-1], strict=True)
             ]
             rows.add_row(_LABELS[kind], *cells)
     rows.add_section()
@@ -121,19 +121,19 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
     return Group(rows, Text("Share of the step's time; dim: not significant.", "dim"))
 
 
-def _part_of(point: ScaledPoint, kind: str) -> Share | None:
-    return None if point.loss is None else next((part for part in point.loss.shares if part.key.kind == kind), None)
+def _share_of(point: ScaledPoint, kind: str) -> Share | None:
+    return None if point.loss is None else next((one for one in point.loss.shares if one.key.kind == kind), None)
 
 
 def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     title = f"{point.point.devices} devices lose {signed(loss.value.value)} ms per step ({interval(loss.value)})"
     rows = table("term", "ms", "of the step", "95 % interval")
-    for part in loss.shares:
-        rows.add_row(*_part(_LABELS[part.key.kind], part, point.time_ms.value))
-        if part.key.kind == KERNELS:
+    for term in loss.shares:
+        rows.add_row(*_row(_LABELS[term.key.kind], term, point.time_ms.value))
+        if term.key.kind == KERNELS:
             significant = [one for one in loss.kernels if one.real]
             for one in loss.kernels if everything else significant[:_SHOWN_LAYERS]:
-                rows.add_row(*_part("  " + _where(one), one, point.time_ms.value))
+                rows.add_row(*_row("  " + _where(one), one, point.time_ms.value))
     total = total_ms(loss.shares)
     rows.add_section()
     rows.add_row("lost", signed(total), share(total, point.time_ms.value), "")
@@ -141,19 +141,19 @@ def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     return Group(Text(title, "bold"), Padding(Group(rows, marks, *_late(loss)), (0, 0, 0, 2)))
 
 
-def _part(label: str, part: Share, step_ms: float) -> tuple[RenderableType, ...]:
-    style = "" if part.real else "dim"
-    cells = (signed(part.value.value), share(part.value.value, step_ms), interval(part.value))
-    return Text(label + (" *" if part.real else ""), style), *(Text(cell, style) for cell in cells)
+def _row(label: str, one: Share, step_ms: float) -> tuple[RenderableType, ...]:
+    style = "" if one.real else "dim"
+    cells = (signed(one.value.value), share(one.value.value, step_ms), interval(one.value))
+    return Text(label + (" *" if one.real else ""), style), *(Text(cell, style) for cell in cells)
 
 
-def _where(part: Share) -> str:
-    return part.label if part.key.kind == KERNELS else _LABELS[part.key.kind]
+def _where(one: Share) -> str:
+    return one.label if one.key.kind == KERNELS else _LABELS[one.key.kind]
 
 
 def _late(loss: Loss) -> list[RenderableType]:
     late = loss.late
-    longer = [part for part in late.shares if part.real and part.value.value > 0][:_SHOWN_LAYERS]
+    longer = [one for one in late.shares if one.real and one.value.value > 0][:_SHOWN_LAYERS]
     if not loss_of(loss, WAITING).real and not longer:
         return []
     node = "" if late.node is None else f" on node {late.node}"
@@ -162,7 +162,7 @@ def _late(loss: Loss) -> list[RenderableType]:
         f"others and is the last in {late.latest_in} of {late.steps} profiled steps."
     )
     if longer:
-        listed = "; ".join(f"{_where(part)} {signed(part.value.value)} ms ({interval(part.value)})" for part in longer)
+        listed = "; ".join(f"{_where(one)} {signed(one.value.value)} ms ({interval(one.value)})" for one in longer)
         text += f" Longer there than on the others: {listed}."
     else:
         text += " No term is significantly longer there."
@@ -170,9 +170,9 @@ def _late(loss: Loss) -> list[RenderableType]:
 
 
 def loss_of(loss: Loss, kind: str) -> Share:
-    """The part of that kind; of nothing where no rank has any."""
+    """The share of that kind; 0 if no rank has any."""
     absent = Share(Key(None, None, kind), Estimate(0.0, 0.0, 0.0, 1.0))
-    return next((part for part in loss.shares if part.key.kind == kind), absent)
+    return next((one for one in loss.shares if one.key.kind == kind), absent)
 
 
 def series_document(series: Series) -> dict[str, Any]:
@@ -203,15 +203,15 @@ def _point_document(point: ScaledPoint) -> dict[str, Any]:
 def _loss_document(loss: Loss) -> dict[str, Any]:
     return {
         "ms": estimate_document(loss.value),
-        "shares": [_part_document(part) for part in loss.shares],
-        "kernels": [_part_document(part) for part in loss.kernels],
+        "shares": [_share_document(one) for one in loss.shares],
+        "kernels": [_share_document(one) for one in loss.kernels],
         "late": _late_document(loss.late),
     }
 
 
-def _part_document(part: Share) -> dict[str, Any]:
-    key, ms = part.key, estimate_document(part.value)
-    return {"kind": _LABELS[key.kind], "layer": key.layer, "phase": key.phase, "ms": ms, "real": part.real}
+def _share_document(one: Share) -> dict[str, Any]:
+    key, ms = one.key, estimate_document(one.value)
+    return {"kind": _LABELS[key.kind], "layer": key.layer, "phase": key.phase, "ms": ms, "real": one.real}
 
 
 def _late_document(late: Lateness) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _late_document(late: Lateness) -> dict[str, Any]:
         "waits_less_ms": estimate_document(late.waited_ms),
         "latest_in": late.latest_in,
         "profiled_steps": late.steps,
-        "shares": [_part_document(part) for part in late.shares],
+        "shares": [_share_document(one) for one in late.shares],
     }
 
 

@@ -137,7 +137,7 @@ def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | 
     measured = f"the recording has batch {', '.join(map(str, batches))}"
     if pair is not None:
         try:
-            small, large = sorted(int(part) for part in pair.split(","))
+            small, large = sorted(int(size) for size in pair.split(","))
         except ValueError:
             raise CurvescopeError(f"--pair {pair}: write two batch sizes, e.g. 4,8; {measured}.") from None
         if not {small, large} <= set(batches) or small == large:
@@ -187,7 +187,7 @@ def _document(
             {
                 **to_plain(explanation),
                 "verdict": causes.verdict_sentence(explanation.attribution),
-                "shares": [{**to_plain(part), "label": part.label} for part in explanation.shares],
+                "shares": [{**to_plain(one), "label": one.label} for one in explanation.shares],
             }
             for explanation in explanations
         ],

@@ -160,38 +160,38 @@ def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
     kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
     others = [p for p in explanation.shares if p.key.kind != KERNELS]
     listed = kernels[: None if everything else _SHOWN_TERMS]
-    for part in listed:
-        rows.add_row(*_share(part, value.value))
+    for one in listed:
+        rows.add_row(*_share(one, value.value))
     if rest := kernels[len(listed) :]:
         amount = total_ms(rest)
         rows.add_row(f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), "", "")
-    for part in others:
-        rows.add_row(*_share(part, value.value))
+    for one in others:
+        rows.add_row(*_share(one, value.value))
     total = total_ms(explanation.shares)
     rows.add_section()
     rows.add_row("total", signed(total), share(total, value.value), "", "")
     return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
 
 
-def _share(part: Share, whole: float) -> tuple[RenderableType, ...]:
-    value = part.value
-    style = "" if part.real else "dim"
+def _share(one: Share, whole: float) -> tuple[RenderableType, ...]:
+    value = one.value
+    style = "" if one.real else "dim"
     return (
-        Text(part.label + (" *" if part.real else ""), style),
+        Text(one.label + (" *" if one.real else ""), style),
         Text(signed(value.value), style),
         Text(share(value.value, whole), style),
         Text(interval(value), style),
-        Text(_kernel_change(part), style),
+        Text(_kernel_change(one), style),
     )
 
 
 def share(value: float, whole: float) -> str:
-    """A part of a whole in percent; empty where the whole is 0."""
+    """Share of a value in a whole in percent; empty where the whole is 0."""
     return f"{value / whole:.0%}" if whole else ""
 
 
-def _kernel_change(part: Share) -> str:
-    before, after = part.kernel_before, part.kernel_after
+def _kernel_change(one: Share) -> str:
+    before, after = one.kernel_before, one.kernel_after
     if before == after:
         return shortened(before or "")
     return f"{shortened(before or 'none')} → {shortened(after or 'none')}"

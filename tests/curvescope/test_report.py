@@ -45,7 +45,7 @@ def test_the_document_says_what_explain_says(page, capsys):
     explained = json.loads(capsys.readouterr().out)
     (anomaly,) = first["anomalies"]
     assert anomaly["value"] == explained["anomalies"][0]["value"]["value"]
-    assert sum(part["value"] for part in anomaly["parts"]) == pytest.approx(anomaly["value"])
+    assert sum(share["value"] for share in anomaly["shares"]) == pytest.approx(anomaly["value"])
     assert sum(cause["amount"] for cause in anomaly["causes"]) == pytest.approx(anomaly["value"])
     assert anomaly["causes"][0]["cause"] == "algorithm switch"
     assert first["headline"].startswith("<i>net</i>: batch 16 costs")

@@ -104,16 +104,16 @@ function termsSection(run) {
   tell();
   const tools = run.anomalies.length > 1
     ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), chosen, (value) => { chosen = value; tell(); drawn.redraw(); })] : [];
-  const kinds = new Set(run.anomalies.flatMap((a) => a.parts.map((p) => phaseClass(p.phase, p.kind))));
+  const kinds = new Set(run.anomalies.flatMap((a) => a.shares.map((p) => phaseClass(p.phase, p.kind))));
   return block("terms", run.anomalies.length > 1 ? "Terms" : `Terms of ${chosen.label}`, tools, drawn, key(kinds), about);
 }
 
 function waterfall(anomaly, width) {
   const narrow = width < 560;
-  const longest = Math.max(...anomaly.parts.map((p) => p.label.length));
+  const longest = Math.max(...anomaly.shares.map((p) => p.label.length));
   const left = narrow ? 8 : Math.min(300, Math.max(120, longest * 7.2 + 14));
   const [right, step, bar, top] = [narrow ? 78 : 138, narrow ? 38 : 27, 16, 6];
-  const rows = [...anomaly.parts, { label: "total", kind: "total", value: anomaly.value, real: true, low: anomaly.low, high: anomaly.high }];
+  const rows = [...anomaly.shares, { label: "total", kind: "total", value: anomaly.value, real: true, low: anomaly.low, high: anomaly.high }];
   let sum = 0;
   const spans = rows.map((row) => {
     const from = row.kind === "total" ? 0 : sum;

@@ -62,10 +62,9 @@ def decode_arguments(text: str) -> tuple[Argument, ...]:
     Raises:
         ValueError: the text is damaged.
     """
-    entries = msgspec.json.decode(text)
     try:
-        return tuple(_argument(entry) for entry in entries)
-    except (KeyError, TypeError, AttributeError) as error:
+        return tuple(_argument(entry) for entry in msgspec.json.decode(text))
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no operator arguments: {text[:80]}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import uuid
@@ -89,6 +90,32 @@ def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
     finally:
         with suppress(OSError):
             claim.rmdir()
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Lock a folder against other processes that call this; the lock ends with the block or the process.
+
+    A file system without locks, e.g. some network file systems, and a folder that does not exist are not locked.
+
+    Raises:
+        CurvescopeError: another process has locked it.
+    """
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CurvescopeError(f"Another process adds to {path}; wait until it has ended.") from None
+        except OSError:
+            pass  # no locks here
+        yield
+    finally:
+        os.close(folder)
 
 
 def claim_remote(path: RemotePath, name: str, content: bytes, hint: str = "") -> None:

@@ -2,8 +2,9 @@
 
 Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit and existing
 parts stay readable when the run is interrupted. Every file is written under a temporary name, synced, then renamed;
-an object of a remote store is one put. An existing recording is never written into. Nothing is shared between
-recordings, so that any number of writers may fill one store. Any Parquet reader opens the tables unaided.
+an object of a remote store is one put. Existing parts are never changed: a finished recording only gets new ones
+(`RecordingWriter.extend`). Nothing is shared between recordings, so that any number of writers may fill one store. Any
+Parquet reader opens the tables unaided.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
@@ -27,11 +28,11 @@ import pyarrow as pa
 
 from ..errors import CurvescopeError
 from ..prefetch import read_ahead
-from .atomic_files import atomic_file, claim_remote, claimed_folder, storage_error
+from .atomic_files import atomic_file, claim_remote, claimed_folder, locked_folder, storage_error
 from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
-from .schema import FORMER_TABLES, SCHEMA_VERSION, TABLES, conform, modernise_meta
+from .schema import EXPERIMENTS, FORMER_TABLES, SCHEMA_VERSION, TABLES, conform, modernise_meta
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
@@ -62,6 +63,7 @@ class RecordingWriter:
             CurvescopeError: the folder is not empty, or cannot be created.
         """
         self.path = path
+        self._extends, self._locks = False, ExitStack()
         self._numbered = dict.fromkeys(TABLES, 0)
         self._meta: dict[str, Any] = {
             "format": FORMAT,
@@ -84,20 +86,49 @@ class RecordingWriter:
         Args:
             path: folder of the recording.
             last_table: the table that is written last in each visit. Parts of other tables without a part of the same
-                name there are incomplete visits, and are removed.
+                name there are incomplete visits, and are removed; experiments are no visits, and stay.
 
         Raises:
             CurvescopeError: the folder has no recording, or it is unreadable.
         """
-        writer = cls.__new__(cls)
-        writer.path, writer._meta = path, open_recording(path).meta
+        writer = cls._of_existing(path)
         whole = {part.name for part in (path / last_table).glob("*.parquet")}
-        for table in TABLES:
+        for table in TABLES.keys() - {EXPERIMENTS.name}:
             for part in (path / table).glob("*.parquet"):
                 if part.name not in whole:
                     part.unlink()
         writer._numbered = {table: len(list((path / table).glob("*.parquet"))) for table in TABLES}
         writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
+        return writer
+
+    @classmethod
+    def extend(cls, path: AnyPath) -> RecordingWriter:
+        """Add to a finished recording; its status and its counts of lost data stay.
+
+        Only one process at a time extends a local recording. A crash leaves the parts and entries written before it.
+
+        Args:
+            path: folder of the recording.
+
+        Raises:
+            CurvescopeError: the folder has no recording, it is unreadable, unfinished or of an older version, or
+                another process extends it.
+        """
+        with ExitStack() as locks:
+            if not isinstance(path, RemotePath):
+                locks.enter_context(locked_folder(path))
+            writer = cls._of_existing(path)
+            why = None
+            if writer.meta["status"] == Status.RECORDING:
+                why = "is not finished: another process still records it, or was killed"
+            elif writer.meta["schema_version"] != SCHEMA_VERSION:
+                why = "was written by an older Curvescope"
+            if why is not None:
+                raise CurvescopeError(f"{path} {why}. Nothing can be added to it; record it again.")
+            writer._extends, writer._locks = True, locks.pop_all()
+        for table in TABLES:
+            numbers = [int(part.stem) for part in (path / table).glob("*.parquet") if part.stem.isdigit()]
+            writer._numbered[table] = max(numbers, default=-1) + 1
         return writer
 
     @classmethod
@@ -107,10 +138,16 @@ class RecordingWriter:
         Raises:
             CurvescopeError: the folder has no recording, or it is unreadable or not writable.
         """
-        writer = cls.__new__(cls)
-        writer.path, writer._meta = path, open_recording(path).meta
+        writer = cls._of_existing(path)
         if writer.meta["status"] == Status.RECORDING:
             writer.finish(Status.INTERRUPTED)
+
+    @classmethod
+    def _of_existing(cls, path: AnyPath) -> RecordingWriter:
+        writer = cls.__new__(cls)
+        writer.path, writer._meta = path, open_recording(path).meta
+        writer._extends, writer._locks, writer._numbered = False, ExitStack(), dict.fromkeys(TABLES, 0)
+        return writer
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -126,7 +163,7 @@ class RecordingWriter:
             part: name of the part, unique in the table; None for the next number.
 
         Raises:
-            ValueError: the data does not fit the table's schema.
+            ValueError: the data does not fit the table's schema, or an extended recording already has the part.
             CurvescopeError: the disk is full or the folder is not writable.
         """
         if isinstance(data, pd.DataFrame):
@@ -136,8 +173,10 @@ class RecordingWriter:
         conformed = conform(TABLES[table], data)
         if not conformed.num_rows:
             return
-        part = part or self.next_part(table)
-        write_part(self.path / table / f"{part}.parquet", TABLES[table], conformed)
+        file = self.path / table / f"{part or self.next_part(table)}.parquet"
+        if self._extends and part is not None and file.is_file():
+            raise ValueError(f"{file} exists, and nothing is overwritten")
+        write_part(file, TABLES[table], conformed)
 
     def next_part(self, table: str) -> str:
         """Reserve the next free part number of a table, for writers that write several parts at once."""
@@ -182,12 +221,10 @@ class RecordingWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.finish()
-        else:
-            # A full disk may be the reason for the exception: existing parts stay readable with any status.
-            with suppress(CurvescopeError):
-                self.finish(Status.INTERRUPTED)
+        status = None if kind is None else Status.INTERRUPTED
+        # A full disk may be the reason for the exception: existing parts stay readable with any status.
+        with self._locks, suppress(*(() if kind is None else (CurvescopeError,))):
+            self.finish(self._meta["status"] if self._extends else status)
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -89,6 +89,76 @@ def test_nothing_is_overwritten(tmp_path):
     assert snapshot(tmp_path / "r") == before
 
 
+EXPERIMENT_RUNS = {
+    "experiment": [0],
+    "factor": [None],
+    "batch": [4],
+    "round": [0],
+    "index": [0],
+    "start_ns": [None],
+    "duration_ns": [5],
+}
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETE, Status.INCOMPLETE, Status.INTERRUPTED])
+def test_a_finished_recording_gets_parts_and_keeps_its_own(tmp_path, status):
+    """Its files, its status and what it lost stay; parts are numbered on, and one that exists is refused."""
+    path = record(tmp_path / "r", parts=2)
+    with RecordingWriter.extend(path) as writer:
+        writer.count_lost("kernels_unmatched", 3, "a test's")
+        writer.update(status=status)
+    before = snapshot(path)
+    with RecordingWriter.extend(path) as writer:
+        writer.write("steps", steps())
+        writer.write("experiments", EXPERIMENT_RUNS)
+        with pytest.raises(ValueError, match=r"00000\.parquet exists"):
+            writer.write("steps", steps(), part="00000")
+        writer.update(experiments=[{"number": 0}])
+    with suppress(RuntimeError), RecordingWriter.extend(path) as writer:
+        writer.write("experiments", EXPERIMENT_RUNS)
+        raise RuntimeError  # a failure keeps what was added before, and the status
+    recording = open_recording(path)
+    assert recording.meta["status"] == status
+    assert recording.meta["lost"]["kernels_unmatched"]["count"] == 3
+    assert recording.meta["experiments"] == [{"number": 0}]
+    assert (recording.count_rows("steps"), recording.count_rows("experiments")) == (6, 2)
+    after = snapshot(path)
+    assert all(after[file] == content for file, content in before.items() if file.name != "recording.json")
+
+
+def test_only_one_process_adds_to_a_finished_recording(tmp_path):
+    path = record(tmp_path / "r")
+    with RecordingWriter.extend(path), pytest.raises(CurvescopeError, match="Another process adds to"):
+        RecordingWriter.extend(path)
+    with RecordingWriter.extend(path):
+        pass  # the lock ended with its writer
+
+
+def test_what_is_still_recorded_or_old_gets_nothing(tmp_path):
+    RecordingWriter(tmp_path / "r", {})
+    with pytest.raises(CurvescopeError, match="not finished"):
+        RecordingWriter.extend(tmp_path / "r")
+    with RecordingWriter.extend(record(tmp_path / "old")) as writer:
+        writer.update(schema_version=1)
+    with pytest.raises(CurvescopeError, match="older Curvescope"):
+        RecordingWriter.extend(tmp_path / "old")
+    with pytest.raises(CurvescopeError, match="is not a recording"):
+        RecordingWriter.extend(tmp_path / "nothing")
+
+
+def test_resuming_drops_unfinished_visits_but_no_experiments(tmp_path):
+    with RecordingWriter(tmp_path / "r", {}) as writer:
+        operators = {"batch": [4], "op": ["aten::mm"], "arguments": ["[]"], "calls": [1], "position": [0]}
+        for part in ("a", "b"):
+            writer.write("operators", {**operators, "source": ["torch"]}, part=part)
+        writer.write("steps", steps(), part="a")  # the visit b was cut off
+        writer.write("experiments", EXPERIMENT_RUNS)
+    RecordingWriter.resume(tmp_path / "r", "steps").finish()
+    recording = open_recording(tmp_path / "r")
+    assert [part.stem for part in recording.parts("operators")] == ["a"]
+    assert recording.count_rows("experiments") == 1
+
+
 def test_an_exception_leaves_whole_parts_and_says_interrupted(tmp_path):
     def interrupted():
         with RecordingWriter(tmp_path / "r", {}) as writer:

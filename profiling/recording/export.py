@@ -30,12 +30,18 @@ _KEPT_META = (
     "imported_from",
     "network",
     "mode",
+    "precision",
+    "compiled",
+    "axis",
     "device",
     "batches",
     "protocol",
     "steps_from",
     "missing",
     "profiler",
+    "layer_classes",
+    "experiments",
+    "factors",
     "lost",
 )
 
@@ -129,7 +135,7 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
         return f'{_UNPLACED}, "cat": "{table}", "args": {_text(args)}}}'
     start, duration = args.pop("start_ns"), args.pop("duration_ns", None)
     name = args.pop("name", None)
-    shown = name or (f"step {args['step']}" if table == "steps" else args.get("kind", table))
+    shown = name or _untitled(table, args)
     process, thread = tracks.place(table, row)
     kind = "i" if duration is None else "X"
     length = "" if duration is None else f', "dur": {_microseconds(duration)}'
@@ -137,6 +143,15 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
         f'{{"ph": "{kind}", "cat": "{table}", "name": {_text(shown)}, "pid": {process}, "tid": {thread}, '
         f'"ts": {_microseconds(start - base_ns)}{length}, "args": {_text(args)}}}'
     )
+
+
+def _untitled(table: str, args: dict[str, Any]) -> str:
+    """What a viewer shows for a row of a table without names."""
+    if table == "steps":
+        return f"step {args['step']}"
+    if table == "experiments":
+        return f"experiment {args['experiment']}, {args.get('factor', 'without a change')}, batch {args['batch']}"
+    return str(args.get("kind", table))
 
 
 def _microseconds(nanoseconds: int) -> str:
@@ -162,8 +177,8 @@ class _Tracks:
         if table in ("api_calls", "ranges"):
             thread = row.get("thread") or 0
             return self._put(("host", of), thread, f"thread {thread}")
-        if table == "steps":
-            return self._put(("steps", of), 0, "steps")
+        if table in ("steps", "experiments"):
+            return self._put((table, of), 0, table)
         device, stream = row.get("device"), row.get("stream") or 0
         name = "host kernels" if device is None else f"device {device}"
         return self._put((name, of), stream, f"stream {stream}")
@@ -186,8 +201,10 @@ class _Tracks:
 def _first_ns(recording: Recording) -> int:
     """The earliest start of any row, ns; 0 without any."""
     found = []
-    for table in TABLES:
-        for rows in _batches(recording, table):
+    for name, table in TABLES.items():
+        if not any(column.name == "start_ns" for column in table.columns):
+            continue
+        for rows in _batches(recording, name):
             if (low := pa.compute.min(rows["start_ns"]).as_py()) is not None:
                 found.append(low)
     return min(found, default=0)

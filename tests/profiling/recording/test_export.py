@@ -16,6 +16,7 @@ from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording import export
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, experiments_of
 from curvescope.profiling.recording.schema import TABLES
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -116,6 +117,29 @@ def test_csv_quotes_names_and_leaves_null_empty(recording, tmp_path):
 def test_parquet_is_one_file_per_table(recording, tmp_path):
     export.export_parquet(recording, tmp_path / "out")
     assert pq.read_table(tmp_path / "out" / "kernels.parquet").equals(recording.arrow("kernels"))
+
+
+def test_operators_and_experiments_are_exported_and_read_back(tmp_path):
+    experiment = Experiment(0, Stage.ALONE, Scope.TERM, ((4, -2.0), (8, 1.0)), "excess", (4, 8), layer="fc6")
+    facts = {"onednn": {"name": "onednn", "what": "products run through oneDNN"}}
+    meta = {"recording_type": "sweep", "experiments": [experiment.to_entry()], "factors": facts}
+    with RecordingWriter(tmp_path / "first", meta) as writer:
+        writer.write("operators", {"batch": [4], "op": ["aten::linear"], "arguments": ["[]"], "calls": [1]}
+                     | {"position": [0], "duration_ns": [5], "source": ["torch"]})  # fmt: skip
+        runs = {"experiment": [0, 0], "factor": [None, "onednn"], "batch": [4, 4], "round": [0, 0], "index": [0, 0]}
+        writer.write("experiments", {**runs, "start_ns": [100, 200], "duration_ns": [7, 8]})
+    first = open_recording(tmp_path / "first")
+    assert export.export_trace(first, tmp_path / "trace.json") == 1  # operators have no start time
+    again = open_recording(import_profile(tmp_path / "trace.json", tmp_path / "again").path)
+    for table in ("operators", "experiments"):
+        assert again.arrow(table).to_pylist() == first.arrow(table).to_pylist()
+    assert experiments_of(again.meta) == (experiment,)
+    assert again.meta["factors"] == facts
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["name"] for e in events if e["ph"] == "X"] == [
+        "experiment 0, without a change, batch 4",
+        "experiment 0, onednn, batch 4",
+    ]
 
 
 def test_nothing_is_overwritten(recording, tmp_path):

@@ -15,6 +15,7 @@ from functools import cache
 from ...profiling import plugins
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
+from ..experiments.outcome import Verdict
 from . import (
     algorithm_switch,
     cache_capacity,
@@ -61,21 +62,35 @@ class TermCause:
         amount: explained amount, in the functional's unit.
         claim: claim of the cause; None for unexplained.
         rivals: claims of other causes on the same term, the best first, whatever they explain.
+        verdict: what experiments say of the cause in this term, see `experiments.outcome.Verdict`.
     """
 
     label: str
     amount: float
     claim: Claim | None
     rivals: tuple[Claim, ...]
+    verdict: str = Verdict.UNTESTED
 
 
 @dataclass(frozen=True)
 class CauseTotal:
-    """One cause summed over all terms; the largest term first."""
+    """One cause summed over all terms.
+
+    Attributes:
+        cause: name of the cause.
+        amount: its amount, in the functional's unit.
+        terms: what it explains of each term, the largest first.
+        verdict: what experiments say of it, see `experiments.outcome.Verdict`: that of its largest tested term.
+        measured: amount that an experiment measured on the complete step, with its interval; None without one.
+        untested: why it is untested, as a clause without a full stop; None if it was tested or nobody tried.
+    """
 
     cause: str
     amount: float
     terms: tuple[TermCause, ...]
+    verdict: str = Verdict.UNTESTED
+    measured: Estimate | None = None
+    untested: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
@@ -20,9 +20,13 @@ from ...profiling.errors import CurvescopeError
 from ..causes import Attribution, attribute
 from ..causes.context import Recorded, cases
 from .curve import Curve, cost_curve
-from .functionals import Functional, bend, curvature, excess, neighbours
+from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
 from .statistics import LEVEL, Estimate, holm
 from .terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, main_kernels
+
+if TYPE_CHECKING:
+    from ..experiments.answer import Answer
+    from ..experiments.outcome import Outcome
 
 MATERIAL = 0.02
 _LAST = {LEFT_OVER: 1, IDLE: 2, OVERHEAD: 3}  # of the shares, after those of kernels
@@ -105,6 +109,10 @@ class Diagnosis(_Shown):
         explanations: one per anomaly, the largest first; empty if no step was profiled.
         terms: the terms by batch size; None if no step was profiled.
         kernel_times: exclusive times that the terms come from, as `kernel_times` returns them.
+        fixed_cost: the fixed cost of a step at the smallest pair of batch sizes where it is significant and at least
+            2 % of the step; None if there is no such pair, or if no step was profiled.
+        outcomes: outcomes of the recording's experiments; empty if none were made.
+        answers: the answer on every explanation, in their order, then on the fixed cost.
     """
 
     curve: Curve
@@ -112,6 +120,9 @@ class Diagnosis(_Shown):
     explanations: tuple[Explanation, ...]
     terms: Terms | None
     kernel_times: pd.DataFrame
+    fixed_cost: Explanation | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:
@@ -232,7 +243,27 @@ def diagnose_curve(
         for f in anomalies
         if set(f.tested.conditions) <= set(terms.conditions)
     ]
-    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, kernel_times)
+    fixed = find_fixed_cost(curve, terms.conditions)
+    explained = explain(fixed, curve, terms, kernel_times, recorded) if fixed else None
+    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, kernel_times, explained)
+
+
+def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
+    """The fixed cost at the smallest pair of batch sizes where it is significant and at least 2 % of T(b).
+
+    All adjacent pairs form one family (Holm).
+
+    Args:
+        curve: the cost curve.
+        profiled: batch sizes with profiled steps; other pairs cannot be split.
+    """
+    found = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0]]
+    values = [curve.evaluate(functional) for functional in found]
+    for functional, value, p in zip(found, values, holm([value.p for value in values]), strict=True):
+        material = value.value >= MATERIAL * curve.at(functional.at).time_ms.value
+        if p < LEVEL and material and set(functional.conditions) <= set(profiled):
+            return functional
+    return None
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:

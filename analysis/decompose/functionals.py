@@ -23,9 +23,9 @@ class Functional:
     """A linear functional of T.
 
     Attributes:
-        kind: excess, curvature, bend, or the name of another comparison.
-        at: condition of the functional; for an excess the smaller of the two batch sizes.
-        to: the larger batch size of an excess; None for other kinds.
+        kind: excess, fixed cost, curvature, bend, or the name of another comparison.
+        at: condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes.
+        to: the larger batch size of an excess or a fixed cost; None for other kinds.
         coefficients: (condition, coefficient), increasing in batch size.
         unit: unit of the value, for T in ms.
     """
@@ -58,6 +58,16 @@ def excess(small: int, large: int) -> Functional:
     0 where cost is proportional to the batch; positive where the larger batch costs more than its share.
     """
     return Functional("excess", small, large, ((small, -large / small), (large, 1.0)), "ms")
+
+
+def fixed_cost(small: int, large: int) -> Functional:
+    """The cost that does not grow with the batch, in ms: (k·T(b) − T(kb))/(k − 1), for doublings 2·T(b) − T(2b).
+
+    It is the intercept at batch 0 of the straight line through both times; 0 where cost is proportional to the batch.
+    """
+    ratio = large / small
+    weights = ((small, ratio / (ratio - 1)), (large, -1 / (ratio - 1)))
+    return Functional("fixed cost", small, large, weights, "ms")
 
 
 def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functional:

@@ -1,0 +1,1 @@
+"""Recorded operators, rebuilt and run alone, as recorded or with one factor changed."""

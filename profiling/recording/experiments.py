@@ -6,9 +6,12 @@ verdict is computed from the rows whenever it is shown, so that a recording give
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .store import RecordingWriter
 
 
 class Stage:
@@ -109,3 +112,20 @@ def experiments_of(meta: Mapping[str, Any]) -> tuple[Experiment, ...]:
 def factors_of(meta: Mapping[str, Any]) -> dict[str, FactorFacts]:
     """The facts on the factors that a recording's experiments changed, by name."""
     return {name: FactorFacts(**entry) for name, entry in meta.get("factors", {}).items()}
+
+
+def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()) -> None:
+    """Write the entry of an experiment, in the place of an earlier one with its number.
+
+    Args:
+        writer: writer of the recording.
+        experiment: the experiment as it is now.
+        facts: facts on factors that it changes.
+
+    Raises:
+        CurvescopeError: the recording cannot be written.
+    """
+    others = [entry for entry in writer.meta.get("experiments", ()) if entry["number"] != experiment.number]
+    entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
+    factors = {**writer.meta.get("factors", {}), **{one.name: asdict(one) for one in facts}}
+    writer.update(experiments=entries, factors=factors)

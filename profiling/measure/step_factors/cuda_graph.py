@@ -1,0 +1,68 @@
+"""The complete step is captured as one CUDA graph and replayed: the host's work for each kernel goes away."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from ...recording.experiments import FactorFacts
+from .factor import ChangedSteps, StepFactor, Steps
+
+_STEPS_BEFORE_CAPTURE = 3  # on the side stream, as torch's documentation of CUDA graphs asks for
+
+
+class _GraphSteps(ChangedSteps):
+    """Replays of a step; loading a batch captures it."""
+
+    _graph: Any = None
+    _batch: int | None = None
+
+    def load(self, batch: int) -> None:
+        import torch
+
+        if batch == self._batch:
+            return
+        self._graph = self._batch = None  # releases the last graph's memory
+        self.workload.load(batch)
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            for _ in range(_STEPS_BEFORE_CAPTURE):
+                self.workload.run(lambda _: nullcontext())
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.workload.submit()
+        self._graph, self._batch = graph, batch
+
+    def time_step(self) -> tuple[int, int]:
+        import torch
+
+        torch.cuda.synchronize(self.device)
+        start_ns = self.workload.clock_ns()
+        self._graph.replay()
+        torch.cuda.synchronize(self.device)
+        return start_ns, self.workload.clock_ns() - start_ns
+
+
+class CudaGraph(StepFactor):
+    """Each step is the replay of a graph that was captured from one."""
+
+    FACTS = FactorFacts(
+        "cuda_graph",
+        "the complete step is replayed as one CUDA graph",
+        "capture {where} as a CUDA graph",
+        "torch.cuda.graph around one step with inputs that stay at one address, then graph.replay() for each step",
+    )
+
+    def reason_against(self) -> str | None:
+        """See `StepFactor`."""
+        if not self.target.cuda:
+            return "only steps on a CUDA device can be captured"
+        if self.target.configuration.precision == "fp16" and self.target.configuration.mode != "forward":
+            return "the scaling of gradients reads a result on the host, which a capture does not allow"
+        return None
+
+    def change(self, workload: Any) -> Steps:
+        """See `StepFactor`."""
+        return _GraphSteps(workload)

@@ -1,0 +1,116 @@
+"""What a factor of complete steps is: a change of one thing, made in a worker process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from ...recording.experiments import FactorFacts
+from ..configuration import Configuration
+
+
+@dataclass(frozen=True)
+class Target:
+    """The steps that an experiment runs.
+
+    Attributes:
+        configuration: network or step, and how it runs, as in the recording.
+        batches: batch sizes of the experiment, increasing.
+        reserved_bytes: most memory that the recording's steps reserved from the CUDA allocator; None if unknown.
+    """
+
+    configuration: Configuration
+    batches: tuple[int, ...]
+    reserved_bytes: int | None = None
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the steps run on a CUDA device."""
+        return self.configuration.device != "cpu"
+
+
+class Steps(Protocol):
+    """Steps that can be timed, e.g. a `Workload`."""
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda:N`."""
+
+    def load(self, batch: int) -> None:
+        """Prepare steps of a batch size."""
+
+    def time_step(self) -> tuple[int, int]:
+        """Run one step of the loaded batch; returns its start on the clock and its duration, nanoseconds."""
+
+
+class StepFactor:
+    """One change of an experiment's steps; without an override nothing changes.
+
+    Attributes:
+        FACTS: what it changes, for readers of a recording.
+        target: the steps that it changes.
+    """
+
+    FACTS: ClassVar[FactorFacts]
+
+    def __init__(self, target: Target) -> None:
+        """Take the steps that it changes."""
+        self.target = target
+
+    @property
+    def facts(self) -> FactorFacts:
+        """What it changes in these steps."""
+        return self.FACTS
+
+    def reason_against(self) -> str | None:
+        """The reason why these steps cannot be changed; None if they can, as far as is known before a worker starts."""
+        return None
+
+    def changed_results(self) -> str | None:
+        """What the change does to the results by its nature, beyond rounding; None if nothing."""
+        return None
+
+    def configure(self) -> Configuration:
+        """The configuration of the changed steps."""
+        return self.target.configuration
+
+    def prepare(self) -> None:
+        """Change the worker process, before the steps are built.
+
+        Raises:
+            CurvescopeError: this machine or installation does not allow the change; the message is the reason.
+        """
+
+    def change(self, workload: Any) -> Steps:
+        """Change the built steps.
+
+        Args:
+            workload: workload of the configuration.
+
+        Raises:
+            CurvescopeError: these steps do not allow the change; the message is the reason.
+        """
+        steps: Steps = workload
+        return steps
+
+
+class ChangedSteps:
+    """Steps of a workload that load or run in another way; without an override they are the workload's."""
+
+    def __init__(self, workload: Any) -> None:
+        """Wrap a workload."""
+        self.workload = workload
+
+    @property
+    def device(self) -> str:
+        """See `Steps`."""
+        return str(self.workload.device)
+
+    def load(self, batch: int) -> None:
+        """See `Steps`."""
+        self.workload.load(batch)
+
+    def time_step(self) -> tuple[int, int]:
+        """See `Steps`."""
+        start_ns, duration_ns = self.workload.time_step()
+        return start_ns, duration_ns

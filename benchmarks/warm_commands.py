@@ -36,7 +36,7 @@ class Started:
     """
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
-        from curvescope.profiling.measure.visit_processes import PRELOADED as OF_VISITS
+        from curvescope.profiling.measure.processes import PRELOADED as OF_VISITS
         from curvescope.profiling.workload.network_step import prepare_libraries
 
         prepare_libraries()  # before torch is loaded, as `sweep` does

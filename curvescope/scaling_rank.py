@@ -9,9 +9,9 @@ from . import measuring
 from .profiling.errors import CurvescopeError
 from .profiling.escaping import escape_controls
 from .profiling.measure.process_group import ProcessGroup
+from .profiling.measure.processes import end_with_parent
 from .profiling.measure.scaling_plan import PLAN_FILE
 from .profiling.measure.scaling_run import run_rank
-from .profiling.measure.visit_processes import end_with_parent
 from .profiling.recording.rank_info import launched_rank
 
 

@@ -20,7 +20,8 @@ from ..errors import BackendMissingError, CurvescopeError
 from . import worker_server
 from .experiment import Empty
 from .machine import Machine
-from .visit_processes import KILLED, Measurer
+from .processes import KILLED
+from .visit_processes import Measurer
 
 LOCAL = "local"
 _POLL_S = 0.5  # interval of the checks whether a worker is alive

@@ -16,8 +16,8 @@ from pathlib import Path
 from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from .experiment import Progress
+from .processes import end_with_parent
 from .scaling_plan import ScalingPlan, rank_folder
-from .visit_processes import end_with_parent
 
 _POLL_S = 0.2
 _GRACE_S = 15.0  # time for torchrun to end its ranks after SIGTERM

@@ -1,38 +1,25 @@
 """Measurers, and the one of this machine, which runs each visit in its own process.
 
-A visit that runs out of memory or crashes its process is a result. Processes are forked from a server that has torch
-loaded and has never used a device.
+A visit that runs out of memory or crashes its process is a result.
 """
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
-import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CurvescopeError
 from ..hardware.clocks import ClockSampler
 from ..hardware.memory_usage import limit_memory
-from ..workload.network_step import Workload, import_torch, pick_device, prepare_libraries
+from ..workload.network_step import Workload, import_torch, pick_device
 from .experiment import Empty, Visit
 from .machine import Machine, describe_machine
+from .processes import ChildProcess
 from .protocol import Protocol
-from .visit import OUT_OF_MEMORY, visit
+from .visit import visit
 
 if TYPE_CHECKING:
     from .configuration import Configuration
-
-FAILED = "failed"
-KILLED = "killed"
-_SAMPLING_S = 0.5
-# Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every visit. None of these modules opens a device
-# or starts a thread; neither would survive a fork.
-PRELOADED = ("torch", "torch._dynamo", "torch.profiler")
 
 
 class Measurer:
@@ -67,7 +54,7 @@ class Measurer:
         """From another thread: end the running call, and later ones, with a KeyboardInterrupt."""
 
     def _run(self, name: str, *arguments: Any) -> Any:
-        """Run one of `_FUNCTIONS` where it measures; returns its result or `Empty`."""
+        """Run one of `_Functions` where it measures; returns its result or `Empty`."""
         raise NotImplementedError
 
 
@@ -78,15 +65,12 @@ class LocalMeasurer(Measurer):
     """
 
     def __init__(self, while_waiting: Callable[[], None] = lambda: None) -> None:
-        """Prepare the server of processes.
+        """Prepare to measure.
 
         Args:
             while_waiting: called twice a second; an error that it raises ends the visit.
         """
-        prepare_libraries()  # the server inherits this environment, and loads torch with it
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*PRELOADED, __name__])
-        self._running: Any = None
+        self._running: ChildProcess | None = None
         self._while_waiting = while_waiting
 
     def __enter__(self) -> LocalMeasurer:
@@ -94,8 +78,7 @@ class LocalMeasurer(Measurer):
 
     def __exit__(self, *_: object) -> None:
         if self._running is not None:
-            self._running.kill()
-            self._running.join()
+            self._running.end()
 
     def pick(self, name: str | None) -> str | Empty:
         """Find a device of this machine by name; see `pick_device`."""
@@ -109,58 +92,16 @@ class LocalMeasurer(Measurer):
         return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
 
     def _run(self, name: str, *arguments: Any, clocks: ClockSampler | None = None) -> Any:
-        receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_answer, args=(sender, _FUNCTIONS[name], arguments))
-        process.start()
-        self._running = process  # from here on it can be killed; before, it ends with the server
-        sender.close()
-        result: Any = None
-        while result is None:
-            try:
-                if receiver.poll(_SAMPLING_S):
-                    result = receiver.recv()
-                    continue
-                if clocks is not None:
-                    clocks.sample()
-                self._while_waiting()
-            except EOFError:
-                break
-        process.join()
+        def wait() -> None:
+            if clocks is not None:
+                clocks.sample()
+            self._while_waiting()
+
+        self._running = ChildProcess(_Functions)
+        result = self._running.call(name, *arguments, while_waiting=wait)
+        self._running.end()
         self._running = None
-        receiver.close()
-        return _describe_exit(process.exitcode) if result is None else result
-
-
-def _describe_exit(exitcode: int | None) -> Empty:
-    """The outcome of a process that ended without a result."""
-    if exitcode == -signal.SIGKILL:
-        return Empty(KILLED, "SIGKILL, which the system sends when memory runs out")
-    if exitcode is not None and exitcode < 0:
-        return Empty(KILLED, signal.Signals(-exitcode).name)
-    return Empty(KILLED, f"its process ended with exit code {exitcode}")
-
-
-def _answer(connection: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """In the new process: run the function and send its result."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this process
-    end_with_parent()
-    try:
-        result = function(*arguments)
-    except CurvescopeError as error:
-        result = Empty(FAILED, str(error))
-    except MemoryError as error:
-        result = Empty(OUT_OF_MEMORY, str(error) or "the system gave no more memory")
-    except Exception as error:  # any error of a network costs this batch size alone
-        result = Empty(FAILED, f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0])
-    connection.send(result)
-    connection.close()
-
-
-def end_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Make the system send this process a signal when its parent ends, so that a killed run leaves no process."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, by)
+        return result
 
 
 def _visit(configuration: Configuration, batch: int, protocol: Protocol) -> Visit | Empty:
@@ -183,9 +124,10 @@ def _build(configuration: Configuration) -> Workload:
     return Workload(network, configuration.device, configuration.mode, configuration.precision, configuration.compiled)
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "pick": pick_device,
-    "describe": describe_machine,
-    "visit": _visit,
-    "fits": _fits,
-}
+class _Functions:
+    """What a process of a visit runs."""
+
+    pick = staticmethod(pick_device)
+    describe = staticmethod(describe_machine)
+    visit = staticmethod(_visit)
+    fits = staticmethod(_fits)

@@ -15,9 +15,9 @@ from curvescope.profiling.measure import dask_workers, worker_server
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.dask_workers import SweepCluster, WorkerLostError
 from curvescope.profiling.measure.experiment import Empty, Visit
+from curvescope.profiling.measure.processes import KILLED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
-from curvescope.profiling.measure.visit_processes import KILLED
 from curvescope.profiling.recording.store import Status, open_recording
 
 from .fake_measurers import CARD, machine

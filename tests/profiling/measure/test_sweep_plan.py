@@ -15,9 +15,10 @@ from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.explaining import explain
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
+from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, find_largest, run_plan, sweep_recordings
-from curvescope.profiling.measure.visit_processes import PRELOADED, LocalMeasurer
+from curvescope.profiling.measure.visit_processes import LocalMeasurer
 from curvescope.profiling.recording.store import Status, open_recording
 
 TWO_ROUNDS = Protocol("two", (2, 2), 1, (2, 2), visit_s=0.0, profiled_steps=1, time_limit_s=None)

@@ -1,0 +1,122 @@
+"""Processes that run functions for this one, forked from a server that has torch loaded and has never used a device.
+
+What runs out of memory or crashes there is a result. The processes end with this one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Any
+
+from ..errors import CurvescopeError
+from ..workload.network_step import prepare_libraries
+from .experiment import Empty
+from .visit import OUT_OF_MEMORY
+
+FAILED = "failed"
+KILLED = "killed"
+_POLL_S = 0.5
+# Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process. None of these modules opens a device
+# or starts a thread; neither would survive a fork.
+PRELOADED = ("torch", "torch._dynamo", "torch.profiler")
+
+
+class ChildProcess:
+    """A process that makes an object and calls its methods for this process, one at a time."""
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+        """Start the process.
+
+        Args:
+            make: function of a module that makes the object; its error answers every call.
+            arguments: arguments of `make`.
+        """
+        prepare_libraries()  # the server inherits this environment, and loads torch with it
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes"])
+        self._connection, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there, make, arguments))
+        with _empty_main():
+            self._process.start()
+        there.close()
+
+    def call(self, method: str, *arguments: Any, while_waiting: Callable[[], object] = lambda: None) -> Any:
+        """Call a method of the object; returns its result, or an `Empty` for an error or the end of the process.
+
+        Args:
+            method: name of the method.
+            arguments: arguments of the method.
+            while_waiting: called twice a second; its errors are passed on.
+        """
+        try:
+            self._connection.send((method, arguments))
+            while not self._connection.poll(_POLL_S):
+                while_waiting()
+            return self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            return _describe_exit(self._process.exitcode)
+
+    def end(self) -> None:
+        """End the process, also in the middle of a call."""
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+@contextmanager
+def _empty_main() -> Iterator[None]:
+    """Keep a new process from importing the main module: a script without a guard would run once more."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _describe_exit(exitcode: int | None) -> Empty:
+    """The outcome of a process that ended without a result."""
+    if exitcode == -signal.SIGKILL:
+        return Empty(KILLED, "SIGKILL, which the system sends when memory runs out")
+    if exitcode is not None and exitcode < 0:
+        return Empty(KILLED, signal.Signals(-exitcode).name)
+    return Empty(KILLED, f"its process ended with exit code {exitcode}")
+
+
+def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """In the new process: make the object and call its methods, until the other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this process
+    end_with_parent()
+    served = _attempt(make, *arguments)
+    with suppress(EOFError):
+        while True:
+            method, arguments = connection.recv()
+            failed = isinstance(served, Empty)
+            connection.send(served if failed else _attempt(getattr(served, method), *arguments))
+
+
+def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function; an error is a result."""
+    try:
+        return function(*arguments)
+    except CurvescopeError as error:
+        return Empty(FAILED, str(error))
+    except MemoryError as error:
+        return Empty(OUT_OF_MEMORY, str(error) or "the system gave no more memory")
+    except Exception as error:  # any error of a network costs this call alone
+        return Empty(FAILED, f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0])
+
+
+def end_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Make the system send this process a signal when its parent ends, so that a killed run leaves no process."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, by)

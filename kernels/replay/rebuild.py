@@ -1,0 +1,259 @@
+"""Builds runnable calls from recorded ones: the overload by the kinds of arguments, and tensors like the recorded ones.
+
+A replayed call records no gradient: its tensors do not require one. It runs the same kernels as in training where the
+operator itself does not ask for gradients; those that do (e.g. an LSTM on a CPU) may choose another algorithm, which
+the names of the kernels then show. A forward call in training also keeps its results until the backward pass; alone,
+each result is freed at once, so that its memory is reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value
+from ...profiling.workload.network_step import import_torch
+from .recorded_call import CannotReplay, RecordedCall, tensors_of
+from .values import Values, dtype_of
+
+# c10::MemoryFormat and c10::Layout, by number.
+_MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+_LAYOUTS = ("strided",)
+# c10::ScalarType by number; quantized types and those of bits have no place in a step.
+_SCALAR_TYPES = {
+    **dict(enumerate(("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"))),
+    8: "complex32",
+    9: "complex64",
+    10: "complex128",
+    11: "bool",
+    15: "bfloat16",
+    23: "float8_e5m2",
+    24: "float8_e4m3fn",
+    25: "float8_e5m2fnuz",
+    26: "float8_e4m3fnuz",
+    27: "uint16",
+    28: "uint32",
+    29: "uint64",
+}
+_NUMBERS = ("number", "Scalar", "complex")
+_INTEGERS = ("int", "SymInt", "ScalarType", "Layout", "MemoryFormat", *_NUMBERS)
+_SCALARS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (bool, ("bool", "SymBool", *_NUMBERS)),
+    (int, _INTEGERS),
+    (float, ("float", "SymFloat", *_NUMBERS)),
+    (str, ("str",)),
+)
+
+
+@dataclass
+class Replayed:
+    """A call that can run.
+
+    Attributes:
+        call: the recorded call.
+        overload: torch's operator, an `OpOverload`.
+        arguments: values in the order of the schema; tensors for tensors. `run` uses those of the moment.
+        notes: what was assumed, one clause each.
+    """
+
+    call: RecordedCall
+    overload: Any
+    arguments: list[Any]
+    notes: tuple[str, ...] = ()
+    _run: Callable[[], Any] | None = field(init=False, default=None, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the arguments in the schema."""
+        return tuple(argument.name for argument in self.overload._schema.arguments)
+
+    def bind(self) -> Callable[[], Any]:
+        """A function that runs the operator on the arguments of this moment."""
+        schema = self.overload._schema.arguments
+        positional = [v for v, a in zip(self.arguments, schema, strict=True) if not a.kwarg_only]
+        named = {a.name: v for v, a in zip(self.arguments, schema, strict=True) if a.kwarg_only}
+        return partial(self.overload, *positional, **named)
+
+    def run(self) -> Any:
+        """Run the operator once; returns its results. On a GPU the work is only queued."""
+        if self._run is None:
+            self._run = self.bind()
+        return self._run()
+
+    def set_argument(self, index: int, value: Any) -> None:
+        """Replace an argument, e.g. by a tensor of another layout."""
+        self.arguments[index] = value
+        self._run = None
+
+
+def rebuild(call: RecordedCall, device: str = "cpu", seed: int = 0, try_run: bool = True) -> Replayed:
+    """Build a call that can run, with new tensors like the recorded ones.
+
+    Args:
+        call: the recorded call.
+        device: `cpu` or `cuda:N`; tensors and results are there.
+        seed: seed of the random values.
+        try_run: whether to run it once, to see that it does.
+
+    Raises:
+        CannotReplay: the operator or its arguments cannot be built, or running them fails.
+    """
+    torch = import_torch()
+    schema, overload = _find_overload(torch, call)
+    values = Values(torch, call, [argument.name for argument in schema.arguments], _mutated(schema), device, seed)
+    notes: list[str] = []
+    recorded = _padded(call.arguments, len(schema.arguments))
+    try:
+        arguments = [
+            _argument(torch, values, index, kind, argument, device, notes)
+            for index, (kind, argument) in enumerate(zip(schema.arguments, recorded, strict=True))
+        ]
+        values.finish(arguments)
+        replayed = Replayed(call, overload, arguments, tuple(notes))
+        if try_run:
+            replayed.run()
+    except CannotReplay:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, MemoryError) as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CannotReplay(f"torch refuses it: {first_line}") from error
+    return replayed
+
+
+def _find_overload(torch: Any, call: RecordedCall) -> tuple[Any, Any]:
+    """The schema that fits the recorded arguments best, and its operator.
+
+    Raises:
+        CannotReplay: torch has no such operator, or none with such arguments.
+    """
+    namespace, _, name = call.op.partition("::")
+    schemas = torch._C._jit_get_schemas_for_operator(call.op) if name else []
+    if not schemas:
+        raise CannotReplay("it is no operator of torch's schemas")
+    if namespace in ("c10d", "_c10d_functional"):
+        raise CannotReplay("it needs the other ranks")
+    fitting = [(score, -i, s) for i, s in enumerate(schemas) if (score := _score(call.arguments, s.arguments))]
+    for _, _, schema in sorted(fitting, reverse=True, key=lambda entry: entry[:2]):
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        overload = getattr(packet, schema.overload_name or "default", None)
+        if overload is not None:
+            return schema, overload
+    raise CannotReplay("none of its schemas has such arguments")
+
+
+def _score(recorded: Sequence[Argument], schema: Sequence[Any]) -> int:
+    """How well recorded arguments fit a schema, at least 1; 0 if they do not."""
+    if len(recorded) > len(schema) or not all(a.has_default_value() for a in schema[len(recorded) :]):
+        return 0
+    total = 1
+    for argument, kind in zip(recorded, schema, strict=False):
+        fits = _fit(argument, str(kind.real_type))
+        if not fits:
+            return 0
+        total += fits
+    return total + (len(recorded) == len(schema))
+
+
+def _fit(argument: Argument, kind: str) -> int:
+    """How well one argument fits a type: 0 not at all, 1 possibly, 2 exactly."""
+    optional = kind.startswith("Optional[")
+    inner = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
+    if argument is None:  # None, or a value that profilers do not record: a text, a device, indices of `index`
+        unrecorded = ("str", "Device", "Generator", "Stream", "Tensor", "List[Optional[Tensor]]", "Layout")
+        return 2 if optional else int(inner in unrecorded)
+    if isinstance(argument, TensorArgument):
+        return 2 * (inner == "Tensor")
+    if isinstance(argument, TensorList):
+        return 2 * (inner in ("List[Tensor]", "List[Optional[Tensor]]"))
+    return _fit_value(argument.value, inner)
+
+
+def _fit_value(value: Any, kind: str) -> int:
+    if isinstance(value, tuple):
+        if not kind.startswith("List["):
+            return 0
+        inner = kind.removeprefix("List[").removesuffix("]")
+        return min((_fit_value(one, inner) for one in value), default=int("Tensor" not in inner))
+    for python_type, kinds in _SCALARS:
+        if isinstance(value, python_type):
+            return 2 if kind == kinds[0] else int(kind in kinds)
+    return 0
+
+
+def _mutated(schema: Any) -> frozenset[int]:
+    """Indices of the arguments that the operator changes in place; not of those that only receive results."""
+    return frozenset(
+        index
+        for index, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
+    )
+
+
+def _padded(arguments: Sequence[Argument], count: int) -> Iterator[Argument | type[_Default]]:
+    """The arguments, then `_Default` for those that the recording lacks."""
+    yield from arguments
+    yield from [_Default] * (count - len(arguments))
+
+
+class _Default:
+    """Stands for an argument that keeps the default of the schema."""
+
+
+def _argument(torch: Any, values: Values, index: int, kind: Any, recorded: Any, device: str, notes: list[str]) -> Any:
+    """The value of one argument."""
+    declared = str(kind.real_type)
+    inner = declared.removeprefix("Optional[").removesuffix("]") if declared.startswith("Optional[") else declared
+    if inner == "Device":
+        return torch.device(device)
+    if recorded is _Default:
+        return kind.default_value
+    if isinstance(recorded, TensorArgument):
+        return values.tensor(recorded, index)
+    if isinstance(recorded, TensorList):
+        return [values.tensor(tensor, index) for tensor in recorded.tensors]
+    if isinstance(recorded, Value):
+        value = list(recorded.value) if isinstance(recorded.value, tuple) else recorded.value
+        return _named_constant(torch, inner, value)
+    if inner == "str":
+        if kind.has_default_value():
+            notes.append(f"{kind.name} is not recorded, assumed {kind.default_value}")
+            return kind.default_value
+        if inner == declared:
+            raise CannotReplay(f"its text argument {kind.name} is not recorded")
+    if "List[Optional[Tensor]]" in declared and inner == declared:
+        raise CannotReplay(f"its tensors {kind.name} are not recorded")
+    return None
+
+
+def _named_constant(torch: Any, kind: str, value: Any) -> Any:
+    """The value, or torch's constant where a schema takes a number for it."""
+    if not isinstance(value, int):
+        return value
+    if kind == "ScalarType":
+        if value not in _SCALAR_TYPES:
+            raise CannotReplay(f"element type {value} is not known")
+        return getattr(torch, _SCALAR_TYPES[value])
+    for name, constants in (("MemoryFormat", _MEMORY_FORMATS), ("Layout", _LAYOUTS)):
+        if kind == name:
+            if not 0 <= value < len(constants):
+                raise CannotReplay(f"{name} {value} is not known")
+            return getattr(torch, constants[value])
+    return value
+
+
+def memory_bytes(call: RecordedCall) -> int:
+    """Memory of the tensors that `rebuild` creates for a call.
+
+    Raises:
+        CannotReplay: the type of a tensor is not known.
+    """
+    torch = import_torch()
+    return sum(_elements(tensor) * int(dtype_of(torch, tensor.dtype).itemsize) for tensor in tensors_of(call.arguments))
+
+
+def _elements(tensor: TensorArgument) -> int:
+    from .values import storage_elements
+
+    return storage_elements(tensor)

@@ -1,0 +1,342 @@
+"""Recorded operator calls, and how their arguments follow the batch size.
+
+The table `operators` has the calls of one step per batch size. The same call at several batch sizes is a family:
+layer, phase, operator and kinds of arguments are equal, and extents, strides and whole numbers follow the batch size by
+rules, which give the call at batch sizes that were not recorded.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments
+from ...profiling.recording.store import Recording
+
+# A number of an argument: its argument, then the tensor in a list, the kind of number, and the dimension.
+NumberPath: TypeAlias = tuple[int | str, ...]
+
+
+class CannotReplay(Exception):  # noqa: N818 - reads as what it says where it is raised
+    """A call cannot be run alone. The message is a clause that says why."""
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """One operator call of a step, or several equal ones.
+
+    Attributes:
+        op: operator of the framework, e.g. `aten::linear`.
+        arguments: arguments in the order of the operator's schema.
+        layer: module path; None outside layers.
+        phase: forward, backward or optimizer; None if unknown.
+        batch: batch size of the step; None if unknown.
+        calls: number of equal calls in one step.
+        duration_ns: time of all these calls in one profiled step; None if it was not recorded.
+        kernels: names of the kernels that the calls ran, longest first; None if unknown.
+        position: position of the first of the calls among the operators of the step.
+    """
+
+    op: str
+    arguments: tuple[Argument, ...]
+    layer: str | None = None
+    phase: str | None = None
+    batch: int | None = None
+    calls: int = 1
+    duration_ns: int | None = None
+    kernels: tuple[str, ...] | None = None
+    position: int = 0
+
+    @property
+    def label(self) -> str:
+        """Operator and shapes of its tensors, e.g. `aten::linear 8x9216, 4096x9216, 4096`."""
+        shapes = ("x".join(map(str, tensor.shape)) or "scalar" for tensor in tensors_of(self.arguments))
+        return f"{self.op} {', '.join(shapes)}".rstrip()
+
+
+def tensors_of(arguments: Iterable[Argument]) -> Iterator[TensorArgument]:
+    """The tensors among arguments, those of lists included."""
+    for argument in arguments:
+        if isinstance(argument, TensorArgument):
+            yield argument
+        elif isinstance(argument, TensorList):
+            yield from argument.tensors
+
+
+def read_calls(
+    recording: Recording,
+    batch: int | None = None,
+    layer: str | None = None,
+    phase: str | None = None,
+    op: str | None = None,
+) -> list[RecordedCall]:
+    """The recorded calls, by batch size and position.
+
+    Args:
+        recording: recording with rows in `operators`; without them the list is empty.
+        batch: only calls of this batch size.
+        layer: only calls of this layer and of the layers inside it.
+        phase: only calls of this phase.
+        op: only calls of this operator, with or without `aten::`.
+    """
+    rows = recording.arrow("operators").to_pylist()
+    calls = [
+        RecordedCall(
+            row["op"],
+            decode_arguments(row["arguments"]),
+            row["layer"],
+            row["phase"],
+            row["batch"],
+            row["calls"],
+            row["duration_ns"],
+            None if row["kernels"] is None else tuple(row["kernels"].split(" | ")),
+            row["position"],
+        )
+        for row in rows
+        if (batch is None or row["batch"] == batch)
+        and (layer is None or row["layer"] == layer or (row["layer"] or "").startswith(layer + "."))
+        and (phase is None or row["phase"] == phase)
+        and (op is None or op in (row["op"], row["op"].removeprefix("aten::")))
+    ]
+    return sorted(calls, key=lambda call: (call.batch is not None, call.batch or 0, call.position))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one number of a call follows the batch size b: value = square·b² + slope·b + constant."""
+
+    slope: Fraction = Fraction(0)
+    constant: Fraction = Fraction(0)
+    square: Fraction = Fraction(0)
+
+    @property
+    def moves(self) -> bool:
+        """Whether the number depends on the batch size."""
+        return bool(self.slope or self.square)
+
+    def at(self, batch: int) -> int | None:
+        """The number at a batch size; None if it would not be whole."""
+        value = self.square * batch**2 + self.slope * batch + self.constant
+        return int(value) if value.denominator == 1 else None
+
+
+def find_rule(values: Mapping[int, int]) -> Rule | None:
+    """The simplest rule that gives all values exactly; None without one.
+
+    A constant, a multiple of the batch size, and a multiple of its square are taken from two batch sizes; a sum of a
+    multiple and a constant needs three, since every two points lie on a line.
+
+    Args:
+        values: number by batch size.
+    """
+    points = sorted(values.items())
+    (b0, v0), (b1, v1) = points[0], points[-1]
+    candidates = [Rule(constant=Fraction(v0)), Rule(slope=Fraction(v0, b0)), Rule(square=Fraction(v0, b0 * b0))]
+    if len(points) > 2:
+        slope = Fraction(v1 - v0, b1 - b0)
+        candidates.append(Rule(slope, v0 - slope * b0))
+    return next((rule for rule in candidates if all(rule.at(b) == v for b, v in points)), None)
+
+
+@dataclass(frozen=True)
+class CallFamily:
+    """The same call over batch sizes.
+
+    Attributes:
+        calls: recorded call by batch size, increasing.
+        rules: how each number of the arguments follows the batch size; None for a number without a rule.
+        missing: by recorded batch size, why the call was not found there.
+    """
+
+    calls: Mapping[int, RecordedCall]
+    rules: Mapping[NumberPath, Rule | None]
+    missing: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> RecordedCall:
+        """The call at the largest recorded batch size."""
+        return self.calls[max(self.calls)]
+
+    @property
+    def moving(self) -> tuple[NumberPath, ...]:
+        """The numbers of the arguments that depend on the batch size."""
+        return tuple(path for path, rule in self.rules.items() if rule is None or rule.moves)
+
+    def batch_dimensions(self) -> dict[int, tuple[int, ...]]:
+        """By index of a tensor argument, the dimensions whose extents depend on the batch size."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for path in self.moving:
+            if len(path) == 3 and path[1] == "shape":
+                found[int(path[0])].append(int(path[2]))
+        return {index: tuple(dimensions) for index, dimensions in found.items()}
+
+    def at(self, batch: int) -> RecordedCall:
+        """The call at a batch size: the recorded one, or else one by the rules, without duration and kernels.
+
+        Raises:
+            CannotReplay: the batch size was not recorded, and a number of the arguments has no rule.
+        """
+        if batch in self.calls:
+            return self.calls[batch]
+        if len(self.calls) < 2:
+            raise CannotReplay(f"only batch size {max(self.calls)} was recorded, so what depends on it is not known")
+        nearest = self.calls[min(self.calls, key=lambda recorded: abs(recorded - batch))]
+        numbers: dict[NumberPath, int] = {}
+        for path, rule in self.rules.items():
+            value = None if rule is None else rule.at(batch)
+            if value is None:
+                raise CannotReplay(f"{_describe(path)} follows no rule over the recorded batch sizes")
+            numbers[path] = value
+        arguments = _with_numbers(nearest.arguments, numbers)
+        return replace(nearest, arguments=arguments, batch=batch, duration_ns=None, kernels=None)
+
+
+def families(calls: Sequence[RecordedCall]) -> list[CallFamily]:
+    """Match the calls of several batch sizes; every call is in one family, some of one batch size only.
+
+    Calls with the same layer, phase, operator and kinds of arguments are matched in the order of the step. Where a
+    batch size has fewer of them, e.g. because two calls are equal there and make one row, each is matched with the
+    call that its rules predict.
+
+    Args:
+        calls: calls with known batch sizes; those without one are left out.
+    """
+    groups: dict[Any, dict[int, list[RecordedCall]]] = defaultdict(lambda: defaultdict(list))
+    for call in sorted(calls, key=lambda call: call.position):
+        if call.batch is not None:
+            groups[call.layer, call.phase, call.op, _structure(call.arguments)][call.batch].append(call)
+    batches = sorted({call.batch for call in calls if call.batch is not None})
+    found = [family for group in groups.values() for family in _match(group, batches)]
+    return sorted(found, key=lambda family: (family.largest.position, max(family.calls)))
+
+
+def _match(group: Mapping[int, list[RecordedCall]], batches: Sequence[int]) -> list[CallFamily]:
+    """The families of calls that may be the same, by batch size in order of the step."""
+    most = max(map(len, group.values()))
+    complete = {batch: rows for batch, rows in sorted(group.items()) if len(rows) == most}
+    matched: list[CallFamily] = []
+    used: set[int] = set()  # identities of matched calls
+    for index in range(most):
+        chosen = {batch: rows[index] for batch, rows in complete.items()}
+        family = CallFamily(chosen, _rules(chosen))
+        if len(chosen) > 1:
+            for batch in sorted(set(group) - set(complete)):
+                if (call := _predicted(family, group[batch], batch)) is not None:
+                    used.add(id(call))
+                    chosen[batch] = _share(call, family)
+        chosen = dict(sorted(chosen.items()))
+        missing = {b: f"no such call was recorded at batch size {b}" for b in batches if b not in chosen}
+        matched.append(CallFamily(chosen, _rules(chosen), missing))
+    for batch in sorted(set(group) - set(complete)):
+        for call in group[batch]:
+            if id(call) not in used:
+                missing = {b: f"no call at batch size {b} matches it" for b in batches if b != batch}
+                matched.append(CallFamily({batch: call}, _rules({batch: call}), missing))
+    return matched
+
+
+def _predicted(family: CallFamily, rows: Sequence[RecordedCall], batch: int) -> RecordedCall | None:
+    try:
+        expected = family.at(batch).arguments
+    except CannotReplay:
+        return None
+    return next((row for row in rows if dict(_numbers(row.arguments)) == dict(_numbers(expected))), None)
+
+
+def _share(call: RecordedCall, family: CallFamily) -> RecordedCall:
+    """The part of a row of equal calls that belongs to one family."""
+    calls = min(family.largest.calls, call.calls)
+    duration_ns = None if call.duration_ns is None else round(call.duration_ns * calls / call.calls)
+    return replace(call, calls=calls, duration_ns=duration_ns)
+
+
+def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, Rule | None]:
+    numbers = {batch: dict(_numbers(call.arguments)) for batch, call in chosen.items()}
+    rules = {}
+    for path in next(iter(numbers.values())):
+        values = {batch: found[path] for batch, found in numbers.items()}
+        if path[-2] == "strides":
+            # The stride of a single element is arbitrary.
+            extent = (*path[:-2], "shape", path[-1])
+            values = {batch: value for batch, value in values.items() if numbers[batch][extent] != 1} or values
+        rules[path] = find_rule(values)
+    return rules
+
+
+def _structure(arguments: Iterable[Argument]) -> tuple[Any, ...]:
+    """What is the same at all batch sizes: kinds of arguments, dimensions and types of tensors, flags and texts."""
+    return tuple(_kind(argument) for argument in arguments)
+
+
+def _kind(argument: Any) -> Any:
+    if isinstance(argument, TensorArgument):
+        return "tensor", len(argument.shape), argument.dtype, argument.strides is None
+    if isinstance(argument, TensorList):
+        return "tensors", *map(_kind, argument.tensors)
+    if isinstance(argument, Value):
+        return "value", _kind(argument.value)
+    if isinstance(argument, tuple):
+        return tuple(map(_kind, argument))
+    # Floating-point scalars may depend on the batch size, e.g. 1/b; their values do not change what runs.
+    return type(argument).__name__ if isinstance(argument, float) or _is_number(argument) else argument
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _numbers(arguments: Iterable[Argument]) -> Iterator[tuple[NumberPath, int]]:
+    """Every whole number of the arguments, with its path."""
+    for index, argument in enumerate(arguments):
+        if isinstance(argument, TensorArgument):
+            yield from _numbers_of(argument, (index,))
+        elif isinstance(argument, TensorList):
+            for inner, tensor in enumerate(argument.tensors):
+                yield from _numbers_of(tensor, (index, inner))
+        elif isinstance(argument, Value):
+            if _is_number(argument.value):
+                yield (index, "value"), argument.value
+            elif isinstance(argument.value, tuple):
+                for at, value in enumerate(argument.value):
+                    if _is_number(value):
+                        yield (index, "value", at), value
+
+
+def _numbers_of(tensor: TensorArgument, path: NumberPath) -> Iterator[tuple[NumberPath, int]]:
+    for kind, extents in (("shape", tensor.shape), ("strides", tensor.strides or ())):
+        for dimension, extent in enumerate(extents):
+            yield (*path, kind, dimension), extent
+
+
+def _with_numbers(arguments: Sequence[Argument], numbers: Mapping[NumberPath, int]) -> tuple[Argument, ...]:
+    """The arguments with other whole numbers."""
+
+    def tensor(one: TensorArgument, path: NumberPath) -> TensorArgument:
+        shape = tuple(numbers[(*path, "shape", at)] for at in range(len(one.shape)))
+        strides = one.strides and tuple(numbers[(*path, "strides", at)] for at in range(len(one.strides)))
+        return replace(one, shape=shape, strides=strides)
+
+    changed: list[Argument] = []
+    for index, argument in enumerate(arguments):
+        if isinstance(argument, TensorArgument):
+            changed.append(tensor(argument, (index,)))
+        elif isinstance(argument, TensorList):
+            changed.append(TensorList(tuple(tensor(one, (index, at)) for at, one in enumerate(argument.tensors))))
+        elif isinstance(argument, Value) and isinstance(argument.value, tuple):
+            inner = (numbers.get((index, "value", at), value) for at, value in enumerate(argument.value))
+            changed.append(Value(tuple(inner)))
+        elif isinstance(argument, Value):
+            changed.append(Value(numbers.get((index, "value"), argument.value)))
+        else:
+            changed.append(argument)
+    return tuple(changed)
+
+
+def _describe(path: NumberPath) -> str:
+    """A number of an argument in words, e.g. `extent 0 of argument 2`."""
+    words = {"shape": "extent", "strides": "stride", "value": "value"}
+    kind = next(part for part in path if isinstance(part, str))
+    return f"{words[kind]} {path[-1]} of argument {path[0]}" if path[-1] != kind else f"value of argument {path[0]}"

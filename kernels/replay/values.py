@@ -1,0 +1,196 @@
+"""Values of the tensors of replayed calls: valid for the operator, and stable over any number of runs.
+
+- Floating-point operands are standard normal. Where an operator takes a logarithm, a root, a quotient or a probability,
+  they lie between 1/4 and 3/4, since NaN and denormal numbers may change its time.
+- A tensor that the operator changes in place starts at 0, and the other operands are near 1. So sums grow until the
+  increment vanishes in rounding, moving averages converge, products stay 0: nothing becomes infinite or denormal.
+- Indices are uniform over their range. Those of a max-pool's backward pass are those of its forward pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ...profiling.recording.operators import TensorArgument, TensorList, Value
+from .recorded_call import CannotReplay, RecordedCall
+
+_DTYPES = {
+    "double": "float64",
+    "float": "float32",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "long int": "int64",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "short int": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+    "c10::complex<c10::Half>": "complex32",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+    "unsigned short": "uint16",
+    "unsigned int": "uint32",
+    "unsigned long": "uint64",
+}
+# Operators on values from 0 to 1, or above 0.
+_POSITIVE_OPS = re.compile(
+    r"(_foreach_|_fused_)?(bernoulli|binary_cross_entropy|multinomial|log|sqrt|rsqrt|reciprocal|pow|div|acos|asin|atanh"
+    r"|erfinv|lgamma|digamma|addcdiv|poisson)"
+)
+_POSITIVE_NAMES = re.compile(r".*(var|invstd|rstd|denom|p)")
+# In-place operators that have 1 as a fixed point, and not 0.
+_ONE_STAYS = re.compile(r"(_foreach_)?(reciprocal|rsqrt|log\w*|digamma|lgamma)_")
+_INDEX_NAMES = ("index", "indices", "target", "self")
+_MAX_POOL_BACKWARD = re.compile(r"(adaptive_)?max_pool[23]d(_with_indices)?_backward")
+
+
+def dtype_of(torch: Any, name: str) -> Any:
+    """The element type that PyTorch's profiler names so.
+
+    Raises:
+        CannotReplay: the type is not known, or quantized.
+    """
+    if name not in _DTYPES:
+        raise CannotReplay(f"element type {name or 'of a list'} is not known")
+    return getattr(torch, _DTYPES[name])
+
+
+def storage_elements(tensor: TensorArgument) -> int:
+    """Elements of memory that a tensor with these extents and strides spans."""
+    if 0 in tensor.shape:
+        return 0
+    if tensor.strides is None:
+        return prod(tensor.shape)
+    return 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+
+
+class Values:
+    """Creates the tensors of one call."""
+
+    def __init__(
+        self, torch: Any, call: RecordedCall, names: Sequence[str], mutated: frozenset[int], device: str, seed: int
+    ) -> None:
+        """Prepare.
+
+        Args:
+            torch: the module.
+            call: the call.
+            names: names of the arguments in the schema.
+            mutated: indices of the arguments that the operator changes in place.
+            device: device of the tensors.
+            seed: seed of the random values.
+        """
+        self._torch, self._names, self._mutated, self._device = torch, names, mutated, device
+        self._op = call.op.partition("::")[2]
+        self._recorded = dict(zip(names, call.arguments, strict=False))
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+        listed = next((tensor.dtype for a in call.arguments for tensor in _single(a)), "float")
+        self._list_dtype = listed  # profilers do not record the type of a list's tensors
+
+    def tensor(self, recorded: TensorArgument, index: int) -> Any:
+        """A tensor like the recorded one."""
+        dtype = dtype_of(self._torch, recorded.dtype or self._list_dtype)
+        # A number in a program, e.g. the 2 in `x * 2`, is a tensor of one element on the host.
+        number = not recorded.shape and recorded.dtype in ("double", "long int") and index > 0
+        device = "cpu" if number and index not in self._mutated else self._device
+        memory = self._torch.empty(storage_elements(recorded), dtype=dtype, device=device)
+        self._fill(memory, recorded, index)
+        if recorded.strides is None:
+            return memory.view(recorded.shape)
+        return memory.as_strided(recorded.shape, recorded.strides)
+
+    def finish(self, arguments: list[Any]) -> None:
+        """Set the values that follow from other arguments."""
+        if _MAX_POOL_BACKWARD.fullmatch(self._op):
+            self._copy_pool_indices(dict(zip(self._names, arguments, strict=True)))
+
+    def _fill(self, memory: Any, recorded: TensorArgument, index: int) -> None:
+        name = self._names[index]
+        if memory.dtype == self._torch.bool:
+            memory.fill_(True)
+            if name not in ("attn_mask", "mask"):
+                memory.random_(0, 2, generator=self._generator_of(memory))
+        elif not memory.is_floating_point() and not memory.is_complex():
+            limit = self._index_limit(name)
+            if limit is None:
+                memory.fill_(int(_POSITIVE_OPS.match(self._op) is not None or not recorded.shape))
+            else:
+                memory.random_(0, max(limit, 1), generator=self._generator_of(memory))
+        elif index in self._mutated:
+            memory.fill_(1 if _ONE_STAYS.fullmatch(self._op) else 0)
+        elif not recorded.shape or memory.is_complex() or memory.dtype.itemsize == 1:
+            memory.fill_(1)
+        elif self._mutated:
+            memory.uniform_(0.5, 1.5, generator=self._generator_of(memory))
+        elif _POSITIVE_OPS.match(self._op) or _POSITIVE_NAMES.fullmatch(name):
+            memory.uniform_(0.25, 0.75, generator=self._generator_of(memory))
+        else:
+            memory.normal_(generator=self._generator_of(memory))
+
+    def _generator_of(self, memory: Any) -> Any:
+        return self._generator if str(memory.device) == str(self._generator.device) else None
+
+    def _index_limit(self, name: str) -> int | None:
+        """One more than the largest valid index in this argument; None if it holds no indices."""
+        recorded = self._recorded
+        if name == "target":
+            scores = recorded.get("self") or recorded.get("input") or recorded.get("log_probs")
+            shape = _shape(scores)
+            return (shape[1] if len(shape) > 1 else shape[0]) if shape else None
+        if name == "self" and self._op == "one_hot":
+            return _number(recorded.get("num_classes")) or 1
+        if name not in ("index", "indices", "offset2bag", "ind"):
+            return None
+        if (count := _number(recorded.get("num_weights"))) is not None:
+            return count
+        if weight := _shape(recorded.get("weight")):
+            return weight[0]
+        extents = _extents(recorded, "sizes", "self_sizes", "input_sizes") or _shape(recorded.get("self"))
+        if (dim := _number(recorded.get("dim"))) is not None and extents:
+            return extents[dim]
+        if "unpool" in self._op or "pool" in self._op:
+            return prod(_shape(recorded.get("self"))[2:])
+        return prod(extents) if extents else None
+
+    def _copy_pool_indices(self, arguments: Mapping[str, Any]) -> None:
+        """Replace the indices by those of the forward pass."""
+        image, indices = arguments["self"], arguments["indices"]
+        if self._op.startswith("adaptive"):
+            forward = getattr(self._torch.ops.aten, self._op.removesuffix("_backward"))
+            indices.copy_(forward(image, list(indices.shape[2:]))[1])
+            return
+        forward = getattr(self._torch.ops.aten, self._op.removesuffix("_backward"))
+        geometry = (arguments[name] for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode"))
+        indices.copy_(forward(image, *geometry)[1])
+
+
+def _single(argument: Any) -> list[TensorArgument]:
+    """The tensor, if the argument is one with dimensions."""
+    return [argument] if isinstance(argument, TensorArgument) and argument.shape else []
+
+
+def _shape(argument: Any) -> tuple[int, ...]:
+    if isinstance(argument, TensorList):
+        return argument.tensors[0].shape
+    return argument.shape if isinstance(argument, TensorArgument) else ()
+
+
+def _number(argument: Any) -> int | None:
+    value = argument.value if isinstance(argument, Value) else None
+    return value if isinstance(value, int) else None
+
+
+def _extents(recorded: Mapping[str, Any], *names: str) -> tuple[int, ...]:
+    """The first list of numbers among these arguments; empty without one."""
+    for name in names:
+        argument = recorded.get(name)
+        if isinstance(argument, Value) and isinstance(argument.value, tuple):
+            return argument.value
+    return ()

@@ -86,7 +86,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class FactorFacts:
-    """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`.
+    """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`, by scope.
 
     Attributes:
         name: short name, e.g. `onednn`.
@@ -109,9 +109,12 @@ def experiments_of(meta: Mapping[str, Any]) -> tuple[Experiment, ...]:
     return tuple(Experiment.from_entry(entry) for entry in meta.get("experiments", ()))
 
 
-def factors_of(meta: Mapping[str, Any]) -> dict[str, FactorFacts]:
-    """The facts on the factors that a recording's experiments changed, by name."""
-    return {name: FactorFacts(**entry) for name, entry in meta.get("factors", {}).items()}
+def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
+    """The facts on the factors that a recording's experiments of one scope changed, by name.
+
+    A user sets a factor differently for one layer and for the complete step.
+    """
+    return {name: FactorFacts(**entry) for name, entry in meta.get("factors", {}).get(scope, {}).items()}
 
 
 def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()) -> None:
@@ -127,5 +130,6 @@ def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: It
     """
     others = [entry for entry in writer.meta.get("experiments", ()) if entry["number"] != experiment.number]
     entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
-    factors = {**writer.meta.get("factors", {}), **{one.name: asdict(one) for one in facts}}
+    factors = dict(writer.meta.get("factors", {}))
+    factors[experiment.scope] = {**factors.get(experiment.scope, {}), **{one.name: asdict(one) for one in facts}}
     writer.update(experiments=entries, factors=factors)

@@ -123,6 +123,45 @@ def time_estimate(value: float, replicates: Floats, rounds: int, round_correlati
     return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), 0.0)
 
 
+def ratio_estimate(
+    values: tuple[float, float], replicates: tuple[Floats, Floats], rounds: int, scale: float
+) -> Estimate:
+    """The ratio of two statistics of the same rounds, with its interval.
+
+    Source: Fieller, Some Problems in Interval Estimation, J. Royal Statist. Soc. B 16 (1954).
+
+    Args:
+        values: numerator and denominator, from all the data.
+        replicates: replicates of both, with the same rounds.
+        rounds: number of rounds.
+        scale: size of the numbers behind the statistics.
+
+    Returns:
+        p is that of the numerator being 0. The interval is infinite where the denominator cannot be told from 0.
+    """
+    top, bottom = values
+    ratio = top / bottom if bottom else np.nan
+    p = estimate(top, replicates[0], rounds, scale).p
+    if rounds < 2 or not bottom:
+        return Estimate(ratio, -np.inf, np.inf, p)
+
+    def error(drawn: Floats) -> float:
+        interval = estimate(0.0, drawn, rounds, scale)
+        return (interval.high - interval.low) / 2
+
+    top_error, bottom_error = (error(drawn) for drawn in replicates)
+    sizes = [drawn / own for drawn, own in zip(replicates, (top_error, bottom_error), strict=True)]
+    correlation = (error(sizes[0] + sizes[1]) ** 2 - error(sizes[0] - sizes[1]) ** 2) / 4
+    # The ratios r for which top - r·bottom cannot be told from 0 lie between the roots of a·r² - 2·b·r + c.
+    a = bottom**2 - bottom_error**2
+    b = top * bottom - min(max(correlation, -1.0), 1.0) * top_error * bottom_error
+    c = top**2 - top_error**2
+    if a <= 0:
+        return Estimate(ratio, -np.inf, np.inf, p)
+    root = float(np.sqrt(max(b**2 - a * c, 0.0)))
+    return Estimate(ratio, (b - root) / a, (b + root) / a, p)
+
+
 def mean_correlation(errors: Floats, positions: npt.NDArray[np.int64]) -> float:
     """Mean correlation of the errors at some positions of a first-order autoregressive series.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ...profiling.recording.store import Recording
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
-from .outcome import Outcome, Shape
+from .outcome import Outcome
+from .shape import Shape
 
 if TYPE_CHECKING:
     from ..decompose.anomalies import Diagnosis

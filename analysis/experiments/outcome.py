@@ -6,11 +6,28 @@ they are, F' with the factor, both of the same rounds. The share taken away is (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ...profiling.recording.experiments import Experiment, FactorFacts
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...profiling.recording.experiments import Experiment, FactorFacts, Stage, experiments_of, factors_of
 from ...profiling.recording.store import Recording
-from ..decompose.statistics import Estimate
+from ..decompose.statistics import LEVEL, Estimate, estimate, holm, ratio_estimate, resample_rounds, time_estimate
+
+Floats = npt.NDArray[np.float64]
+
+# A cause is confirmed if the interval of the share taken away lies above the first, and refuted below the second.
+CONFIRMED_ABOVE = 1 / 2
+REFUTED_BELOW = 1 / 5
+# A factor that turns the functional round, to more than half its size, puts another bend in its place.
+_MOST_TAKEN = 1.5
+# All batch sizes of these factors run at nearly the same size, which takes every bend away. They prove something only
+# if they make a batch size faster.
+_LEVELLING = frozenset({"split_batch", "padded_batch"})
+LEVELLED = "it takes it away only by making other batch sizes slower"
 
 
 class Verdict:
@@ -43,8 +60,9 @@ class Outcome:
         batches: batch sizes of the experiment, increasing.
         times_ms: times as they are, by batch size; empty if nothing ran.
         changed_ms: times with the factor, by batch size; empty without a factor, or if it did not run.
-        value: F, in the unit of the functional; None if it was not measured.
-        changed: F' with the factor; None without a factor, or if it did not run.
+        value: F in ms; None if it was not measured.
+        changed: F' with the factor in ms; None without a factor, or if it did not run.
+        removed: F − F' in ms; None as for `changed`.
         taken: share taken away, (F − F')/F; its interval is infinite where F cannot be told from 0. None as for
             `changed`.
         gains: share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`.
@@ -62,6 +80,7 @@ class Outcome:
     changed_ms: tuple[Estimate, ...]
     value: Estimate | None
     changed: Estimate | None
+    removed: Estimate | None
     taken: Estimate | None
     gains: tuple[Estimate, ...]
     verdict: str
@@ -74,26 +93,197 @@ class Outcome:
         return self.gains[-1] if self.gains else None
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The shape of a term's curve between the batch sizes of the sweep, from a finer grid.
-
-    Attributes:
-        kind: jump, staircase, curve, straight or undecided.
-        at: for a jump, the first batch size behind it; else None.
-        period: for a staircase, the number of samples from one jump to the next; else None.
-        sentence: the same in one sentence.
-    """
-
-    kind: str
-    at: int | None
-    period: int | None
-    sentence: str
-
-
 def outcomes(recording: Recording) -> tuple[Outcome, ...]:
     """The outcome of every factor of every experiment in a recording, in the order of the experiments.
 
     The first outcome of each experiment is that without a factor.
     """
-    raise NotImplementedError
+    experiments = experiments_of(recording.meta)
+    if not experiments:
+        return ()
+    rows = recording.frame("experiments", ("experiment", "factor", "batch", "round", "duration_ns"))
+    facts = factors_of(recording.meta)
+    found: list[Outcome] = []
+    for experiment in experiments:
+        found += outcomes_of(experiment, rows[rows["experiment"] == experiment.number], facts, found)
+    return tuple(found)
+
+
+def outcomes_of(
+    experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts], earlier: Sequence[Outcome] = ()
+) -> list[Outcome]:
+    """The outcomes of one experiment: without a factor, then of each factor.
+
+    Args:
+        experiment: the experiment.
+        rows: its rows of the table `experiments`.
+        facts: facts on the factors, by name.
+        earlier: outcomes of earlier experiments; Holm's correction counts the factors that they tried.
+    """
+    as_is = round_medians(rows[rows["factor"].isna()])
+    measured: list[tuple[Outcome, float]] = []
+    for name in (None, *experiment.factors):
+        changed = None if name is None else round_medians(rows[rows["factor"] == name])
+        measured.append(_outcome(experiment, name, facts.get(name or ""), as_is, changed))
+    tried = {
+        outcome.factor for outcome in earlier if outcome.taken and subject(outcome.experiment) == subject(experiment)
+    } | {outcome.factor for outcome, _ in measured if outcome.taken}
+    # Factors that were tried before, and not again here, have p = 1.
+    p_values = [p for outcome, p in measured if outcome.taken]
+    adjusted = iter(holm([*p_values, *[1.0] * (len(tried) - len(p_values))]))
+    return [_judged(outcome, next(adjusted)) if outcome.taken else outcome for outcome, _ in measured]
+
+
+def subject(experiment: Experiment) -> tuple[object, ...]:
+    """What an experiment tests: its scope, term and functional."""
+    return experiment.scope, experiment.layer, experiment.phase, experiment.functional
+
+
+def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
+    """Median time in ms of each round, a column per batch size."""
+    times = rows["duration_ns"].astype("float64") / 1e6
+    return times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")]).median().unstack()
+
+
+def _outcome(
+    experiment: Experiment,
+    factor: str | None,
+    facts: FactorFacts | None,
+    as_is: pd.DataFrame,
+    changed: pd.DataFrame | None,
+) -> tuple[Outcome, float]:
+    """An outcome without Holm's correction, and the one-sided p of its share taken away being at most 1/2."""
+    reason = experiment.untested.get(factor or "")
+    results = experiment.changed_results.get(factor or "")
+    tables = [as_is] if changed is None else [as_is, changed]
+    batches = tuple(b for b in experiment.batches if all(b in table for table in tables))
+    both = [table[list(batches)].dropna() for table in tables]
+    rounds = sorted(set.intersection(*(set(table.index) for table in both))) if batches else []
+    if reason or not rounds:
+        reason = reason or ("it did not run" if experiment.done else "the experiment did not reach it")
+        nothing = Outcome(
+            experiment, factor, facts, 0, (), (), (), None, None, None, None, (), Verdict.UNTESTED, reason, results
+        )
+        return nothing, 1.0
+    drawn = resample_rounds(len(rounds))
+    times = [table.loc[rounds].to_numpy(np.float64) for table in both]
+    of_batch = [tuple(_time(column, drawn) for column in table.T) for table in times]
+    gains = tuple(_gain(new, old, drawn) for new, old in zip(times[-1].T, times[0].T, strict=True))
+    value = removed = remaining = taken = None
+    p, levelled = 1.0, False
+    if {b for b, _ in experiment.functional} <= set(batches):
+        of_functional = dict(experiment.functional)
+        weights = np.array([of_functional.get(b, 0.0) for b in batches])
+        scale = float(np.abs(weights * np.median(times[0], axis=0)).max())
+        of_round = [table @ weights for table in times]
+        value = median_estimate(of_round[0], drawn, scale)
+        if changed is not None:
+            remaining = median_estimate(of_round[1], drawn, scale)
+            removed, taken, p = _taken(of_round[0], of_round[1], drawn, scale)
+            levelled = factor in _LEVELLING and _saved(times, weights, value.value) < CONFIRMED_ABOVE
+    outcome = Outcome(
+        experiment,
+        factor,
+        facts,
+        len(rounds),
+        batches,
+        of_batch[0],
+        () if changed is None else of_batch[1],
+        value,
+        remaining,
+        removed,
+        taken,
+        () if changed is None else gains,
+        Verdict.UNTESTED if changed is None else Verdict.UNDECIDED,
+        LEVELLED if levelled else None,
+        results,
+    )
+    return outcome, p
+
+
+def _taken(
+    as_is: Floats, changed: Floats, drawn: npt.NDArray[np.int64], scale: float
+) -> tuple[Estimate, Estimate, float]:
+    """F − F', the share taken away, and the one-sided p of that share being at most 1/2; values by round."""
+    removed = as_is - changed
+    of_all = [float(np.median(values)) for values in (removed, as_is)]
+    replicates = [np.median(values[drawn], axis=1) for values in (removed, as_is)]
+    share = ratio_estimate((of_all[0], of_all[1]), (replicates[0], replicates[1]), len(as_is), scale)
+    beyond = (removed - CONFIRMED_ABOVE * as_is) * np.sign(of_all[1])
+    half = median_estimate(beyond, drawn, scale)
+    p = half.p / 2 if half.value > 0 else 1 - half.p / 2
+    return median_estimate(removed, drawn, scale), share, p
+
+
+def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
+    """The outcome with its verdict.
+
+    Args:
+        outcome: an outcome with a share taken away.
+        p_adjusted: p of that share being at most 1/2, one-sided, adjusted for the factors tried.
+    """
+    taken = outcome.taken
+    if taken is None:
+        return outcome
+    verdict, reason = Verdict.UNDECIDED, outcome.reason
+    if taken.high < REFUTED_BELOW:
+        verdict, reason = Verdict.REFUTED, None
+    elif outcome.rounds < 2:
+        reason = "a single round has no interval"
+    elif not np.isfinite(taken.low):
+        reason = "without the factor, nothing can be told from 0"
+    elif taken.value > _MOST_TAKEN:
+        reason = "it puts another bend in its place"
+    elif taken.low <= CONFIRMED_ABOVE or p_adjusted >= LEVEL / 2:
+        reason = reason or "the interval is too wide"
+    elif outcome.experiment.stage == Stage.SCREEN:
+        reason = "a screen only suggests"
+    elif reason is None:
+        verdict = Verdict.CONFIRMED
+    return replace(outcome, verdict=verdict, reason=reason)
+
+
+def _saved(times: Sequence[Floats], weights: Floats, value: float) -> float:
+    """Share of the functional that a factor takes away by making batch sizes faster."""
+    as_is, changed = (np.median(table, axis=0) for table in times)
+    parts = weights * np.sign(value) * (as_is - changed)
+    faster = (weights * np.sign(value) > 0) & (changed < as_is)
+    return float(parts[faster].sum() / abs(value)) if value else 0.0
+
+
+def median_estimate(values: Floats, drawn: npt.NDArray[np.int64], scale: float) -> Estimate:
+    """The median over rounds with its interval.
+
+    Args:
+        values: a value per round.
+        drawn: rounds of each replicate, shape (replicates, rounds).
+        scale: size of the numbers behind the values; a spread far below it is rounding.
+    """
+    return estimate(float(np.median(values)), np.median(values[drawn], axis=1), len(values), scale)
+
+
+def _time(values: Floats, drawn: npt.NDArray[np.int64]) -> Estimate:
+    """The median time over rounds with its interval, which never reaches 0."""
+    return time_estimate(float(np.median(values)), np.median(values[drawn], axis=1), len(values))
+
+
+def _gain(changed: Floats, as_is: Floats, drawn: npt.NDArray[np.int64]) -> Estimate:
+    """Share of the time that the change saves, paired by round."""
+    ratio = median_estimate(np.log(changed / as_is), drawn, 1.0)
+    return Estimate(
+        1 - float(np.exp(ratio.value)), 1 - float(np.exp(ratio.high)), 1 - float(np.exp(ratio.low)), ratio.p
+    )
+
+
+def reproduction(share: Estimate, alone: Estimate) -> str:
+    """Whether a term alone shows its share of an anomaly; see `Reproduction`.
+
+    Args:
+        share: the term's share in the step.
+        alone: the functional of the term alone.
+    """
+    size, low, high = (abs(share.value), *sorted(np.sign(share.value) * np.array([alone.low, alone.high])))
+    if alone.p < LEVEL and low > 0:
+        whole = low >= size / 2 or share.low <= alone.value <= share.high
+        return Reproduction.REPRODUCES if whole else Reproduction.PARTLY
+    return Reproduction.NOT if high < size / 2 else Reproduction.UNDECIDED

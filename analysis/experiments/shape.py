@@ -1,0 +1,74 @@
+"""The shape of a term's curve between the batch sizes of a sweep, from an experiment on a finer grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..decompose.functionals import bend
+from ..decompose.statistics import LEVEL, holm, resample_rounds
+from .outcome import Outcome, median_estimate, round_medians
+
+_LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
+_ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a term's curve between the batch sizes of the sweep, from a finer grid.
+
+    Attributes:
+        kind: jump, staircase, curve, straight or undecided.
+        at: for a jump, the first batch size behind it; else None.
+        period: for a staircase, the number of samples from one jump to the next; else None.
+        sentence: the same in one sentence.
+    """
+
+    kind: str
+    at: int | None
+    period: int | None
+    sentence: str
+
+
+def shape(outcome: Outcome, rows: pd.DataFrame) -> Shape:
+    """The shape of a curve on a finer grid.
+
+    Args:
+        outcome: outcome of a grid, without a factor.
+        rows: rows of the experiment.
+    """
+    table = round_medians(rows[rows["factor"].isna()])
+    table = table[list(outcome.batches)].dropna()
+    batches, times = np.array(outcome.batches, np.float64), table.to_numpy(np.float64)
+    if len(batches) < 4 or len(times) < 2:
+        return Shape("undecided", None, None, "The grid has too few batch sizes or rounds.")
+    drawn = resample_rounds(len(times))
+    spans, slopes = np.diff(batches), np.diff(times, axis=1) / np.diff(batches)
+    # What a step of the grid costs beyond the usual slope of its round.
+    jumps = (slopes - np.median(slopes, axis=1, keepdims=True)) * spans
+    scale = float(np.median(times))
+    found = [median_estimate(jump, drawn, scale) for jump in jumps.T]
+    adjusted = holm([one.p for one in found])
+    sizes = {
+        batch: one.value
+        for batch, one, p in zip(outcome.batches[1:], found, adjusted, strict=True)
+        if p < LEVEL and abs(one.value) >= _LEAST_JUMP * scale
+    }
+    behind = list(sizes)
+    if not behind:
+        line = bend(outcome.batches[0], outcome.batches[len(batches) // 2], outcome.batches[-1])
+        weights = np.array([dict(line.coefficients).get(b, 0.0) for b in outcome.batches])
+        bent = median_estimate(times @ weights, drawn, scale)
+        if bent.p < LEVEL and abs(bent.value) >= _LEAST_JUMP * scale:
+            return Shape("curve", None, None, "Its cost bends gradually.")
+        return Shape("straight", None, None, "Its cost is a straight line over the grid.")
+    periods = set(np.diff(behind).tolist())
+    if len(behind) > 2 and len(periods) == 1 and min(sizes.values()) > 0:
+        period = int(periods.pop())
+        return Shape("staircase", None, period, f"Its cost is a staircase with a jump every {period} samples.")
+    at, size = max(sizes.items(), key=lambda item: abs(item[1]))
+    if abs(size) >= _ONE_JUMP * sum(map(abs, sizes.values())):
+        return Shape("jump", at, None, f"Its cost {'jumps up' if size > 0 else 'falls'} by {abs(size):.3g} ms at {at}.")
+    return Shape("curve", None, None, f"Its cost changes in several places: at {', '.join(map(str, behind))}.")

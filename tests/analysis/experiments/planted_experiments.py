@@ -1,0 +1,59 @@
+"""Rows of experiments with known times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+
+BEND_AT_4 = ((2, 2.0), (4, -3.0), (8, 1.0))
+# Times of AlexNet's fc6 alone on two cores in ms (torch 2.13): as it is (MKL), and with one factor changed.
+FC6_MS = {
+    None: {1: 4.6, 2: 5.1, 4: 9.6, 8: 15.1},
+    "onednn": {1: 5.3, 2: 6.9, 4: 7.4, 8: 8.6},
+    "other_layout": {1: 5.3, 2: 9.8, 4: 9.8, 8: 10.5},
+    "split_batch": {1: 4.8, 2: 9.4, 4: 18.7, 8: 36.8},
+    "padded_batch": {1: 15.0, 2: 15.0, 4: 15.0, 8: 15.0},
+    "one_thread": {1: 9.0, 2: 10.1, 4: 19.0, 8: 30.0},
+}
+
+
+def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
+    """An experiment on fc6 forward, with its bend at 4."""
+    values = {
+        "scope": Scope.TERM,
+        "functional": BEND_AT_4,
+        "functional_kind": "bend",
+        "batches": (2, 4, 8),
+        "layer": "fc6",
+        "phase": "forward",
+        "done": True,
+        **changed,
+    }
+    return Experiment(number, stage, factors=tuple(factors), **values)
+
+
+def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0):
+    """Rows of the table `experiments`.
+
+    Args:
+        one: the experiment.
+        times_ms: by factor (None for none), the time at each batch size: a mapping, or a function.
+        rounds: number of rounds.
+        noise: standard deviation of the logarithm of a run's time.
+        per_visit: runs of each round, factor and batch size.
+        seed: seed of the noise.
+    """
+    random, rows = np.random.default_rng(seed), []
+    for round_ in range(rounds):
+        for factor in (None, *one.factors):
+            if factor in one.untested:
+                continue
+            of_factor = times_ms[factor]
+            for batch in one.batches:
+                time_ms = of_factor(batch) if callable(of_factor) else of_factor[batch]
+                for index in range(per_visit):
+                    duration_ns = round(time_ms * 1e6 * np.exp(noise * random.standard_normal()))
+                    rows.append((one.number, factor, batch, round_, index, duration_ns))
+    return pd.DataFrame(rows, columns=["experiment", "factor", "batch", "round", "index", "duration_ns"])

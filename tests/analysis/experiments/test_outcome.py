@@ -1,0 +1,148 @@
+"""Outcomes: shares taken away, verdicts, and what a levelling factor proves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.decompose.statistics import Estimate, ratio_estimate
+from curvescope.analysis.experiments.outcome import (
+    LEVELLED,
+    Reproduction,
+    Verdict,
+    outcomes_of,
+    reproduction,
+)
+from curvescope.analysis.experiments.shape import shape
+from curvescope.profiling.recording.experiments import Stage
+
+from .planted_experiments import FC6_MS, experiment, rows_of
+
+
+def outcomes(one, times_ms=None, earlier=(), **options):
+    return outcomes_of(one, rows_of(one, times_ms or FC6_MS, **options), {}, earlier)
+
+
+def test_fc6_bends_through_mkl_and_not_through_onednn():
+    # 15.1 - 3 * 9.6 + 2 * 5.1 = -3.5; through oneDNN 8.6 - 3 * 7.4 + 2 * 6.9 = +0.2
+    as_is, onednn = outcomes(experiment())
+    assert as_is.value.value == pytest.approx(-3.5, abs=0.3)
+    assert onednn.changed.value == pytest.approx(0.2, abs=0.3)
+    assert onednn.removed.value == pytest.approx(-3.7, abs=0.3)
+    assert onednn.taken.value == pytest.approx(3.7 / 3.5, abs=0.1)
+    assert (as_is.verdict, onednn.verdict) == (Verdict.UNTESTED, Verdict.CONFIRMED)
+    assert onednn.gain.value == pytest.approx(1 - 8.6 / 15.1, abs=0.02)
+    assert onednn.gain.low < 1 - 8.6 / 15.1 < onednn.gain.high
+
+
+def test_threads_do_not_make_the_bend():
+    _, one_thread = outcomes(experiment(factors=("one_thread",)))
+    # 30.0 - 3 * 19.0 + 2 * 10.1 = -6.8 with one thread: it does not get smaller
+    assert one_thread.verdict == Verdict.REFUTED
+
+
+def test_padding_everything_to_one_size_proves_nothing():
+    _, padded = outcomes(experiment(factors=("padded_batch",)))
+    assert padded.taken.value == pytest.approx(1, abs=0.1)
+    assert (padded.verdict, padded.reason) == (Verdict.UNDECIDED, LEVELLED)
+
+
+def test_padding_that_makes_the_odd_size_faster_confirms():
+    times = {None: {16: 16.0, 20: 30.0, 24: 24.0}, "padded_batch": {16: 16.0, 20: 24.0, 24: 24.0}}
+    functional = ((16, 1.0), (20, -2.0), (24, 1.0))
+    _, padded = outcomes(experiment(factors=("padded_batch",), functional=functional, batches=(16, 20, 24)), times)
+    # 16 - 60 + 24 = -20; padded 16 - 48 + 24 = -8
+    assert padded.taken.value == pytest.approx(0.6, abs=0.1)
+    assert padded.reason != LEVELLED
+
+
+def test_a_screen_suggests_and_never_confirms():
+    _, onednn = outcomes(experiment(stage=Stage.SCREEN))
+    assert onednn.taken.low > 0.5
+    assert (onednn.verdict, onednn.reason) == (Verdict.UNDECIDED, "a screen only suggests")
+
+
+def test_what_was_tried_before_counts_in_the_correction():
+    names = [f"factor{i}" for i in range(30)]
+    screen = experiment(0, Stage.SCREEN, ("onednn", *names))
+    times = dict.fromkeys(names, FC6_MS[None]) | FC6_MS
+    tried = outcomes(screen, times)
+    confirm = experiment(1)
+    noisy = {"rounds": 6, "noise": 0.05}
+    _, alone = outcomes(confirm, times, **noisy)
+    _, among_many = outcomes(confirm, times, tried, **noisy)
+    assert alone.taken == among_many.taken
+    assert (alone.verdict, among_many.verdict) == (Verdict.CONFIRMED, Verdict.UNDECIDED)
+
+
+def test_a_factor_that_could_not_be_changed_is_untested_with_the_reason():
+    one = experiment(untested={"onednn": "oneDNN runs on CPUs"})
+    _, onednn = outcomes(one)
+    assert (onednn.verdict, onednn.reason, onednn.taken) == (Verdict.UNTESTED, "oneDNN runs on CPUs", None)
+
+
+def test_an_interrupted_experiment_uses_its_complete_rounds():
+    one = experiment(done=False)
+    rows = rows_of(one, FC6_MS)
+    rows = rows[~((rows["round"] == 9) & (rows["factor"] == "onednn") & (rows["batch"] == 8))]
+    _, onednn = outcomes_of(one, rows, {})
+    assert onednn.rounds == 9
+    _, nothing = outcomes_of(one, rows[:0], {})
+    assert (nothing.verdict, nothing.reason) == (Verdict.UNTESTED, "the experiment did not reach it")
+
+
+def test_nothing_is_confirmed_where_nothing_is():
+    line = {name: {2: 7.0, 4: 11.0, 8: 19.0} for name in (None, "onednn", "one_thread", "other_layout")}
+    verdicts = [
+        outcome.verdict
+        for seed in range(40)
+        for outcome in outcomes(experiment(factors=("onednn", "one_thread", "other_layout")), line, seed=seed)[1:]
+    ]
+    assert verdicts.count(Verdict.CONFIRMED) == 0
+
+
+def test_the_ratio_of_two_statistics_by_hand():
+    """Fieller for independent normals 6 ± 1 and 12 ± 1 of very many rounds, with z = 1.96: (72 ∓ √(72² − 140.16·32.16))
+    over 140.16 = 0.328 and 0.699.
+    """
+    random = np.random.default_rng(0)
+    drawn = tuple(random.standard_normal(400_000) for _ in range(2))
+    ratio = ratio_estimate((6.0, 12.0), drawn, 1_000_000, 12.0)
+    assert ratio.value == 0.5
+    assert (ratio.low, ratio.high) == (pytest.approx(0.328, abs=0.003), pytest.approx(0.699, abs=0.003))
+    assert ratio_estimate((6.0, 1.5), drawn, 1_000_000, 12.0).low == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("share", "alone", "expected"),
+    [
+        ((-9, -18, -1), (-8.0, -8.5, -7.5), Reproduction.REPRODUCES),
+        ((-9, -18, 1), (-8.0, -8.5, -7.5), Reproduction.REPRODUCES),
+        ((-9, -10, -8), (-3.0, -3.5, -2.5), Reproduction.PARTLY),
+        ((-9, -10, -8), (0.1, -0.5, 0.7), Reproduction.NOT),
+        ((-9, -10, -8), (5.0, 4.0, 6.0), Reproduction.NOT),
+        ((-9, -10, -8), (-6.0, -14.0, 2.0), Reproduction.UNDECIDED),
+    ],
+)
+def test_a_term_alone_reproduces_its_share_or_not(share, alone, expected):
+    p = 0.001 if alone[1] * alone[2] > 0 else 0.5
+    assert reproduction(Estimate(*share, 0.01), Estimate(*alone, p)) == expected
+
+
+@pytest.mark.parametrize(
+    ("cost_ms", "kind", "at", "period"),
+    [
+        (lambda b: 5.0 + b, "straight", None, None),
+        (lambda b: 5.0 + b + 4.0 * (b >= 6), "jump", 6, None),
+        (lambda b: 5.0 + b - 4.0 * (b >= 6), "jump", 6, None),
+        (lambda b: 8.0 * -(-b // 4), "staircase", None, 4),
+        (lambda b: 5.0 + 0.5 * b**1.5, "curve", None, None),
+    ],
+    ids=["straight", "jump up", "fall", "staircase", "curve"],
+)
+def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
+    one = experiment(0, Stage.GRID, (), batches=tuple(range(2, 18)))
+    rows = rows_of(one, {None: cost_ms}, noise=0.01)
+    (alone,) = outcomes_of(one, rows, {})
+    found = shape(alone, rows)
+    assert (found.kind, found.at, found.period) == (kind, at, period)

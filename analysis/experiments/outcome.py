@@ -102,9 +102,9 @@ def outcomes(recording: Recording) -> tuple[Outcome, ...]:
     if not experiments:
         return ()
     rows = recording.frame("experiments", ("experiment", "factor", "batch", "round", "duration_ns"))
-    facts = factors_of(recording.meta)
     found: list[Outcome] = []
     for experiment in experiments:
+        facts = factors_of(recording.meta, experiment.scope)
         found += outcomes_of(experiment, rows[rows["experiment"] == experiment.number], facts, found)
     return tuple(found)
 

@@ -84,7 +84,8 @@ def _empty(recordings: dict[int, list[Recording]]) -> list[tuple[int, dict[str, 
 
 def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     configuration, device = plan.configuration, meta.get("device") or {}
-    facts = [configuration.network, f"{configuration.mode} step", configuration.precision, str(device.get("name"))]
+    precision = configuration.precision or "fp32"
+    facts = [configuration.network, f"{configuration.mode} step", precision, str(device.get("name"))]
     facts += [f"{plan.threads} threads per process"] if plan.threads else []
     return ", ".join([*facts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
 

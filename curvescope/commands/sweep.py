@@ -205,8 +205,9 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
     ):
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks takes text.")
     for configuration in configurations:
-        configuration.find_network()
-        check_precision(configuration.precision, device)
+        configuration.check()
+        if configuration.precision is not None:
+            check_precision(configuration.precision, device)
     return SweepPlan(tuple(configurations), batches, searched is not None, protocol)
 
 

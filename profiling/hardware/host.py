@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -84,11 +85,13 @@ def describe_environment() -> dict[str, Any]:
 
 
 def describe_device(device: str) -> dict[str, Any]:
-    """The device of a workload: kind, name, and limits."""
+    """The device of a workload: kind, name, and limits; for a CPU the threads of torch, if it is loaded."""
+    if device == "cpu":
+        loaded = sys.modules.get("torch")
+        threads = {} if loaded is None else {"threads": loaded.get_num_threads()}
+        return {"kind": "cpu", "name": cpu_name(), **threads}
     import torch
 
-    if device == "cpu":
-        return {"kind": "cpu", "name": cpu_name(), "threads": torch.get_num_threads()}
     facts = torch.cuda.get_device_properties(device)
     return {
         "kind": "cuda",

@@ -6,6 +6,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+_SHORT_SHARE = 0.25  # of the memory: below it, steps of other batch sizes are not kept
+
 
 def reset_peak(device: str) -> bool:
     """Reset the peaks; returns False if the system does not allow it, so that peaks would include earlier ones."""
@@ -35,6 +37,21 @@ def read_peak(device: str) -> dict[str, int | None]:
         "reserved_memory_bytes": stats.get("reserved_bytes.all.peak"),
         "allocator_retries": stats.get("num_alloc_retries"),
     }
+
+
+def memory_is_short(device: str) -> bool:
+    """Whether less than a quarter of the memory is available: of the CUDA device, or of a CPU's machine."""
+    if device != "cpu":
+        import torch
+
+        free, total = torch.cuda.mem_get_info(device)
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return bool(free < total * _SHORT_SHARE)
+    with suppress(OSError):
+        kilobytes = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE))
+        if {"MemTotal", "MemAvailable"} <= kilobytes.keys():
+            return int(kilobytes["MemAvailable"]) < int(kilobytes["MemTotal"]) * _SHORT_SHARE
+    return False
 
 
 def limit_memory(device: str, limit_bytes: int) -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ..hardware.clocks import ClockSampler
-from ..hardware.host import describe_environment
-from ..recording.store import RecordingWriter
-from .experiment import Empty, StepRow, Visit, VisitWriter
+from ..workload.own_step import MakeStep, OwnStep
 from .protocol import Protocol
-from .sweep import describe_sweep, sweep_batches
-
-MakeStep = Callable[[int], Callable[[], object]]
-_MODE = "training"
+from .sweep import run_sweep
 
 
 def sweep_callable(
@@ -23,14 +18,13 @@ def sweep_callable(
     batches: Sequence[int],
     protocol: Protocol,
     path: Path,
-    clock_ns: Callable[[], int] = time.perf_counter_ns,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
     """Time the steps of a function over batch sizes and record them; nothing is profiled, so anomalies have no terms.
 
     Args:
         name: name of the steps.
-        make_step: takes a batch size, prepares its data, and returns a function that runs one step and waits for the
-            device.
+        make_step: takes a batch size, prepares its data, and returns a function that runs one step.
         batches: batch sizes, increasing.
         protocol: number and length of visits.
         path: folder of the recording to create.
@@ -39,23 +33,5 @@ def sweep_callable(
     Raises:
         CurvescopeError: the recording cannot be written. Errors of the step are passed on.
     """
-    clocks = ClockSampler("cpu")
-
-    def measure(batch: int) -> Visit | Empty:
-        step = make_step(batch)
-
-        def run() -> StepRow:
-            start_ns, began_ns = time.monotonic_ns(), clock_ns()
-            step()
-            return {"start_ns": start_ns, "duration_ns": clock_ns() - began_ns}
-
-        with clocks:
-            discarded = [run() for _ in range(protocol.discarded_steps)]
-            count = protocol.steps_of_visit(batch, discarded[-1]["duration_ns"])
-            timed = [run() for _ in range(count)]
-        return Visit(timed, clocks=clocks.take())
-
-    meta = describe_sweep(name, _MODE, batches, protocol)
-    meta |= {**describe_environment(), "device": None, "clocks_missing": clocks.missing}
-    with RecordingWriter(path, meta) as writer:
-        sweep_batches(VisitWriter(writer, _MODE), measure, protocol)
+    workload = OwnStep(make_step, name=name, errors_are_results=False, clock_ns=clock_ns)
+    run_sweep(workload, batches, replace(protocol, profiled_steps=0), path)

@@ -1,27 +1,37 @@
-"""One network in one way to run it."""
+"""What a recording's steps are, and how to build them again: in this process, in another, or on another day."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from ..errors import CurvescopeError
+from ..recording.axis import BATCH, Axis, axis_of
+from ..workload.any_workload import AnyWorkload
+from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
+from ..workload.own_step import MODE as OWN
+from ..workload.own_step import OwnStep, load_make_step
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One network in one way to run it; a sweep makes one recording of each.
+    """One network in one way to run it, or one step of the user; a sweep makes one recording of each.
 
     Attributes:
-        network: name of a network, or `package.module:function`.
+        network: name of a network, or `package.module:function`; for a user's step its name.
         input_shape: shape of one sample, for a function of the user; else None.
         sequence_length: tokens per sample, for networks that take text; None for the published number.
         device: `cpu` or `cuda:N`.
-        mode: see `Workload`.
-        precision: see `Workload`.
-        compiled: see `Workload`.
+        mode: see `AnyWorkload`.
+        precision: see `AnyWorkload`.
+        compiled: see `AnyWorkload`.
         memory_limit_bytes: memory limit of each visit; None for no limit.
+        step: function of a user's step, `package.module:make_step` or `file.py:make_step`; None for a network.
+        axis: name of the axis: batch, tokens for a network that takes text, or any argument of `make_step`.
+        fixed: names and values of the other arguments of `make_step`; for a network the batch size, if the axis is
+            tokens.
     """
 
     network: str
@@ -29,29 +39,139 @@ class Configuration:
     sequence_length: int | None = None
     device: str = "cpu"
     mode: str = "training"
-    precision: str = "fp32"
+    precision: str | None = "fp32"
     compiled: bool = False
     memory_limit_bytes: int | None = None
+    step: str | None = None
+    axis: str = BATCH
+    fixed: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of_step(
+        cls, step: str, device: str, axis: str = BATCH, fixed: Mapping[str, int] | None = None
+    ) -> Configuration:
+        """The configuration of a user's step."""
+        values = tuple((fixed or {}).items())
+        return cls(step, None, None, device, OWN, None, step=step, axis=axis, fixed=values)
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Configuration:
         """The configuration in a plan file."""
         shape = entry["input_shape"]
         entry = {"mode" if name == "kind" else name: value for name, value in entry.items()}  # "kind" until version 0.1
-        return cls(**{**entry, "input_shape": None if shape is None else tuple(shape)})
+        fixed = tuple((str(name), int(value)) for name, value in entry.get("fixed", ()))
+        return cls(**{**entry, "input_shape": None if shape is None else tuple(shape), "fixed": fixed})
 
     @property
     def label(self) -> str:
         """Name of the folder of its recording."""
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.network)
-        return "_".join([name, self.mode, self.precision, *(["compiled"] if self.compiled else [])])
+        how = [] if self.precision is None else [self.precision]
+        fixed = [f"{axis}{value}" for axis, value in self.fixed]
+        return "_".join([name, self.mode, *how, *(["compiled"] if self.compiled else []), *fixed])
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Its entries of `recording.json`; `configuration_of` reads them."""
+        return {
+            "network": self.network,
+            "input_shape": None if self.input_shape is None else list(self.input_shape),
+            "sequence_length": self.sequence_length,
+            "mode": self.mode,
+            "precision": self.precision,
+            "compiled": self.compiled,
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "step": self.step,
+            "axis": Axis(self.axis).entry,
+            "fixed": dict(self.fixed),
+            "torch_device": self.device,
+        }
 
     def find_network(self) -> Network:
         """Look up the network.
 
         Raises:
-            CurvescopeError: there is no such network.
+            CurvescopeError: there is no such network, or the configuration is of a user's step.
         """
+        if self.step is not None:
+            raise CurvescopeError(f"{self.network} is a step of your own, not a network.")
         if ":" in self.network:
             return from_factory(self.network, self.input_shape or ())
         return get_network(self.network, self.sequence_length)
+
+    def check(self) -> None:
+        """Find the network or the function of the step, without building anything.
+
+        Raises:
+            CurvescopeError: it does not exist, or its axis is not one of the network.
+        """
+        if self.step is not None:
+            load_make_step(self.step)
+            return
+        network = self.find_network()
+        if self.axis != BATCH and not (self.axis == "tokens" and network.reads_text):
+            raise CurvescopeError(
+                f"--axis {self.axis}: {network.name} has only the axis batch"
+                f"{' or tokens' if network.reads_text else ''}; other axes need a step of your own (--step)."
+            )
+
+    def build(self) -> AnyWorkload:
+        """Build the workload, on its device.
+
+        Raises:
+            CurvescopeError: the network or the function of the step does not exist.
+        """
+        if self.step is not None:
+            return OwnStep(
+                load_make_step(self.step),
+                self.device,
+                name=self.network,
+                spec=self.step,
+                axis=Axis(self.axis),
+                fixed=dict(self.fixed),
+            )
+        self.check()
+        assert self.precision is not None, "only a user's step leaves the precision open"
+        tokens_of = None if self.axis == BATCH else dict(self.fixed).get(BATCH, 1)
+        return Workload(self.find_network(), self.device, self.mode, self.precision, self.compiled, tokens_of=tokens_of)
+
+
+def configuration_of(meta: Mapping[str, Any]) -> Configuration:
+    """The configuration of a recording, by its `recording.json`.
+
+    Raises:
+        CurvescopeError: its workload cannot be built again: another program was recorded or imported, the recording is
+            of an older version, or another process cannot import the step.
+    """
+    if (why := why_not_importable(meta)) is not None:
+        raise CurvescopeError(
+            f"The step {meta.get('network')} cannot be run again by another process: {why}. Define make_step in a file "
+            "or module of its own."
+        )
+    if meta.get("network") is None or meta.get("torch_device") is None:
+        raise CurvescopeError(
+            "This recording does not say how to run its step again: only `diagnose` and `sweep` of this version record "
+            "that. Measure it again."
+        )
+    names = {field.name for field in fields(Configuration)}
+    known = {name: value for name, value in meta.items() if name in names and name not in ("device", "axis", "fixed")}
+    return Configuration.from_entry(
+        {
+            "input_shape": None,
+            **known,
+            "device": meta["torch_device"],
+            "axis": axis_of(meta).name,
+            "fixed": tuple((meta.get("fixed") or {}).items()),
+        }
+    )
+
+
+def workload_of(configuration: Configuration) -> AnyWorkload:
+    """Build the workload of a configuration; see `Configuration.build`."""
+    return configuration.build()
+
+
+def why_not_importable(meta: Mapping[str, Any]) -> str | None:
+    """The reason why another process cannot run a recording's step, as a clause; None if it can."""
+    why = meta.get("step_not_importable")
+    return None if why is None else str(why)

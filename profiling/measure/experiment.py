@@ -49,12 +49,14 @@ class Visit:
         profiled: rows of each profiled step; each has one window.
         profile_fits: False if a step fitted the memory only without the profiler.
         clocks: rows of the `clocks` table.
+        layer_classes: class of each layer, by path.
     """
 
     unprofiled: list[StepRow]
     profiled: list[StepRows] = field(default_factory=list)
     profile_fits: bool = True
     clocks: list[dict[str, Any]] = field(default_factory=list)
+    layer_classes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,8 @@ class VisitWriter:
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
         tables = {"kernels": kernels, "ranges": ranges, "clocks": visit.clocks, "steps": self.steps[first:]}
+        if visit.layer_classes and "layer_classes" not in self.writer.meta:
+            self.writer.update(layer_classes=visit.layer_classes)
         for table, rows in tables.items():
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
 

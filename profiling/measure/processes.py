@@ -18,9 +18,8 @@ from typing import Any
 from ..errors import CurvescopeError
 from ..workload.network_step import prepare_libraries
 from .experiment import Empty
-from .visit import OUT_OF_MEMORY
+from .visit import FAILED, OUT_OF_MEMORY
 
-FAILED = "failed"
 KILLED = "killed"
 _POLL_S = 0.5
 # Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process. None of these modules opens a device

@@ -189,8 +189,8 @@ class _Rank:
             return RecordingWriter.resume(path, "steps")
         plan, configuration = self._plan, self._plan.configuration
         batches = sorted(point.batch for point in plan.points if point.devices == devices)
-        meta = describe_sweep(configuration.network, configuration.mode, batches, plan.protocol)
-        meta |= {"precision": configuration.precision, "compiled": False, "input": plan.source}
+        meta = describe_sweep(configuration.entry, batches, plan.protocol)
+        meta |= {"compiled": False, "input": plan.source}
         meta |= {**describe_machine(self._device).entry, META_KEY: rank_info.entry()}
         return RecordingWriter(path, meta)
 
@@ -288,7 +288,8 @@ class _Rank:
         feed = make_feed(self._plan.source, self._network, self._device, rank.rank, devices)
         configuration = self._plan.configuration
         wrap = self._wrap_parallel(devices) if devices > 1 else None
-        return Workload(self._network, self._device, configuration.mode, configuration.precision, wrap=wrap, feed=feed)
+        precision = configuration.precision or "fp32"
+        return Workload(self._network, self._device, configuration.mode, precision, wrap=wrap, feed=feed)
 
     def _wrap_parallel(self, devices: int) -> Callable[[Any], Any]:
         from torch.nn.parallel import DistributedDataParallel

@@ -17,17 +17,17 @@ from ..hardware.clocks import ClockSampler
 from ..masking import without_secrets
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
-from ..workload.network_step import Workload
+from ..workload.any_workload import AnyWorkload
 from .experiment import SEED, Empty, Experiment, Progress, StepRow, Visit, VisitWriter
 from .machine import describe_machine
 from .protocol import Protocol
-from .visit import visit
+from .visit import FAILED, visit
 
 Precise = Callable[[Sequence[StepRow]], bool]
 
 
 def run_sweep(
-    workload: Workload,
+    workload: AnyWorkload,
     batches: Sequence[int],
     protocol: Protocol,
     path: AnyPath,
@@ -40,7 +40,7 @@ def run_sweep(
     The recording grows visit by visit. After an interruption it is readable up to its last complete visit.
 
     Args:
-        workload: network to step.
+        workload: steps to measure.
         batches: batch sizes, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
@@ -53,29 +53,38 @@ def run_sweep(
             memory.
         KeyboardInterrupt: passed on, after the recording is marked interrupted.
     """
-    clocks = ClockSampler(workload.device)
-    meta = describe_sweep(workload.network.name, workload.mode, batches, protocol)
-    meta |= {"precision": workload.precision, "compiled": workload.compiled, **describe_machine(workload.device).entry}
     workload.try_step(min(batches))
+    clocks = ClockSampler(workload.device)
+    meta = describe_sweep(workload.spec, batches, protocol) | describe_machine(workload.device).entry
 
     def measure(batch: int) -> Visit | Empty:
         with clocks:
             result = visit(workload, batch, protocol)
         return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
 
-    with RecordingWriter(path, meta) as writer:
-        visits = VisitWriter(writer, workload.mode)
-        if why := sweep_batches(visits, measure, protocol, report, precise, clock_s):
-            raise CurvescopeError(f"No batch size could be measured; {why}. Choose smaller sizes with --batch.")
+    try:
+        with RecordingWriter(path, meta) as writer:
+            visits = VisitWriter(writer, workload.mode)
+            if why := sweep_batches(visits, measure, protocol, report, precise, clock_s):
+                failed = any(entry["why"] == FAILED for entry in writer.meta["unmeasured"])
+                advice = "" if failed else " Choose smaller sizes with --batch."
+                raise CurvescopeError(f"No batch size could be measured; {why}.{advice}")
+    finally:
+        workload.release()
 
 
-def describe_sweep(network: str, mode: str, batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
-    """Entries of `recording.json` that every sweep has, besides those of its machine."""
+def describe_sweep(spec: Mapping[str, Any], batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
+    """Entries of `recording.json` that every sweep has, besides those of its machine.
+
+    Args:
+        spec: what runs, see `AnyWorkload.spec` and `Configuration.entry`.
+        batches: batch sizes, increasing.
+        protocol: number and length of visits.
+    """
     return {
         "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
-        "network": network,
-        "mode": mode,
+        **spec,
         "batches": list(batches),
         "protocol": asdict(protocol),
         "seed": SEED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from queue import Empty as QueueEmpty
 from queue import SimpleQueue
 from typing import Any
@@ -145,8 +145,8 @@ def _run_configuration(
         _check_device(path, existing.meta, machine)
         writer = RecordingWriter.resume(path, "steps")
     else:
-        meta = describe_sweep(configuration.network, configuration.mode, plan.batches, plan.protocol)
-        writer = RecordingWriter(path, meta | asdict(configuration) | machine.entry)
+        meta = describe_sweep(configuration.entry, plan.batches, plan.protocol)
+        writer = RecordingWriter(path, meta | machine.entry)
     machines = [] if existing else [machine]  # machines that the recording names; a resumed one names each new one
 
     def measure(batch: int) -> Visit | Empty:

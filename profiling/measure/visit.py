@@ -10,26 +10,40 @@ from ..attribution.operator_work import count_work
 from ..collect import torch_step
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
-from ..workload.network_step import Workload
+from ..workload.any_workload import AnyWorkload
 from .experiment import Empty, StepRow, Visit
 from .protocol import Protocol
 
 OUT_OF_MEMORY = "out of memory"
+FAILED = "failed"
 # Messages of torch's allocators, oneDNN and the C++ library when memory runs out, on CUDA and on the CPU.
 _OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "bad_alloc", "could not create a memory")
 
 
-def visit(workload: Workload, batch: int, protocol: Protocol) -> Visit | Empty:
+def visit(workload: AnyWorkload, batch: int, protocol: Protocol) -> Visit | Empty:
     """Measure one batch size once.
 
     Args:
-        workload: network to step.
+        workload: steps to measure.
         batch: number of samples in a step.
         protocol: number of steps.
 
     Returns:
-        The steps, or `Empty` if the batch does not fit the memory.
+        The steps, or `Empty` if the batch does not fit the memory, or a step of the user failed.
     """
+    result = _visit(workload, batch, protocol)
+    if _is_short_of_memory(result) and workload.free_others():
+        result = _visit(workload, batch, protocol)
+    if _is_short_of_memory(result):
+        workload.release()
+    return result
+
+
+def _is_short_of_memory(result: Visit | Empty) -> bool:
+    return result.why == OUT_OF_MEMORY if isinstance(result, Empty) else not result.profile_fits
+
+
+def _visit(workload: AnyWorkload, batch: int, protocol: Protocol) -> Visit | Empty:
     unprofiled: list[StepRow] = []
     profiled: list[StepRows] = []
     began_ns = workload.clock_ns()
@@ -40,13 +54,13 @@ def visit(workload: Workload, batch: int, protocol: Protocol) -> Visit | Empty:
         # One by one: if memory runs out, the steps before are kept.
         for rows in profile_steps(workload, most, workload.clock_ns() - began_ns):
             profiled.append(rows)
-        return Visit(unprofiled, profiled)
-    except (MemoryError, RuntimeError) as error:
-        if not memory_ran_out(error):
+        return Visit(unprofiled, profiled, layer_classes=workload.layer_classes())
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):
+            if workload.errors_are_results:
+                return Empty(FAILED, workload.describe_error(error))
             raise
         empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
-    # After the handler, because the traceback keeps the step's tensors alive.
-    workload.release()
     # The profiler needs memory of its own: a step that fits without it was measured.
     return Visit(unprofiled, profiled, profile_fits=False) if unprofiled else empty
 
@@ -56,7 +70,7 @@ def memory_ran_out(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
-def discard_steps(workload: Workload, batch: int, count: int) -> int:
+def discard_steps(workload: AnyWorkload, batch: int, count: int) -> int:
     """Load a batch and run steps that are not recorded; returns the duration of the last, nanoseconds."""
     workload.load(batch)
     duration_ns = 0
@@ -65,7 +79,7 @@ def discard_steps(workload: Workload, batch: int, count: int) -> int:
     return duration_ns
 
 
-def time_steps(workload: Workload, count: int) -> list[StepRow]:
+def time_steps(workload: AnyWorkload, count: int) -> list[StepRow]:
     """Time steps of the loaded batch; rows as in `Visit.unprofiled`."""
     fresh_peak = reset_peak(workload.device)
     timed: list[StepRow] = []
@@ -81,7 +95,7 @@ def time_steps(workload: Workload, count: int) -> list[StepRow]:
 
 
 def profile_steps(
-    workload: Workload, most: int, limit_ns: float, before: Callable[[], object] = lambda: None
+    workload: AnyWorkload, most: int, limit_ns: float, before: Callable[[], object] = lambda: None
 ) -> Iterator[StepRows]:
     """Profile steps of the loaded batch, one profiler session each.
 
@@ -109,7 +123,7 @@ def profile_steps(
             return
 
 
-def warm_up_profiler(workload: Workload) -> None:
+def warm_up_profiler(workload: AnyWorkload) -> None:
     """Profile one step that is not recorded, because the first start of the profiler and its libraries is slow."""
     if not workload.profiler_is_warm:
         record_step(workload)
@@ -117,8 +131,7 @@ def warm_up_profiler(workload: Workload) -> None:
 
 
 def record_step(
-    workload: Workload, count: CountWork | None = None, before: Callable[[], object] = lambda: None
+    workload: AnyWorkload, count: CountWork | None = None, before: Callable[[], object] = lambda: None
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
-    layers = () if workload.compiled else workload.model.named_modules()
-    return torch_step.record_step(workload.run, layers, cuda=workload.cuda, count_work=count, before=before)
+    return torch_step.record_step(workload.run, workload.layers(), cuda=workload.cuda, count_work=count, before=before)

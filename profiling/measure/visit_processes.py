@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..hardware.clocks import ClockSampler
 from ..hardware.memory_usage import limit_memory
-from ..workload.network_step import Workload, import_torch, pick_device
+from ..workload.any_workload import AnyWorkload
+from ..workload.network_step import import_torch, pick_device
 from .experiment import Empty, Visit
 from .machine import Machine, describe_machine
 from .processes import ChildProcess
@@ -116,12 +117,11 @@ def _fits(configuration: Configuration, batch: int) -> bool:
     return isinstance(visit(_build(configuration), batch, trial), Visit)
 
 
-def _build(configuration: Configuration) -> Workload:
+def _build(configuration: Configuration) -> AnyWorkload:
     import_torch()
     if configuration.memory_limit_bytes is not None:
         limit_memory(configuration.device, configuration.memory_limit_bytes)
-    network = configuration.find_network()
-    return Workload(network, configuration.device, configuration.mode, configuration.precision, configuration.compiled)
+    return configuration.build()
 
 
 class _Functions:

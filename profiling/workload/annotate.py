@@ -26,7 +26,7 @@ def annotate(model: Any) -> Iterator[None]:
     """
     marks = _Marks()
     handles = []
-    for path, module in _layers(model):
+    for path, module in layers_of(model):
         handles.append(module.register_forward_pre_hook(marks.enter(path), prepend=True, with_kwargs=True))
         handles.append(module.register_forward_hook(marks.leave(path), always_call=True, with_kwargs=True))
     try:
@@ -37,14 +37,14 @@ def annotate(model: Any) -> Iterator[None]:
             handle.remove()
 
 
-def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
     """Every named module once, except the root and submodules of a compiled module."""
     compiled: list[str] = []
     for path, module in model.named_modules():
-        if any(path.startswith(f"{prefix}.") for prefix in compiled):
+        if any(path.startswith(prefix) for prefix in compiled):
             continue
-        if type(module).__name__ == "OptimizedModule":
-            compiled.append(path)
+        if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+            compiled.append(f"{path}." if path else "")
         if path:
             yield path, module
 

@@ -12,7 +12,9 @@ from typing import Any
 from ..attribution import range_names
 from ..errors import BackendMissingError, CurvescopeError
 from ..hardware.precisions import PRECISIONS
+from ..recording.axis import BATCH, Axis
 from .annotate import annotate
+from .any_workload import AnyWorkload, Ranges
 from .networks import Network
 
 MODES = ("training", "forward", "forward+backward")
@@ -22,7 +24,6 @@ _LEARNING_RATE = 1e-6
 _MOMENTUM = 0.9
 _SEED = 0
 
-Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
 Feed = Callable[[int], tuple[tuple[Any, ...], Any]]  # batch size to inputs and targets on the device
 
 
@@ -103,7 +104,7 @@ def describe_cuda() -> tuple[bool, str]:
 
 
 @dataclass
-class Workload:
+class Workload(AnyWorkload):
     """One network on one device. A batch is created on first use and kept until `release`.
 
     Attributes:
@@ -114,6 +115,7 @@ class Workload:
         compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
         wrap: wraps the model for the forward pass, e.g. for data-parallel training.
         feed: loads the batch of each step, inside the step; None: one random batch stays on the device.
+        tokens_of: batch size if the axis is the number of tokens per sample, of a network that takes text; else None.
         clock_ns: clock that times steps, nanoseconds; by default the monotonic clock of all recorded times.
         profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
     """
@@ -125,6 +127,7 @@ class Workload:
     compiled: bool = False
     wrap: Callable[[Any], Any] | None = None
     feed: Feed | None = None
+    tokens_of: int | None = None
     clock_ns: Callable[[], int] = time.monotonic_ns
     profiler_is_warm: bool = field(init=False, default=False)
     model: Any = field(init=False)
@@ -153,9 +156,24 @@ class Workload:
             self._forward = self.wrap(self._forward)
 
     @property
-    def cuda(self) -> bool:
-        """Whether the work runs on a CUDA device."""
-        return self.device.startswith("cuda")
+    def name(self) -> str:
+        """Name of the network."""
+        return self.network.name
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
+        network, own = self.network, ":" in self.network.name
+        return {
+            "network": network.name,
+            "input_shape": list(network.input_shape) if own else None,
+            "sequence_length": network.input_shape[0] if network.reads_text and self.tokens_of is None else None,
+            "mode": self.mode,
+            "precision": self.precision,
+            "compiled": self.compiled,
+            "torch_device": self.device,
+            **({} if self.tokens_of is None else {"axis": Axis("tokens").entry, "fixed": {BATCH: self.tokens_of}}),
+        }
 
     def load(self, batch: int) -> None:
         """Create the random inputs of one batch size, after releasing those of the last one."""
@@ -168,7 +186,10 @@ class Workload:
 
         self._batch = None
         generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
-        inputs, targets = self.network.sample(batch, self.device, generator)
+        network, samples = self.network, batch
+        if self.tokens_of is not None:
+            network, samples = network.with_sequence_length(batch), self.tokens_of
+        inputs, targets = network.sample(samples, self.device, generator)
         self._batch = (batch, inputs, targets)
 
     def try_step(self, batch: int) -> None:
@@ -188,14 +209,6 @@ class Workload:
                 f"{self.network.name} failed on an input of shape {shape} with {type(error).__name__}: {error}. "
                 "For your own model, check --input-shape and --mode."
             ) from error
-
-    def time_step(self) -> tuple[int, int]:
-        """Run one step; returns its start on the clock and its duration, both in nanoseconds."""
-        self._synchronize()
-        start_ns = self.clock_ns()
-        self._run(lambda _: contextlib.nullcontext())
-        self._synchronize()
-        return start_ns, self.clock_ns() - start_ns
 
     def annotated_steps(self, count: int) -> Iterator[int]:
         """Run steps in NVTX ranges of step, phase and layer, for a profiler of this process.
@@ -223,15 +236,6 @@ class Workload:
         self.model.zero_grad(set_to_none=True)
         if self.cuda:
             torch.cuda.empty_cache()
-
-    def run(self, ranges: Ranges) -> None:
-        """Run one step of the loaded batch, and wait for the device.
-
-        Args:
-            ranges: takes a name and returns a context manager, which marks a phase.
-        """
-        self._run(ranges)
-        self._synchronize()
 
     def _run(self, ranges: Ranges) -> None:
         import torch
@@ -266,9 +270,3 @@ class Workload:
         if self.precision not in types:
             return contextlib.nullcontext()
         return torch.autocast("cuda" if self.cuda else "cpu", types[self.precision])
-
-    def _synchronize(self) -> None:
-        if self.cuda:
-            import torch
-
-            torch.cuda.synchronize(self.device)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CurvescopeError
@@ -164,8 +167,18 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
     return Network(spec, "user's own", input_shape, build, classes=None)
 
 
+_importing: list[str] = []  # modules of the user whose import has begun
+
+
+def importing() -> bool:
+    """Whether `load_function` is importing a module of the user now."""
+    return bool(_importing)
+
+
 def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
-    """Load a user's function from `package.module:function`. The working directory is searched first.
+    """Load a user's function from `package.module:function`, or `path/to/file.py:function`.
+
+    The working directory is searched first.
 
     Args:
         option: option of the command line, for messages.
@@ -175,19 +188,37 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     Raises:
         CurvescopeError: the value has another form, or the module or the function cannot be loaded.
     """
-    module_name, _, function_name = spec.partition(":")
+    module_name, _, function_name = spec.rpartition(":")
     if not (module_name and function_name):
         raise CurvescopeError(f"{option} {spec}: write {forms}.")
     if "" not in sys.path:
         sys.path.insert(0, "")
+    _importing.append(module_name)
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # any error in the user's module is reported to the user
+        module = (
+            _import_file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
+        )
+    except (Exception, SystemExit) as error:  # any error in the user's module is reported to the user
         raise CurvescopeError(
             f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: {error}. It is searched in "
             "the working directory and among the installed packages."
         ) from error
+    finally:
+        _importing.pop()
     function = getattr(module, function_name, None)
     if not callable(function):
         raise CurvescopeError(f"{option} {spec}: {module_name} has no function {function_name}.")
     return function  # type: ignore[no-any-return]
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a Python file as a module of its own; modules beside it can be imported too."""
+    loader = importlib.util.spec_from_file_location(path.stem, path)
+    if loader is None or loader.loader is None or not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    if (folder := str(path.parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    module = importlib.util.module_from_spec(loader)
+    sys.modules.setdefault(path.stem, module)
+    loader.loader.exec_module(module)
+    return module

@@ -1,0 +1,64 @@
+"""The axis of a recording: the number that its steps vary, in the column `batch`, and the words for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CurvescopeError
+
+BATCH = "batch"
+_NAME = re.compile(r"[a-z][a-z0-9_]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What the values of a cost curve count.
+
+    Attributes:
+        name: name of the axis, e.g. batch, tokens or resolution; the argument of a user's `make_step`.
+    """
+
+    name: str = BATCH
+
+    def __post_init__(self) -> None:
+        """Refuse a name that is no argument of a function.
+
+        Raises:
+            CurvescopeError: the name is not a word.
+        """
+        if not _NAME.fullmatch(self.name):
+            raise CurvescopeError(f"{self.name!r} is no name of an axis: write a word, e.g. --axis tokens=128..4096.")
+
+    @property
+    def unit(self) -> str:
+        """What one value counts, plural: samples for a batch, else the name, e.g. tokens."""
+        return "samples" if self.name == BATCH else self.name
+
+    @property
+    def one(self) -> str:
+        """One of the unit: sample, token."""
+        return self.unit[:-1] if self.unit.endswith("s") else self.unit
+
+    @property
+    def values(self) -> str:
+        """A noun for several values: batch sizes, or values of tokens."""
+        return "batch sizes" if self.name == BATCH else f"values of {self.name}"
+
+    @property
+    def value(self) -> str:
+        """A noun for one value: batch size, or value of tokens."""
+        return "batch size" if self.name == BATCH else f"value of {self.name}"
+
+    @property
+    def entry(self) -> dict[str, str]:
+        """Its entry of `recording.json`."""
+        return {"name": self.name, "unit": self.unit}
+
+
+def axis_of(meta: Mapping[str, Any]) -> Axis:
+    """The axis of a recording, by its `recording.json`; batch if it names none."""
+    entry = meta.get("axis")
+    return Axis(str(entry["name"])) if isinstance(entry, Mapping) and entry.get("name") else Axis()

@@ -1,0 +1,108 @@
+"""What every workload does: run steps at the values of an axis, usually batch sizes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .annotate import layers_of
+
+Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
+
+
+class AnyWorkload:
+    """Steps on one device. `network_step.Workload` runs a network, `own_step.OwnStep` a function of the user.
+
+    Attributes:
+        device: `cpu` or `cuda:N`.
+        mode: what a step runs: training, forward, forward+backward, or own.
+        precision: one of `STEP_PRECISIONS`; None if only the user's step knows.
+        compiled: whether torch.compile runs the model, so that its kernels have no layer.
+        model: module whose layers are marked; None if there is none.
+        clock_ns: clock that times steps, nanoseconds.
+        profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
+        errors_are_results: whether an error of a step costs only its batch size.
+    """
+
+    device: str
+    mode: str
+    precision: str | None
+    compiled: bool
+    model: Any
+    clock_ns: Callable[[], int]
+    profiler_is_warm: bool
+    errors_are_results: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the network or step."""
+        raise NotImplementedError
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
+        raise NotImplementedError
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the work runs on a CUDA device."""
+        return self.device.startswith("cuda")
+
+    def layers(self) -> list[tuple[str, Any]]:
+        """Modules that can be marked, by path."""
+        return [] if self.model is None or self.compiled else list(layers_of(self.model))
+
+    def layer_classes(self) -> dict[str, str]:
+        """Class of each module that can be marked, by path."""
+        return {path: type(module).__name__ for path, module in self.layers()}
+
+    def load(self, batch: int) -> None:
+        """Prepare the steps of one batch size; what an earlier one needed may be released."""
+        raise NotImplementedError
+
+    def try_step(self, batch: int) -> None:
+        """Run one step, to check the workload before anything is recorded.
+
+        Raises:
+            CurvescopeError: the step cannot run.
+        """
+        raise NotImplementedError
+
+    def time_step(self) -> tuple[int, int]:
+        """Run one step; returns its start on the clock and its duration, both in nanoseconds."""
+        self._synchronize()
+        start_ns = self.clock_ns()
+        self._run(lambda _: contextlib.nullcontext())
+        self._synchronize()
+        return start_ns, self.clock_ns() - start_ns
+
+    def run(self, ranges: Ranges) -> None:
+        """Run one step of the loaded batch size, and wait for the device.
+
+        Args:
+            ranges: takes a name and returns a context manager, which marks a phase.
+        """
+        self._run(ranges)
+        self._synchronize()
+
+    def release(self) -> None:
+        """Release the memory of the loaded batch size."""
+        raise NotImplementedError
+
+    def free_others(self) -> bool:
+        """Release what it keeps for other batch sizes than the loaded one; returns whether that was anything."""
+        return False
+
+    def describe_error(self, error: BaseException) -> str:
+        """What failed and how, for the user."""
+        return f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+
+    def _run(self, ranges: Ranges) -> None:
+        raise NotImplementedError
+
+    def _synchronize(self) -> None:
+        if self.cuda:
+            import torch
+
+            torch.cuda.synchronize(self.device)

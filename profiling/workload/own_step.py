@@ -1,0 +1,301 @@
+"""A user's own step: `make_step(batch)` returns a function that runs one step of whatever the user trains.
+
+The function is called as it is: its model, data, loss, optimizer, precision and compilation are the user's. Layers come
+from hooks of its module, if one is given; the backward phase from autograd's nodes, the optimizer phase from the ranges
+that torch's optimizers open by themselves.
+
+A step has two optional attributes. `module` is the torch module whose layers are named; `close` is a function that is
+called when another batch size follows. Steps without `close` are kept for the next round, until memory runs short.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import CurvescopeError
+from ..hardware.memory_usage import memory_is_short
+from ..recording.axis import BATCH, Axis
+from .any_workload import AnyWorkload, Ranges
+from .networks import importing, load_function
+
+MODE = "own"
+MakeStep = Callable[..., Callable[[], object]]
+_FORMS = "package.module:make_step or path/to/file.py:make_step"
+
+
+def load_make_step(spec: str) -> MakeStep:
+    """Load the function of `--step`.
+
+    Raises:
+        CurvescopeError: it cannot be loaded.
+    """
+    return load_function("--step", spec, _FORMS)
+
+
+def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
+    """The value of `--step` that names a function, or the reason why another process cannot import it.
+
+    Returns:
+        The value and None, or None and the reason as a clause.
+    """
+    name, module = getattr(make_step, "__qualname__", None), getattr(make_step, "__module__", None)
+    if name is None or module is None:
+        return None, f"it is an object of type {type(make_step).__name__}, not a function of a module"
+    if "<lambda>" in name:
+        return None, "it is a lambda"
+    if "<locals>" in name:
+        return None, f"it is defined inside the function {name.partition('.')[0]}"
+    if "." in name:
+        return None, "it is a method"
+    if module == "__main__":
+        file = getattr(sys.modules.get("__main__"), "__file__", None)
+        if file is None or not Path(file).is_file():
+            return None, "it is defined in a notebook or an interactive session"
+        module = os.path.relpath(file)
+    return f"{module}:{name}", None
+
+
+class OwnStep(AnyWorkload):
+    """Steps of a user's `make_step`.
+
+    Attributes:
+        axis: axis of the values.
+        fixed: values of other arguments of `make_step`, by name.
+    """
+
+    mode = MODE
+    precision = None
+    compiled = False
+
+    def __init__(
+        self,
+        make_step: MakeStep,
+        device: str | None = None,
+        *,
+        name: str | None = None,
+        spec: str | None = None,
+        module: Any = None,
+        axis: Axis | None = None,
+        fixed: Mapping[str, int] | None = None,
+        errors_are_results: bool = True,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Prepare; nothing of the user's runs before `load`.
+
+        Args:
+            make_step: takes a value of the axis and returns a function that runs one step. A batch size alone is passed
+                by position; other axes, and several, by name.
+            device: `cpu` or `cuda:N`; None until `try_step` finds the device that the step uses.
+            name: name for the recording; default: the function's.
+            spec: value of `--step` that names the function; default: found by its name.
+            module: torch module whose layers are named; default: attribute `module` of the step or of `make_step`.
+            axis: axis of the values; default: batch.
+            fixed: values of other arguments of `make_step`, by name.
+            errors_are_results: whether an error of a step costs only its batch size.
+            clock_ns: clock that times steps, nanoseconds.
+        """
+        self.device, self._device_is_given = device or "cpu", device is not None
+        self.axis, self.fixed = axis or Axis(), dict(fixed or {})
+        self.clock_ns, self.profiler_is_warm, self.errors_are_results = clock_ns, False, errors_are_results
+        found, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
+        self._make_step, self._spec, self._module = make_step, found, module
+        self._name: str = name or found or str(getattr(make_step, "__qualname__", type(make_step).__name__))
+        self._kept: dict[int, Callable[[], object]] = {}
+        self._calls: dict[int, int] = {}  # of each step that was made
+        self._loaded: int | None = None
+        self.model = None
+
+    @property
+    def name(self) -> str:
+        """Name of the step."""
+        return self._name
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
+        return {
+            "network": self._name,
+            "step": self._spec,
+            "step_not_importable": self._not_importable,
+            "mode": self.mode,
+            "precision": self.precision,
+            "compiled": self.compiled,
+            "axis": self.axis.entry,
+            "fixed": self.fixed,
+            "torch_device": self.device,
+        }
+
+    def load(self, batch: int) -> None:
+        """Make the step of one value, or take the one that was made in an earlier round.
+
+        Raises:
+            CurvescopeError: `make_step` returned no function, or its module is none. Its own errors are passed on.
+        """
+        if batch == self._loaded:
+            return
+        self._unload()
+        if batch not in self._kept:
+            if memory_is_short(self.device):
+                self._drop_all()
+            self._kept[batch] = self._make(batch)
+            self._calls[batch] = 0
+        self._loaded, self.model = batch, self._find_module(self._kept[batch])
+
+    def try_step(self, batch: int) -> None:
+        """Run one step, to check what `make_step` returns before anything is recorded, and to find the device.
+
+        Errors of the step itself are results of the sweep, if `errors_are_results`.
+
+        Raises:
+            CurvescopeError: `make_step` returned no function, its function nothing that ran, or the step uses a CUDA
+                device, but a CPU was to be measured.
+        """
+        try:
+            self.load(batch)
+            result = self._call()
+        except CurvescopeError:
+            raise
+        except Exception:
+            if not self.errors_are_results:
+                raise
+            self._drop_all()
+            return
+        if inspect.iscoroutine(result) or inspect.isgenerator(result):
+            raise CurvescopeError(
+                f"The step that {self._called(batch)} returned is {_article(type(result).__name__)} function: calling "
+                "it runs nothing. Return a plain function that runs one step."
+            )
+        self._settle_device()
+
+    def release(self) -> None:
+        """Release every step that is kept."""
+        self._drop_all()
+
+    def free_others(self) -> bool:
+        """Release the steps of other values; returns whether there were any."""
+        others = [batch for batch in self._kept if batch != self._loaded]
+        for batch in others:
+            self._drop(batch)
+        self._empty_cache()
+        return bool(others)
+
+    def describe_error(self, error: BaseException) -> str:
+        """What failed and how, with the line of the user's code."""
+        what = super().describe_error(error)
+        if isinstance(error, CurvescopeError):
+            return str(error)
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+        where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+        calls = None if self._loaded is None else self._calls.get(self._loaded)
+        call = "make_step" if not calls else f"call {calls} of the step"
+        return f"{call} raised {what}{where}"
+
+    def _make(self, batch: int) -> Callable[[], object]:
+        arguments = self._arguments(batch)
+        alone = set(arguments) == {BATCH}
+        step = self._make_step(batch) if alone else self._make_step(**arguments)
+        if not callable(step):
+            raise CurvescopeError(
+                f"{self._called(batch)} returned {_described(step)}: return a function without arguments that runs one "
+                "step."
+            )
+        return step
+
+    def _find_module(self, step: Callable[[], object]) -> Any:
+        found = (self._module, getattr(step, "module", None), getattr(self._make_step, "module", None))
+        module = next((one for one in found if one is not None), None)
+        if module is not None and not hasattr(module, "named_modules"):
+            raise CurvescopeError(
+                f"The `module` of {self._name} is {_described(module)}, not a torch module: give the model whose "
+                "layers should be named, or none."
+            )
+        return module
+
+    def _arguments(self, batch: int) -> dict[str, int]:
+        return {**self.fixed, self.axis.name: batch}
+
+    def _called(self, batch: int) -> str:
+        arguments = ", ".join(f"{name}={value}" for name, value in self._arguments(batch).items())
+        return f"{self._name}({arguments})"
+
+    def _call(self) -> object:
+        assert self._loaded is not None, "load() a batch first"
+        self._calls[self._loaded] += 1
+        return self._kept[self._loaded]()
+
+    def _run(self, ranges: Ranges) -> None:
+        del ranges  # phases come from autograd and the optimizer
+        self._call()
+
+    def _synchronize(self) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize(self.device if self.cuda else None)
+
+    def _settle_device(self) -> None:
+        """Find the device that the step uses, after a step."""
+        torch = sys.modules.get("torch")
+        cuda = torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_allocated() > 0
+        if torch is None or not cuda or self.cuda:
+            return
+        if not self._device_is_given:
+            self.device = f"cuda:{torch.cuda.current_device()}"
+        elif self.model is not None and any(parameter.is_cuda for parameter in self.model.parameters()):
+            raise CurvescopeError(f"{self._name} uses a CUDA device: measure it with --device cuda.")
+
+    def _unload(self) -> None:
+        """Close the loaded step if it has `close`."""
+        if self._loaded is not None and hasattr(self._kept.get(self._loaded), "close"):
+            self._drop(self._loaded)
+        self._loaded = None
+
+    def _drop(self, batch: int) -> None:
+        step = self._kept.pop(batch)
+        if callable(close := getattr(step, "close", None)):
+            close()
+
+    def _drop_all(self) -> None:
+        for batch in list(self._kept):
+            self._drop(batch)
+        self._loaded = self.model = None
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
+        if self.cuda:
+            import torch
+
+            torch.cuda.empty_cache()
+
+
+def refuse_while_importing() -> None:
+    """Refuse to measure while the module of a `--step` is imported, which would measure without an end.
+
+    Raises:
+        CurvescopeError: a module of the user is being imported.
+    """
+    if importing():
+        raise CurvescopeError(
+            "curvescope.diagnose() ran while the module of its step was imported: put the call under "
+            '`if __name__ == "__main__":`.'
+        )
+
+
+def _described(value: object) -> str:
+    return "nothing (None)" if value is None else _article(type(value).__name__)
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def _is_users(filename: str) -> bool:
+    """Whether a file is neither Curvescope's nor of an installed package."""
+    own = f"{os.sep}profiling{os.sep}workload{os.sep}"
+    return "-packages" not in filename and not filename.startswith("<") and own not in filename

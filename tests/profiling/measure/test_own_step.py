@@ -1,0 +1,230 @@
+"""Steps of a user's own: what make_step may return, what is recorded of it, and what an error costs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.configuration import Configuration, configuration_of, why_not_importable, workload_of
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.axis import Axis, axis_of
+from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload.network_step import Workload
+from curvescope.profiling.workload.networks import get_network
+from curvescope.profiling.workload.own_step import OwnStep, spec_of
+
+SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
+NOTHING_PROFILED = Protocol("short", (3, 3), 1, (2, 2), 0.0, 0, None)
+
+
+def make_step(batch):
+    """A training step with everything that a user writes."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs, targets = torch.randn(batch, 8), torch.randint(4, (batch,))
+
+    def step():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+
+    step.module = model
+    return step
+
+
+def measure(path, function, batches=(1, 2, 4), protocol=NOTHING_PROFILED, **options):
+    run_sweep(OwnStep(function, **options), batches, protocol, path)
+    return open_recording(path)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    return measure(tmp_path_factory.mktemp("own") / "r", make_step, (2, 4), SHORT)
+
+
+def test_kernels_have_the_layers_and_phases_of_the_users_step(recorded):
+    kernels = recorded.frame("kernels")
+    placed = set(kernels[["layer", "phase"]].dropna().itertuples(index=False, name=None))
+    assert {("0", "forward"), ("0", "backward"), ("2", "forward"), ("2", "backward")} <= placed
+    optimizer = kernels[kernels["phase"] == "optimizer"]
+    assert len(optimizer) > 0
+    assert optimizer["layer"].isna().all()
+    assert set(recorded.frame("steps")["mode"]) == {"own"}
+
+
+def test_each_layer_has_its_class(recorded):
+    assert recorded.meta["layer_classes"] == {"0": "Linear", "1": "ReLU", "2": "Linear"}
+
+
+def test_without_a_module_kernels_have_operators_and_phases_but_no_layer(tmp_path):
+    def bare(batch):
+        step = make_step(batch)
+        return lambda: step()
+
+    kernels = measure(tmp_path / "r", bare, (2, 4), SHORT).frame("kernels")
+    assert kernels["layer"].isna().all()
+    assert {"backward", "optimizer"} <= set(kernels["phase"].dropna())
+    assert kernels["op"].notna().any()
+
+
+def test_a_recording_says_how_to_build_its_step_again(recorded):
+    found = configuration_of(recorded.meta)
+    assert found == Configuration.of_step(f"{__name__}:make_step", "cpu")
+    workload = workload_of(found)
+    workload.try_step(2)
+    assert workload.layer_classes() == recorded.meta["layer_classes"]
+
+
+def test_a_recording_of_a_network_says_how_to_build_it_again():
+    workload = Workload(get_network("bert_base", 16), mode="forward", precision="bf16")
+    found = configuration_of(workload.spec)
+    assert found == Configuration("bert_base", None, 16, "cpu", "forward", "bf16")
+    assert configuration_of(found.entry) == found
+
+
+def test_a_step_that_another_process_cannot_import_is_said_to_be_one(tmp_path):
+    def inner(batch):
+        return lambda: None
+
+    meta = measure(tmp_path / "r", inner).meta
+    assert why_not_importable(meta) == (
+        "it is defined inside the function test_a_step_that_another_process_cannot_import_is_said_to_be_one"
+    )
+    with pytest.raises(CurvescopeError, match="cannot be run again by another process: it is defined inside"):
+        configuration_of(meta)
+    assert spec_of(lambda batch: print) == (None, "it is a lambda")
+    assert spec_of(make_step) == (f"{__name__}:make_step", None)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, r"returned nothing \(None\): return a function"),
+        (3, r"\(batch=1\) returned an int: return a function"),
+        (iter(()), "returned a tuple_iterator"),
+    ],
+)
+def test_what_is_no_step_is_refused_before_anything_is_recorded(tmp_path, returned, message):
+    with pytest.raises(CurvescopeError, match=message):
+        measure(tmp_path / "r", lambda batch: returned)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_step_that_only_makes_a_generator_is_refused(tmp_path):
+    def steps():
+        yield 1
+
+    with pytest.raises(CurvescopeError, match="is a generator function: calling it runs nothing"):
+        measure(tmp_path / "r", lambda batch: steps)
+
+
+def test_a_batch_size_that_fails_has_a_reason_and_the_others_are_measured(tmp_path):
+    def fails_at_2(batch):
+        if batch == 2:
+            raise ValueError("no such bucket\nand more")
+        return lambda: None
+
+    recording = measure(tmp_path / "r", fails_at_2)
+    (entry,) = recording.meta["unmeasured"]
+    assert (entry["batch"], entry["why"]) == (2, "failed")
+    assert entry["detail"].startswith("make_step raised ValueError: no such bucket (test_own_step.py, line ")
+    assert set(recording.frame("steps")["batch"]) == {1, 4}
+
+
+def test_a_step_that_fails_at_its_third_call_keeps_the_other_batch_sizes(tmp_path):
+    def fails_later(batch):
+        calls = []
+
+        def step():
+            calls.append(batch)
+            if batch == 4 and len(calls) == 3:
+                raise KeyError("worn out")
+
+        return step
+
+    recording = measure(tmp_path / "r", fails_later)
+    (entry,) = recording.meta["unmeasured"]
+    assert entry["detail"].startswith("call 3 of the step raised KeyError: 'worn out'")
+    assert recording.frame("steps").groupby("batch").size().to_dict() == {1: 6, 2: 6}
+
+
+def test_a_step_that_fails_everywhere_is_an_error_that_names_the_line(tmp_path):
+    def broken(batch):
+        return lambda: undefined  # noqa: F821
+
+    with pytest.raises(CurvescopeError, match=r"batch 1: failed \(call 1 of the step raised NameError"):
+        measure(tmp_path / "r", broken)
+
+
+def test_steps_are_made_once_unless_they_can_be_closed(tmp_path):
+    made, closed = [], []
+
+    class Closing:
+        def __init__(self, batch):
+            made.append(batch)
+            self.batch = batch
+
+        def __call__(self):
+            assert self.batch not in closed[-1:]
+
+        def close(self):
+            closed.append(self.batch)
+
+    kept = []
+    measure(tmp_path / "kept", lambda batch: kept.append(batch) or (lambda: None))
+    assert kept == [1, 2, 4]
+    measure(tmp_path / "closing", Closing, (1, 2))
+    assert sorted(made) == [1] * (made.count(1)) + [2] * made.count(2)
+    assert len(made) >= 4
+    assert closed == made
+
+
+def test_memory_that_other_batch_sizes_hold_is_freed_before_a_batch_size_is_given_up(tmp_path):
+    alive = set()
+
+    class Large:
+        def __init__(self, batch):
+            self.batch = batch
+            if len(alive) == 2:
+                raise MemoryError
+            alive.add(batch)
+
+        def __call__(self):
+            pass
+
+        def __del__(self):
+            alive.discard(self.batch)
+
+    recording = measure(tmp_path / "r", Large)
+    assert recording.meta["unmeasured"] == []
+    assert set(recording.frame("steps")["batch"]) == {1, 2, 4}
+
+
+def test_any_axis_is_passed_by_name(tmp_path):
+    asked = []
+
+    def own(**values):
+        asked.append(values)
+        return lambda: None
+
+    recording = measure(tmp_path / "r", own, (128, 256), axis=Axis("tokens"), fixed={"batch": 2})
+    assert asked == [{"batch": 2, "tokens": 128}, {"batch": 2, "tokens": 256}]
+    assert recording.meta["axis"] == {"name": "tokens", "unit": "tokens"}
+    assert axis_of(recording.meta).one == "token"
+    assert axis_of({}) == Axis()
+    with pytest.raises(CurvescopeError, match="is no name of an axis"):
+        Axis("a b")
+
+
+def test_the_number_of_tokens_of_a_network_can_be_the_axis():
+    configuration = Configuration("bert_base_encoder", mode="forward", axis="tokens", fixed=(("batch", 3),))
+    workload = workload_of(configuration)
+    workload.load(16)
+    assert workload._batch[1][0].shape == (3, 16)
+    assert configuration_of(workload.spec) == configuration
+    with pytest.raises(CurvescopeError, match="alexnet has only the axis batch; other axes need a step"):
+        Configuration("alexnet", axis="tokens").check()

@@ -22,7 +22,7 @@ from ..causes.context import Recorded, cases
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
 from .statistics import LEVEL, Estimate, holm
-from .terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, main_kernels
+from .terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, in_rounds, main_kernels
 
 if TYPE_CHECKING:
     from ..experiments.answer import Answer
@@ -182,6 +182,10 @@ def explain(
         raise CurvescopeError(
             f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has no profiled step."
         )
+    behind = terms.behind(functional)
+    if behind is not terms:
+        kernel_times, steps = in_rounds(kernel_times, recorded.steps, behind.conditions, behind.shared, "batch")
+        recorded = replace(recorded, steps=steps)
     kernels = main_kernels(kernel_times, (functional.at, functional.last))
     shares = [_with_kernels(share, kernels) for share in terms.decompose(functional, curve)]
     shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))

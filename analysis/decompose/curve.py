@@ -1,4 +1,9 @@
-"""The cost curve T(b) of a recording: medians of the unprofiled steps, with intervals."""
+"""The cost curve T(b) of a recording: medians of the unprofiled steps, with intervals.
+
+T(b) is of the complete rounds, which visited every condition. A sweep may also make focused rounds, which visit only
+the conditions of one functional. A functional is evaluated over all rounds that visited all its conditions, complete or
+focused, and over no others: in each of them its conditions met the same state of the machine.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +70,7 @@ class Curve:
         profiled: whether the steps were profiled, e.g. in a sweep of imported profiles.
         round_correlation: correlation of the errors of two rounds, the largest of any condition; 0 if the order is
             unknown.
+        focused: curves over some of the conditions, each from more rounds than this one.
     """
 
     points: tuple[Point, ...]
@@ -74,6 +80,7 @@ class Curve:
     errors_ms: Floats | None = None
     profiled: bool = False
     round_correlation: float = 0.0
+    focused: tuple[Curve, ...] = ()
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -89,8 +96,16 @@ class Curve:
         """The widest half interval of any batch size, as a share of its T(b)."""
         return max((p.time_ms.high - p.time_ms.value) / p.time_ms.value for p in self.points)
 
+    def behind(self, functional: Functional) -> Curve:
+        """The curve that a functional is evaluated on: this one, or a focused one from more rounds."""
+        able = (one for one in self.focused if set(functional.conditions) <= set(one.conditions))
+        return max(able, key=lambda one: one.rounds, default=self)
+
     def evaluate(self, functional: Functional) -> Estimate:
         """The functional of T with its interval, in the functional's unit."""
+        curve = self.behind(functional)
+        if curve is not self:
+            return curve.evaluate(functional)
         weights = coefficients(functional, self.conditions)
         times = np.array([p.time_ms.value for p in self.points])
         if self.errors_ms is not None:
@@ -119,10 +134,42 @@ def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
     return sorted(set.intersection(*rounds)) if rounds else []
 
 
+def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[Condition, ...], list[int]]]:
+    """Sets of two or more conditions that more rounds visited than visited every condition.
+
+    Args:
+        steps: steps of one kind, e.g. the unprofiled ones.
+        by: column of the condition.
+
+    Returns:
+        Conditions of each set, increasing, with the rounds that visited all of them.
+    """
+    visited = {
+        int(round_): frozenset(map(native, conditions))
+        for round_, conditions in steps.groupby("round")[by].unique().items()
+    }
+    every = frozenset().union(*visited.values())
+    complete = sum(conditions == every for conditions in visited.values())
+    found = []
+    for some in sorted(set(visited.values()) - {every}, key=sorted):
+        rounds = sorted(round_ for round_, conditions in visited.items() if conditions >= some)
+        if len(some) > 1 and len(rounds) > max(complete, 1):
+            found.append((tuple(sorted(some)), rounds))
+    return found
+
+
+def steps_in_rounds(
+    steps: pd.DataFrame, conditions: Sequence[Condition], rounds: Sequence[int], by: str
+) -> pd.DataFrame:
+    """The steps of some conditions in some rounds."""
+    return steps[steps[by].isin(conditions) & steps["round"].isin(rounds)]
+
+
 def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | None = None, by: str = "batch") -> Curve:
     """Compute the curve of the unprofiled steps.
 
-    Rounds that an interruption left without some condition count for the medians, but not for the intervals.
+    A round that left out a condition, e.g. by an interruption, counts only for functionals of the conditions that it
+    visited; if there are fewer than two complete rounds, it counts for the medians too.
 
     Args:
         steps: the `steps` table.
@@ -142,13 +189,19 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         )
     if timed[by].isna().any():
         raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")
+    shared = shared_rounds(timed, by)
+    focused = tuple(
+        cost_curve(steps_in_rounds(timed, conditions, rounds, by), statistic, by=by)
+        for conditions, rounds in focused_rounds(timed, by)
+    )
+    if focused and len(shared) > 1:
+        timed = timed[timed["round"].isin(shared)]
     grouped = {
         native(condition): {
             int(r): g["duration_ns"].to_numpy(np.float64) / 1e6 for r, g in of_condition.groupby("round")
         }
         for condition, of_condition in timed.groupby(by)
     }
-    shared = shared_rounds(timed, by)
     drawn = resample_rounds(max(len(shared), 1))
     correlation = _round_correlation(timed, by)
     points, replicates = [], []
@@ -164,7 +217,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         points.append(Point(condition, time, float((high - low) / center), len(values), len(rounds)))
         replicates.append(drawn_times)
     largest = max(correlation.values(), default=0.0)
-    curve = Curve(tuple(points), np.column_stack(replicates), len(shared), statistic, round_correlation=largest)
+    curve = Curve(tuple(points), np.column_stack(replicates), len(shared), statistic, None, False, largest, focused)
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .curve import Curve, Point, coefficients, native, shared_rounds
+from .curve import Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
 from .functionals import Condition, Functional
 from .statistics import LEVEL, REPLICATES, Estimate, estimate, holm, resample_rounds, time_estimate
 
@@ -147,6 +147,8 @@ class Terms:
         overhead_ms: profiling overhead, shape (conditions,); None if no step ran unprofiled. It is unprofiled minus
             profiled time, so below 0 if the profiler slows the step.
         overhead_replicates_ms: replicates of the overhead, shape (replicates, conditions).
+        shared: rounds that the replicates draw from.
+        focused: terms over some of the conditions, each from more rounds than these; see `Curve.focused`.
     """
 
     keys: tuple[Key, ...]
@@ -157,6 +159,13 @@ class Terms:
     rounds: Mapping[Condition, int]
     overhead_ms: Floats | None = None
     overhead_replicates_ms: Floats | None = None
+    shared: tuple[int, ...] = ()
+    focused: tuple[Terms, ...] = ()
+
+    def behind(self, functional: Functional) -> Terms:
+        """The terms that a functional is split into: these, or focused ones from more rounds."""
+        able = (one for one in self.focused if set(functional.conditions) <= set(one.conditions))
+        return max(able, key=lambda one: len(one.shared), default=self)
 
     def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
         """Split the functional of T; the values of the shares add up to it.
@@ -169,6 +178,9 @@ class Terms:
             A share per term, then the share left over, if any, then the profiling overhead, if steps ran unprofiled;
             all tested as one family.
         """
+        terms = self.behind(functional)
+        if terms is not self:
+            return terms.decompose(functional, curve and curve.behind(functional))
         weights = coefficients(functional, self.conditions)
         rounds = self._rounds(functional)
         scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
@@ -198,6 +210,9 @@ class Terms:
             functional: functional over conditions with profiled steps.
             wanted: filter of terms; None for all.
         """
+        terms = self.behind(functional)
+        if terms is not self:
+            return terms.sum(functional, wanted)
         weights = coefficients(functional, self.conditions)
         chosen = np.array([wanted is None or wanted(key) for key in self.keys], bool)
         value = float((weights @ self.values_ms)[chosen].sum())
@@ -214,7 +229,13 @@ class Terms:
         groups = [group(key) for key in self.keys]
         keys = tuple(dict.fromkeys(groups))
         member = np.array([[one == key for key in keys] for one in groups], np.float64).reshape(-1, len(keys))
-        return replace(self, keys=keys, values_ms=self.values_ms @ member, replicates_ms=self.replicates_ms @ member)
+        return replace(
+            self,
+            keys=keys,
+            values_ms=self.values_ms @ member,
+            replicates_ms=self.replicates_ms @ member,
+            focused=tuple(one.grouped(group) for one in self.focused),
+        )
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
         """Curve of the profiled steps, for recordings without unprofiled ones; T is the exact sum of the terms.
@@ -272,6 +293,14 @@ def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "b
     keys = [Key.of(*column) for column in table]
     profiled = steps["profiled"].astype(bool)
     under, timed = steps[profiled], steps[~profiled]
+    focused = tuple(
+        estimate_terms(*in_rounds(kernel_times, steps, conditions, rounds, by), by)
+        for conditions, rounds in focused_rounds(timed, by)
+    )
+    shared = shared_rounds(steps if timed.empty else timed, by)
+    if focused and len(shared) > 1:
+        under, timed = (rows[rows["round"].isin(shared)] for rows in (under, timed))
+        table = table[table.index.get_level_values("step").isin(under["step"])]
     samples = {}
     for condition in sorted(table.index.unique(by)):
         of_condition = table.xs(condition, level=by)
@@ -283,7 +312,15 @@ def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "b
             beside["duration_ns"].to_numpy(np.float64) / 1e6,
             beside["round"].to_numpy(np.int64),
         )
-    return terms_of(keys, samples, shared_rounds(steps if timed.empty else timed, by))
+    return replace(terms_of(keys, samples, shared), focused=focused)
+
+
+def in_rounds(
+    kernel_times: pd.DataFrame, steps: pd.DataFrame, conditions: Sequence[Condition], rounds: Sequence[int], by: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The kernel times and the steps of some conditions in some rounds; for the arguments see `estimate_terms`."""
+    steps = steps_in_rounds(steps, conditions, rounds, by)
+    return kernel_times.merge(steps[[by, "step"]], on=[by, "step"]), steps
 
 
 def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: Sequence[int] | None = None) -> Terms:
@@ -331,6 +368,7 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
         rounds,
         None if alone else np.array(overheads),
         None if alone else np.stack(overhead_replicates, axis=1),
+        tuple(shared),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -88,6 +88,7 @@ class Experiment(Generic[C]):
         finished: whether a condition needs no more visits, e.g. because it does not fit the memory.
         visited: whether an earlier start has made the visit of a condition in a round.
         precise: whether the steps so far are enough; checked after each round beyond the minimum.
+        focus: conditions that a round beyond the minimum visits, by its number and the seconds so far; None for all.
         group: group of a condition; its conditions stay together, in their order, when rounds are shuffled.
         begin_round: runs before the first visit of a round.
         label: name of a condition in progress reports.
@@ -103,6 +104,7 @@ class Experiment(Generic[C]):
     finished: Callable[[C], bool] = lambda _: False
     visited: Callable[[C, int], bool] = lambda _, __: False
     precise: Callable[[], bool] = lambda: False
+    focus: Callable[[int, float], Collection[C] | None] = lambda _, __: None
     group: Callable[[C], Hashable] = lambda condition: condition
     begin_round: Callable[[], object] = lambda: None
     label: Callable[[C], str] = str
@@ -114,7 +116,7 @@ class Experiment(Generic[C]):
         """Make the missing visits.
 
         Returns:
-            Number of complete rounds.
+            Number of rounds that were made to their end.
         """
         (least, most), limit_s = self.rounds, math.inf if self.time_limit_s is None else self.time_limit_s
         began_s, done = self.clock_s() - self.elapsed_s, 0
@@ -124,7 +126,9 @@ class Experiment(Generic[C]):
             return sum(visit_s.get(condition, 0.0) for condition in conditions)
 
         for round_, order in zip(range(most) if most is not None else count(), self._orders(), strict=False):
-            unfinished = [condition for condition in order if not self.finished(condition)]
+            focus = self.focus(round_, self.clock_s() - began_s) if round_ >= least else None
+            chosen = order if focus is None else [condition for condition in order if condition in focus]
+            unfinished = [condition for condition in chosen if not self.finished(condition)]
             missing = [condition for condition in unfinished if not self.visited(condition, round_)]
             in_time = self.clock_s() - began_s + expected_s(missing) <= limit_s
             if not unfinished or (missing and round_ >= least and (not in_time or self.precise())):

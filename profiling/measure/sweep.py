@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,6 +24,11 @@ from .protocol import Protocol
 from .visit import FAILED, visit
 
 Precise = Callable[[Sequence[StepRow]], bool]
+Focus = Callable[[int, float], Collection[int] | None]
+
+
+def visit_all(round_: int, elapsed_s: float) -> None:
+    """The focus of a sweep whose rounds visit every batch size."""
 
 
 def run_sweep(
@@ -34,6 +39,7 @@ def run_sweep(
     report: Callable[[Progress], None] = lambda _: None,
     precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
+    focus: Focus = visit_all,
 ) -> None:
     """Measure and record one workload over batch sizes, in this process.
 
@@ -47,6 +53,8 @@ def run_sweep(
         report: receives the progress after every visit.
         precise: stopping rule; takes the steps so far after each round.
         clock_s: clock of the time limit.
+        focus: batch sizes that a round beyond the protocol's minimum visits, by its number and the seconds so far;
+            None for all.
 
     Raises:
         CurvescopeError: the network cannot run a step, the recording cannot be written, or no batch size fits the
@@ -65,7 +73,7 @@ def run_sweep(
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
-            if why := sweep_batches(visits, measure, protocol, report, precise, clock_s):
+            if why := sweep_batches(visits, measure, protocol, report, precise, clock_s, focus):
                 failed = any(entry["why"] == FAILED for entry in writer.meta["unmeasured"])
                 advice = "" if failed else " Choose smaller sizes with --batch."
                 raise CurvescopeError(f"No batch size could be measured; {why}.{advice}")
@@ -99,6 +107,7 @@ def sweep_batches(
     report: Callable[[Progress], None] = lambda _: None,
     precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
+    focus: Focus = visit_all,
 ) -> str | None:
     """Make the visits that are missing in the recording of a sweep.
 
@@ -109,6 +118,7 @@ def sweep_batches(
         report: receives the progress after every visit.
         precise: stopping rule, see `run_sweep`.
         clock_s: clock of the time limit.
+        focus: batch sizes of further rounds, see `run_sweep`.
 
     Returns:
         The reason why no batch size could be measured; None if one was.
@@ -137,6 +147,7 @@ def sweep_batches(
         finished=lambda batch: any(entry["batch"] == batch for entry in writer.meta["unmeasured"]),
         visited=visits.has,
         precise=lambda: precise(visits.steps),
+        focus=focus,
         label=lambda batch: f"batch {batch}",
         report=note,
         elapsed_s=float(writer.meta.get("elapsed_s", 0.0)),

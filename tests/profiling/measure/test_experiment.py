@@ -79,6 +79,46 @@ def test_rounds_are_interleaved_and_all_but_the_first_are_shuffled_by_the_seed(t
     assert recording.meta["rounds"] == 5
 
 
+def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock):
+    """Rounds of 1, 2 and 4 ms: the focus is asked before each, with the time so far; an empty one ends the run."""
+    protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, None)
+    asked = []
+
+    def focus(round_, elapsed_s):
+        asked.append((round_, round(elapsed_s * 1e3)))
+        return {2: (2, 4), 3: None, 4: (4,), 5: ()}[round_]
+
+    run_sweep(
+        FakeWorkload(clock, lambda b: b * 500_000),
+        BATCHES,
+        protocol,
+        tmp_path / "r",
+        clock_s=clock.seconds,
+        focus=focus,
+    )
+    recording = open_recording(tmp_path / "r")
+    steps = recording.frame("steps").sort_values("step")
+    rounds = steps.groupby("round")["batch"].agg(sorted).tolist()
+    assert rounds == [[1, 2, 4], [1, 2, 4], [2, 4], [1, 2, 4], [4]]
+    assert asked == [(2, 14), (3, 20), (4, 27), (5, 31)]
+    assert recording.meta["rounds"] == 5
+
+
+def test_a_focused_round_that_ends_beyond_the_time_limit_does_not_start(tmp_path, clock):
+    """Two rounds of 7 ms, then rounds of 4 ms until 25 ms."""
+    protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, 0.025)
+    run_sweep(
+        FakeWorkload(clock, lambda b: b * 500_000),
+        BATCHES,
+        protocol,
+        tmp_path / "r",
+        clock_s=clock.seconds,
+        focus=lambda *_: {4},
+    )
+    visits = open_recording(tmp_path / "r").frame("steps").groupby("batch").size()
+    assert visits.to_dict() == {1: 2, 2: 2, 4: 4}
+
+
 def test_conditions_of_a_group_stay_together():
     visits = []
     points = [(1, "a"), (1, "b"), (2, "a"), (4, "a"), (4, "b")]

@@ -7,30 +7,58 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
+from ..decompose.statistics import Estimate
+from .answers import VERDICT_STYLES
 from .numbers import number, quantity, signed
-from .text import share, shortened, table
+from .text import interval, share, shortened, table
 
 _SHOWN_TERMS = 3
+_LEAST_SHARE = 0.05  # of the largest term of a cause; smaller terms are only counted
 _SHOWN_CLAIMS = 2
 
 
 def render_causes(attribution: Attribution, everything: bool = False) -> RenderableType:
     """The causes with their amounts, which add up, then the evidence of the largest."""
     unit = attribution.functional.unit
-    rows = table("cause", unit, "share", "terms", left=("terms",))
-    for total in attribution.causes:
-        if total.cause == NOT_SIGNIFICANT:
-            rows.add_section()
-        terms = total.terms[: None if everything else _SHOWN_TERMS]
-        labels = ", ".join(term.label for term in terms)
-        if len(total.terms) > len(terms):
-            labels += f" and {len(total.terms) - len(terms)} more"
-        rows.add_row(total.cause, signed(total.amount), share(total.amount, attribution.value), Text(labels))
-    blocks: list[RenderableType] = [Text(verdict_sentence(attribution)), rows]
-    named = [total for total in attribution.causes if total.cause not in (UNEXPLAINED, NOT_SIGNIFICANT)]
+    rows = table("cause", unit, "share", "verdict", "terms", left=("terms", "verdict"))
+    apart = [total for total in attribution.causes if total.cause == NOT_SIGNIFICANT]
+    causes = [total for total in attribution.causes if total.cause != NOT_SIGNIFICANT]
+    for total in causes:
+        tested = total.cause != UNEXPLAINED
+        verdict = Text(total.verdict, VERDICT_STYLES.get(total.verdict, "dim")) if tested else Text()
+        rows.add_row(*_cause(total, attribution.value), verdict, _terms(total, everything))
+    rows.add_section()
+    for total in apart:
+        rows.add_row(*_cause(total, attribution.value), Text("no cause", "dim"), _terms(total, everything), style="dim")
+    whole = sum(total.amount for total in attribution.causes)
+    rows.add_row("total", signed(whole), share(whole, attribution.value), "", "")
+    blocks: list[RenderableType] = [rows]
+    for total in causes:
+        if total.untested:
+            blocks.append(Text(f"{total.cause} is untested: {total.untested}.", "dim"))
+        if total.measured is not None:
+            blocks.append(Text(_measured(total, total.measured, unit)))
+    named = [total for total in causes if total.cause != UNEXPLAINED]
     for total in named[: None if everything else _SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))
     return Padding(Group(*blocks), (0, 0, 0, 2))
+
+
+def _cause(total: CauseTotal, value: float) -> tuple[str, str, str]:
+    return total.cause, signed(total.amount), share(total.amount, value)
+
+
+def _terms(total: CauseTotal, everything: bool) -> Text:
+    large = [term for term in total.terms if abs(term.amount) >= _LEAST_SHARE * abs(total.terms[0].amount)]
+    terms = total.terms if everything else large[:_SHOWN_TERMS]
+    labels = ", ".join(term.label for term in terms)
+    if len(total.terms) > len(terms):
+        labels += f" and {len(total.terms) - len(terms)} more"
+    return Text(labels)
+
+
+def _measured(total: CauseTotal, measured: Estimate, unit: str) -> str:
+    return f"{total.cause}: {signed(measured.value)} {unit} measured on the complete step ({interval(measured)})."
 
 
 def verdict_sentence(attribution: Attribution) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from ...profiling.escaping import escape_controls
 
 _ASSETS = Path(__file__).with_name("report_assets")
-_SCRIPTS = ("base.js", "curve.js", "heat.js", "timeline.js", "roofline.js", "kernels.js", "page.js")
+_SCRIPTS = ("base.js", "curve.js", "experiments.js", "heat.js", "timeline.js", "roofline.js", "kernels.js", "page.js")
 
 
 def render_html(document: Mapping[str, Any]) -> str:

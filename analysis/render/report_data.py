@@ -17,19 +17,24 @@ import pandas as pd
 from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
+from ...profiling.recording.axis import Axis, axis_of
 from .. import roofline
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED
 from ..causes.context import Recorded
 from ..compare import compare, comparison_line, side
 from ..cost_model.recording import KIND as MODELLED
 from ..cost_model.uncertainty import diagnose_modelled
 from ..decompose import anomalies
-from ..decompose.anomalies import Diagnosis, Explanation, Verdict
+from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import Work
-from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, undisturbed_steps
+from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
-from .numbers import number, quantity, signed
+from .documents import estimate_document, finite
+from .headline import answer_on, headline
+from .numbers import quantity
+from .report_experiments import answer_entry, experiments_entry
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
@@ -37,6 +42,7 @@ _FACTS = ("device", "precision", "compiled", "protocol", "host", "versions", "im
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
 MOST_SHARES = 12
+LEAST_SHARE = 0.005  # of an anomaly; smaller terms of kernels are one bar
 MOST_CAUSE_TERMS = 5
 
 
@@ -96,22 +102,27 @@ def _run(one: ReportInput) -> dict[str, Any]:
     steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
     recorded = replace(one.recorded, steps=steps)
     found = _diagnose(one, recorded)
-    all_profiled = found.curve.profiled
-    explanations = list(found.explanations) or _last_pair(found, recorded)
+    fixed = [found.fixed_cost] if found.fixed_cost is not None else []
+    explanations = [*found.explanations, *fixed] or _last_pair(found, recorded)
     batches = sorted(int(b) for b in found.kernel_times["batch"].dropna().unique())
     of_batch = found.kernel_times["batch"]
     used = {
         batch: undisturbed_steps(found.kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]])
         for batch in batches
     }
-    focus = _focus(explanations, batches)
+    focus = _focus(found.explanations, batches)
+    axis = axis_of(one.meta)
     return {
-        **_facts(one, all_profiled),
-        "headline": headline(one.meta, found, all_profiled),
-        "lead": verdict_sentence(found.explanations[0].attribution) if found.explanations else "",
+        **_facts(one, found.curve.profiled),
+        "axis": {"name": axis.name, "one": axis.one, "unit": axis.unit, "value": axis.value, "values": axis.values},
+        "headline": headline(one.meta, found),
+        "lead": _lead(found),
+        "answers": [answer_entry(answer) for answer in found.answers],
+        "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
+        "how_to_test": how_to_test(one.name) if found.answers and not found.outcomes else None,
         "curve": _curve(found),
         "findings": [_finding(f) for f in found.findings],
-        "anomalies": [_anomaly(e, e in found.explanations) for e in explanations],
+        "anomalies": [_anomaly(e, found, axis) for e in explanations],
         "heat": _heat(found),
         "timelines": [timeline(one.work, steps, used[batch], batch) for batch in focus],
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
@@ -140,45 +151,18 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
 
 
 def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[int]:
-    """Batch sizes whose steps are drawn: those of the first anomaly, else the largest."""
+    """Batch sizes whose steps are drawn: those of the first anomaly, else the two largest."""
     if explanations:
         functional = explanations[0].functional
         return [functional.at, functional.last]
-    return list(batches[-1:])
+    return list(batches[-2:])
 
 
-def headline(meta: Mapping[str, Any], found: Diagnosis, all_profiled: bool) -> str:
-    """The verdict in a sentence."""
-    sentence = _verdict(found, all_profiled)
-    modelled = " (modelled)" if meta.get("recording_type") == MODELLED else ""
-    name = f"{meta['network']}{modelled}" if meta.get("network") else None
-    return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
-
-
-def _verdict(found: Diagnosis, all_profiled: bool) -> str:
-    batches = found.curve.conditions
-    if not found.findings:
-        time = found.curve.points[-1].time_ms.value
-        batch = f"batch {batches[-1]}" if batches[-1] else "unknown batch"
-        profiled = ", all of them profiled" if all_profiled else ""
-        return f"a step of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
-    if found.explanations:
-        first = found.explanations[0]
-        size = found.curve.at(first.functional.last).time_ms.value
-        amount = f"{signed(first.value.value)} ms ({first.value.value / size:+.0%} of the step)"
-        at, to = first.functional.at, first.functional.to
-        if to is not None:
-            what = f"batch {to} costs {amount.replace('+', '')} more than {to / at:g} times batch {at}"
-        else:
-            what = f"after batch {at} the step time deviates from its straight line by {amount}"
-        return f"{what}."
-    if found.anomalies:
-        labels = ", ".join(f.shown.label for f in found.anomalies)
-        return f"{labels} is significant; no step was profiled there, so its terms are unknown."
-    span = f"from batch {batches[0]} to {batches[-1]}"
-    if all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in found.findings):
-        return f"no anomaly {span}; no deviation is significant."
-    return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
+def _lead(found: Diagnosis) -> str:
+    """The first answer; without one the largest cause of the first anomaly."""
+    if found.answers:
+        return found.answers[0].sentence
+    return verdict_sentence(found.explanations[0].attribution) if found.explanations else ""
 
 
 def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
@@ -224,14 +208,6 @@ def _fact(name: str, value: Any) -> str:
     return str(value)
 
 
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
-
-
-def _estimate(estimate: Estimate) -> dict[str, Any]:
-    return {"value": estimate.value, "low": _finite(estimate.low), "high": _finite(estimate.high)}
-
-
 def _curve(found: Diagnosis) -> dict[str, Any]:
     return {
         "statistic": found.curve.statistic,
@@ -240,9 +216,9 @@ def _curve(found: Diagnosis) -> dict[str, Any]:
             {
                 "batch": p.condition or None,
                 "ms": p.time_ms.value,
-                "low": _finite(p.time_ms.low),
-                "high": _finite(p.time_ms.high),
-                "spread": _finite(p.spread) if p.n > 1 else None,
+                "low": finite(p.time_ms.low),
+                "high": finite(p.time_ms.high),
+                "spread": finite(p.spread) if p.n > 1 else None,
                 "stable": p.stable,
                 "n": p.n,
             }
@@ -257,43 +233,60 @@ def _finding(finding: anomalies.Finding) -> dict[str, Any]:
         "kind": finding.shown.kind,
         "at": finding.shown.at,
         "to": finding.shown.to,
-        **_estimate(finding.value),
+        **estimate_document(finding.value),
         "unit": finding.shown.unit,
         "shape": finding.shape,
         "verdict": finding.verdict,
     }
 
 
-def _anomaly(explanation: Explanation, real: bool) -> dict[str, Any]:
+def _remark(explanation: Explanation, found: Diagnosis, axis: Axis) -> str:
+    """What is drawn, if it is not an anomaly."""
+    if explanation in found.explanations:
+        return ""
+    if explanation is found.fixed_cost:
+        return f"The fixed cost of a step is its time that does not grow with the {axis.value}."
+    return "Not an anomaly; shown to explain how the cost grows."
+
+
+def _anomaly(explanation: Explanation, found: Diagnosis, axis: Axis) -> dict[str, Any]:
+    answer = answer_on(explanation, found.answers)
     shares: list[dict[str, Any]] = [
         {
             "label": p.label,
             "kind": p.key.kind,
             "phase": p.key.phase,
-            **_estimate(p.value),
+            **estimate_document(p.value),
             "real": p.real,
             "before": p.kernel_before,
             "after": p.kernel_after,
         }
         for p in explanation.shares
     ]
+    least = LEAST_SHARE * abs(explanation.value.value)
     kernels = [p for p in shares if p["kind"] == KERNELS]
-    rest = kernels[MOST_SHARES:]
+    shown = [p for p in kernels[:MOST_SHARES] if abs(p["value"]) >= least]
+    rest = kernels[len(shown) :]
     small = {"label": f"{len(rest)} smaller terms", "kind": "rest", "value": math.fsum(p["value"] for p in rest)}
     return {
         "label": explanation.functional.label,
-        "anomaly": real,
+        "anomaly": explanation in found.explanations,
+        "remark": _remark(explanation, found, axis),
         "at": explanation.functional.at,
         "to": explanation.functional.last,
-        **_estimate(explanation.value),
+        **estimate_document(explanation.value),
         "unit": explanation.functional.unit,
         "also": explanation.also,
-        "sentence": verdict_sentence(explanation.attribution),
-        "shares": [*kernels[:MOST_SHARES], *([small] if rest else []), *(p for p in shares if p["kind"] != KERNELS)],
+        "sentence": verdict_sentence(explanation.attribution) if answer is None else answer.sentence,
+        "shares": [*shown, *([small] if rest else []), *(p for p in shares if p["kind"] != KERNELS)],
         "causes": [
             {
                 "cause": total.cause,
                 "amount": total.amount,
+                "verdict": None if total.cause in (UNEXPLAINED, NOT_SIGNIFICANT) else total.verdict,
+                "apart": total.cause == NOT_SIGNIFICANT,
+                "untested": total.untested,
+                "measured": None if total.measured is None else estimate_document(total.measured),
                 "terms": [
                     {
                         "label": term.label,
@@ -323,7 +316,7 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
     for index in order[:MOST_HEAT_ROWS]:
         layer, phase, kind = terms.keys[index]
         label = IDLE if kind == IDLE else (layer or "no layer")
-        rows.append({"label": label, "phase": phase, "values": [_finite(v) for v in per_sample[:, index]]})
+        rows.append({"label": label, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]})
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
     return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
 
@@ -363,11 +356,11 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], hard
             },
         )
         index, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
-        entry["ms"][index] = _finite(time_ms / n)
-        entry["calls"][index] = _finite(float(row[1]) / n)
+        entry["ms"][index] = finite(time_ms / n)
+        entry["calls"][index] = finite(float(row[1]) / n)
         for column, amount in (("gflops", row[2]), ("gbs", row[3])):
             if not pd.isna(amount) and time_ms > 0:
-                entry[column][index] = _finite(float(amount) / time_ms / 1e6)
+                entry[column][index] = finite(float(amount) / time_ms / 1e6)
         rates = (entry[column][index] for column in ("gflops", "gbs"))
         entry["exceeded"][index] = hardware.exceeded(*(None if rate is None else rate * 1e9 for rate in rates))
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))

@@ -14,6 +14,7 @@ from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, to
 from ..ranks.parts import INPUT, WAITING
 from ..ranks.tables import COMMUNICATION
 from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, ScaledPoint, Series
+from .documents import estimate_document
 from .numbers import number, signed
 from .text import interval, share, table
 
@@ -223,9 +224,3 @@ def _late_document(late: Lateness) -> dict[str, Any]:
         "profiled_steps": late.steps,
         "shares": [_share_document(one) for one in late.shares],
     }
-
-
-def estimate_document(estimate: Estimate) -> dict[str, Any]:
-    """An estimate for JSON; unknown ends of its interval are None."""
-    low, high = (float(end) if math.isfinite(end) else None for end in (estimate.low, estimate.high))
-    return {"value": float(estimate.value), "low": low, "high": high}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from ...profiling.errors import CurvescopeError
+from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording, Status
 from .. import time_tables
@@ -15,8 +18,9 @@ from ..cost_model.recording import KIND as MODELLED
 from ..decompose import anomalies, functionals
 from ..decompose.curve import Point
 from ..explaining import explain, recorded
-from . import causes, series, terminal, text
+from . import answers, causes, series, terminal, text
 from .documents import to_plain
+from .headline import answer_on, headline
 
 
 def show_diagnosis(
@@ -38,7 +42,7 @@ def show_diagnosis(
         everything: show every anomaly and every term.
         as_json: print one JSON document on standard output.
     """
-    evidence = recorded(recording)
+    evidence, of = recorded(recording), axis_of(recording.meta)
     modelled = recording.meta.get("recording_type") == MODELLED
     diagnosis = explain(recording, axis)
     explanations = diagnosis.explanations
@@ -61,26 +65,56 @@ def show_diagnosis(
                 "yellow",
             )
         )
-    console.print(text.render_curve(diagnosis.curve))
     console.print()
-    console.print(text.render_findings(diagnosis.findings))
+    if diagnosis.answers:
+        console.print(answers.render_answers(diagnosis.answers))
+    else:
+        console.print(Text(headline(recording.meta, diagnosis), "bold"))
+    if diagnosis.answers and not diagnosis.outcomes and not modelled:
+        console.print(Text(answers.how_to_test(recording.path), "dim"))
     console.print()
-    if explanations:
-        console.print(text.render_explanations(explanations, everything))
-        for explanation in explanations if everything else explanations[: text.SHOWN_EXPLANATIONS]:
-            console.print()
-            console.print(Text(f"Causes of {explanation.functional.label}", "bold"))
-            console.print(causes.render_causes(explanation.attribution, everything))
+    console.print(text.render_curve(diagnosis.curve, of))
+    console.print()
+    console.print(text.render_findings(diagnosis.findings, of))
+    shown = explanations if everything else explanations[: text.SHOWN_EXPLANATIONS]
+    asked = explanations is not diagnosis.explanations
+    printed = [*shown, *([diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else [])]
+    for explanation in printed:
+        console.print()
+        _show_explanation(console, explanation, diagnosis, of, everything)
+    console.print()
+    console.print(text.render_legend(printed))
+    for note in text.hidden_note(len(explanations) - len(shown), "smaller anomalies"):
+        console.print(note)
+    console.print()
     for line in describe_lost(recording.meta.get("lost", {})):
         console.print(Text(line, "yellow"))
     for cell in recording.meta.get("unmeasured", ()):
-        console.print(Text(f"Batch {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow"))
+        console.print(Text(f"{of.name} {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow"))
     if not recording.complete:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
     console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
     console.print(Text(f"  curvescope explain {recording.path} --all"))
+
+
+def _show_explanation(
+    console: Console, explanation: anomalies.Explanation, diagnosis: anomalies.Diagnosis, of: Axis, everything: bool
+) -> None:
+    """One anomaly, or the fixed cost: its terms, its causes, and the experiments on them."""
+    label = explanation.functional.label
+    console.print(text.render_explanation(explanation, everything))
+    console.print()
+    console.print(Text(f"Causes of {label}", "bold"))
+    answer = answer_on(explanation, diagnosis.answers)
+    if answer is None:
+        console.print(Padding(causes.verdict_sentence(explanation.attribution), (0, 0, 0, 2)))
+    console.print(causes.render_causes(explanation.attribution, everything))
+    if answer is not None and answer.evidence:
+        console.print()
+        console.print(Text(f"Experiments on {label}", "bold"))
+        console.print(answers.render_evidence(answer, of, everything))
 
 
 def show_table(
@@ -174,6 +208,7 @@ def _document(
 ) -> dict[str, Any]:
     return {
         "recording": str(recording.path),
+        "answers": to_plain(diagnosis.answers),
         "modelled": recording.meta.get("recording_type") == MODELLED,
         "complete": recording.meta["status"] == Status.COMPLETE,
         "network": recording.meta.get("network"),
@@ -183,14 +218,18 @@ def _document(
         "empty": recording.meta.get("unmeasured", []),
         "curve": [_point_document(point) for point in diagnosis.curve.points],
         "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
-        "anomalies": [
-            {
-                **to_plain(explanation),
-                "verdict": causes.verdict_sentence(explanation.attribution),
-                "shares": [{**to_plain(one), "label": one.label} for one in explanation.shares],
-            }
-            for explanation in explanations
-        ],
+        "anomalies": [_explanation_document(explanation, diagnosis) for explanation in explanations],
+        "fixed_cost": None if diagnosis.fixed_cost is None else _explanation_document(diagnosis.fixed_cost, diagnosis),
+        "experiments": to_plain(diagnosis.outcomes),
+    }
+
+
+def _explanation_document(explanation: anomalies.Explanation, diagnosis: anomalies.Diagnosis) -> dict[str, Any]:
+    answer = answer_on(explanation, diagnosis.answers)
+    return {
+        **to_plain(explanation),
+        "verdict": causes.verdict_sentence(explanation.attribution) if answer is None else answer.sentence,
+        "shares": [{**to_plain(one), "label": one.label} for one in explanation.shares],
     }
 
 

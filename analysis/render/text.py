@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.hardware.limits import Hardware
+from ...profiling.recording.axis import Axis
 from ..decompose.anomalies import Explanation, Finding, Verdict
 from ..decompose.breakdown import Breakdown, above_roofs
 from ..decompose.curve import MODELLED, Curve
@@ -20,7 +21,13 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
 from .numbers import number, signed
 
+_MEANINGS = {
+    "bend": "Bend at b: distance of the next larger T from the straight line through T(b) and the T before it.",
+    "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does not grow with b.",
+}
+SAMPLES = Axis()
 _SHOWN_TERMS = 8
+_LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 SHOWN_EXPLANATIONS = 3
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 
@@ -52,9 +59,10 @@ def hidden_note(count: int, what: str) -> list[Text]:
     return [Text(f"{count} {what} are not shown; --all shows them.", "dim")] if count > 0 else []
 
 
-def render_curve(curve: Curve) -> RenderableType:
+def render_curve(curve: Curve, axis: Axis = SAMPLES) -> RenderableType:
     """The curve, a line per batch size."""
-    rows = table("batch", "step ms", "95 % interval", "ms/sample", "samples/s", "spread", "n", first="right")
+    per_one = (f"ms/{axis.one}", f"{axis.unit}/s")
+    rows = table(axis.name, "step ms", "95 % interval", *per_one, "spread", "n", first="right")
     for point in curve.points:
         time = point.time_ms.value
         spread = Text(f"{point.spread:.1%}" + ("" if point.stable else " !"), "" if point.stable else "yellow")
@@ -86,11 +94,11 @@ def render_curve(curve: Curve) -> RenderableType:
     if curve.statistic == MODELLED:
         notes = ["The intervals show the error of the model, not measurement noise."]
     if unstable := [str(p.condition) for p in curve.points if not p.stable]:
-        notes.append(f"! unstable (spread over 2 %): batch {', '.join(unstable)}.")
+        notes.append(f"! unstable (spread over 2 %): {axis.name} {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))
 
 
-def render_findings(findings: Sequence[Finding]) -> RenderableType:
+def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES) -> RenderableType:
     """Every excess and every curvature with its verdict."""
     blocks: list[RenderableType] = []
     excesses = [f for f in findings if f.shown.kind == "excess"]
@@ -106,14 +114,15 @@ def render_findings(findings: Sequence[Finding]) -> RenderableType:
             )
         blocks.append(rows)
     if curvatures:
-        unit = curvatures[0].shown.unit
+        unit = unit_text(curvatures[0].shown.unit, axis)
         rows = table("at", f"curvature {unit}", "95 % interval", "verdict")
         for finding in curvatures:
             rows.add_row(str(finding.shown.at), signed(finding.value.value), interval(finding.value), _verdict(finding))
-        axis = "log2 axis of time per sample" if unit == "ms/sample" else "linear axis of step time"
-        blocks += [Text(), rows, Text(f"Curvature on a {axis}; excess of b → kb is T(kb) − k·T(b).", "dim")]
+        scale = f"log2 axis of time per {axis.one}" if unit == f"ms/{axis.one}" else "linear axis of step time"
+        note = f"Curvature on a {scale}; excess of b → kb is T(kb) − k·T(b), where T is the time of a step."
+        blocks += [Text(), rows, Text(note, "dim")]
     if not findings:
-        blocks.append(Text("A single batch size cannot be compared: measure at least two."))
+        blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
     elif all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in findings):
         blocks.append(Text("No anomaly: no deviation is significant.", "bold"))
     elif not any(f.verdict == Verdict.ANOMALY for f in findings):
@@ -136,41 +145,39 @@ def _verdict(finding: Finding) -> Text:
     return Text("noise", "dim")
 
 
-def render_explanations(explanations: Iterable[Explanation], everything: bool = False) -> RenderableType:
-    """The terms that make each anomaly, the largest first; smaller ones in one line so that they add up."""
-    listed = list(explanations)
-    shown = listed[: None if everything else SHOWN_EXPLANATIONS]
-    blocks: list[RenderableType] = []
-    for explanation in shown:
-        blocks += [_explanation(explanation, everything), Text()]
-    if shown:
-        blocks.append(Text("* significant (Holm correction over all terms).", "dim"))
-    if any(e.functional.kind == "bend" for e in shown):
-        note = "Bend at b: distance of the next larger batch from the straight line through b and the batch before it."
-        blocks.append(Text(note, "dim"))
-    return Group(*blocks, *hidden_note(len(listed) - len(shown), "smaller anomalies"))
-
-
-def _explanation(explanation: Explanation, everything: bool) -> RenderableType:
+def render_explanation(explanation: Explanation, everything: bool = False) -> RenderableType:
+    """The terms of one functional, the largest first; smaller ones in one line so that they add up."""
     value, unit = explanation.value, explanation.functional.unit
-    title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
+    title = f"Terms of {explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
     if explanation.also:
         title += f"; also seen as {', '.join(explanation.also)}"
     rows = table("term", unit, "share", "95 % interval", "kernel", left=("kernel",))
     kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
     others = [p for p in explanation.shares if p.key.kind != KERNELS]
-    listed = kernels[: None if everything else _SHOWN_TERMS]
+    large = [p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)]
+    listed = kernels if everything else large or kernels[:1]
     for one in listed:
         rows.add_row(*_share(one, value.value))
     if rest := kernels[len(listed) :]:
         amount = total_ms(rest)
         rows.add_row(f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), "", "")
     for one in others:
-        rows.add_row(*_share(one, value.value))
+        if everything or one.value.value or one.real:
+            rows.add_row(*_share(one, value.value))
     total = total_ms(explanation.shares)
     rows.add_section()
     rows.add_row("total", signed(total), share(total, value.value), "", "")
     return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
+
+
+def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
+    """What the marks and names in the printed explanations mean."""
+    kinds = dict.fromkeys(one.functional.kind for one in explanations)
+    lines = [_MEANINGS[kind] for kind in kinds if kind in _MEANINGS]
+    if explanations:
+        lines.append("* significant (Holm correction over all terms of the anomaly).")
+        lines.append("Not significant: terms that cannot be told from 0. They are no cause; more rounds would tell.")
+    return Group(*(Text(line, "dim") for line in lines))
 
 
 def _share(one: Share, whole: float) -> tuple[RenderableType, ...]:
@@ -185,9 +192,15 @@ def _share(one: Share, whole: float) -> tuple[RenderableType, ...]:
     )
 
 
+def unit_text(unit: str, axis: Axis) -> str:
+    """The unit of a functional, which is written for samples, in words of the axis."""
+    return unit.replace("/sample", f"/{axis.one}")
+
+
 def share(value: float, whole: float) -> str:
     """Share of a value in a whole in percent; empty where the whole is 0."""
-    return f"{value / whole:.0%}" if whole else ""
+    percent = f"{value / whole:.0%}" if whole else ""
+    return "0%" if percent == "-0%" else percent
 
 
 def _kernel_change(one: Share) -> str:

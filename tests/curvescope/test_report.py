@@ -43,8 +43,10 @@ def test_the_document_says_what_explain_says(page, capsys):
     first = embedded(page)["runs"][0]
     assert main(["explain", str(page.parent / "first"), "--json"]) == 0
     explained = json.loads(capsys.readouterr().out)
-    (anomaly,) = first["anomalies"]
+    anomaly, fixed = first["anomalies"]
+    assert (anomaly["anomaly"], fixed["anomaly"]) == (True, False)
     assert anomaly["value"] == explained["anomalies"][0]["value"]["value"]
+    assert fixed["value"] == explained["fixed_cost"]["value"]["value"]
     assert sum(share["value"] for share in anomaly["shares"]) == pytest.approx(anomaly["value"])
     assert sum(cause["amount"] for cause in anomaly["causes"]) == pytest.approx(anomaly["value"])
     assert anomaly["causes"][0]["cause"] == "algorithm switch"
@@ -209,6 +211,8 @@ def many_kernels(rows):
     run = {
         "name": "many", "network": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],
         "headline": "many", "lead": "", "findings": [], "anomalies": [], "roofline": None,
+        "answers": [], "experiments": [], "how_to_test": None,
+        "axis": {"name": "batch", "one": "sample", "unit": "samples", "value": "batch size", "values": "batch sizes"},
         "curve": {"statistic": "median", "rounds": 3, "points": [point]},
         "heat": {"batches": [], "rows": [], "more": 0},
         "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": list("abcdefgh"), "spans": spans, "names": names}

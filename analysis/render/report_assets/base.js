@@ -60,6 +60,23 @@ function ticks(low, high, count = 5) {
 const few = (value, digits = 3) => value === null || value === undefined ? "" : String(Number(value.toPrecision(digits)));
 const tickText = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
 
+// Grid lines and labels of a vertical axis.
+const valueAxis = (values, y, left, right) => values.flatMap((value) => [
+  svg("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
+  svg("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, tickText(value))]);
+// Labels of the batch sizes that have room.
+function batchAxis(batches, x, y) {
+  let used = -Infinity;
+  return [...new Set(batches)].sort((a, b) => a - b).filter((batch) => x(batch) - used >= 26 && ((used = x(batch)), true))
+    .map((batch) => svg("text", { x: x(batch), y, "text-anchor": "middle" }, batch));
+}
+// The interval of a point; nothing where it is unknown.
+function whisker(point, x, y) {
+  if (point.low === null || point.high === null) return "";
+  const [low, high] = [y(Math.max(0, point.low)), y(point.high)];
+  return svg("path", { class: "whisker", d: `M${x},${low}V${high}M${x - 4},${low}h8M${x - 4},${high}h8` });
+}
+
 const tip = document.getElementById("tip");
 function showTip(text, x, y) {
   tip.textContent = text;

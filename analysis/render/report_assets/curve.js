@@ -6,16 +6,16 @@ function curveSection(run, others) {
   let perSample = run.curve.points.every((p) => p.batch);
   const drawn = chart("Cost curve", (width) => curveChart(run, others, perSample, width));
   const tools = run.curve.points.every((p) => p.batch)
-    ? [toggles("What to show", [[true, "per sample"], [false, "step time"]], perSample, (value) => {
+    ? [toggles("What to show", [[true, `per ${run.axis.one}`], [false, "step time"]], perSample, (value) => {
         perSample = value;
         drawn.redraw();
       })] : [];
   const unstable = run.curve.points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
-  return block("curve", "Cost over batch size", tools, drawn,
+  return block("curve", `Cost over ${run.axis.value}`, tools, drawn,
     others.length ? html("ul", { class: "key" }, [run, ...others].map((one, index) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
       svg("line", { class: index ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": index ? DASHES[(index - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
     note((run.curve.statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${run.curve.statistic} of steps`) + (run.curve.statistic === "modelled" ? "; intervals are of the model's error." : run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
-      (unstable.length ? ` Not stable (spread over 2 %): batch ${unstable.join(", ")}.` : "")),
+      (unstable.length ? ` Not stable (spread over 2 %): ${run.axis.name} ${unstable.join(", ")}.` : "")),
     run.findings.length ? findings(run) : null);
 }
 
@@ -26,7 +26,7 @@ function findings(run) {
         html("th", { scope: "col", class: index === 0 || index > 2 ? "left" : null }, text)))),
       html("tbody", {}, run.findings.map((f) => html("tr", {},
         html("td", { class: "left" }, f.label), html("td", {}, signed(f.value)), html("td", {}, between(f.low, f.high, 3)),
-        html("td", { class: "left" }, f.unit), html("td", { class: "left" }, f.shape),
+        html("td", { class: "left" }, f.unit.replace("/sample", `/${run.axis.one}`)), html("td", { class: "left" }, f.shape),
         html("td", { class: `left verdict-${f.verdict.split(" ")[0]}` }, f.verdict)))))));
 }
 
@@ -47,44 +47,33 @@ function curveChart(run, others, perSample, width) {
   const y = linear([0, highest * 1.08], [height - bottom, top]);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Step time over batch size" });
   if (at && to) root.append(svg("rect", { class: "band", x: x(at.x), y: top, width: x(to.x) - x(at.x), height: height - bottom - top }));
-  for (const tick of ticks(0, highest * 1.08, height < 200 ? 3 : 5)) {
-    root.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
-      svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tickText(tick)));
-  }
-  let used = -Infinity;
-  for (const p of [...new Set(xs)].sort((a, b) => a - b)) {
-    if (x(p) - used < 26) continue;
-    used = x(p);
-    root.append(svg("text", { x: x(p), y: height - bottom + 18, "text-anchor": "middle" }, run.curve.points[0].batch ? p : "unknown"));
-  }
+  root.append(...valueAxis(ticks(0, highest * 1.08, height < 200 ? 3 : 5), y, left, width - right),
+    ...batchAxis(run.curve.points[0].batch ? xs : ["unknown"], run.curve.points[0].batch ? x : () => x(1), height - bottom + 18));
   root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
-    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "batch size"),
-    svg("text", { x: left, y: 13, class: "strong" }, perSample ? "ms per sample" : "ms per step"));
+    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
+    svg("text", { x: left, y: 13, class: "strong" }, perSample ? `ms per ${run.axis.one}` : "ms per step"));
   const path = (list) => list.map((p, i) => `${i ? "L" : "M"}${x(p.x)},${y(p.ms / p.by)}`).join("");
   pale.forEach((list, index) => {
     root.append(svg("path", { class: "other", d: path(list), "stroke-dasharray": DASHES[index % DASHES.length] }));
     for (const p of list) {
       root.append(described(svg("circle", { class: "faint", cx: x(p.x), cy: y(p.ms / p.by), r: 3 }),
-        `${others[index].name}, batch ${p.batch}\n${number(p.ms)} ms per step (${between(p.low, p.high)})`));
+        `${others[index].name}, ${run.axis.name} ${p.batch}\n${number(p.ms)} ms per step (${between(p.low, p.high)})`));
     }
   });
   root.append(svg("path", { class: "curve", d: path(points) }));
   for (const p of points) {
-    if (p.low !== null && p.high !== null) {
-      const [low, high] = [y(Math.max(0, p.low / p.by)), y(Math.min(p.high / p.by, highest * 1.08))];
-      root.append(svg("path", { class: "whisker", d: `M${x(p.x)},${low}V${high}M${x(p.x) - 4},${low}h8M${x(p.x) - 4},${high}h8` }));
-    }
+    root.append(whisker(p, x(p.x), (value) => y(Math.min(value / p.by, highest * 1.08))));
   }
   if (at && to) {
     const above = to.ms / to.by >= expected;
     root.append(svg("path", { class: "expected", d: `M${x(at.x)},${y(at.ms / at.by)}L${x(to.x)},${y(expected)}` }),
       svg("line", { class: "gap", x1: x(to.x), x2: x(to.x), y1: y(expected), y2: y(to.ms / to.by) }),
       svg("text", { class: "alarm", x: x(to.x) - 10, y: Math.max(top + 10, y(to.ms / to.by) + (above ? -10 : 20)), "text-anchor": "end" },
-        `${signed(anomaly.value)} ms over ${anomaly.label.startsWith("excess") ? `${few(to.batch / at.batch)} × batch ${at.batch}` : "the straight line"}`));
+        `${signed(anomaly.value)} ms over ${anomaly.label.startsWith("excess") ? `${few(to.batch / at.batch)} × ${run.axis.name} ${at.batch}` : "the straight line"}`));
   }
   for (const p of points) {
-    const text = `batch ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +
-      (p.batch ? `\n${number(p.ms / p.batch)} ms per sample, ${number((1e3 * p.batch) / p.ms)} samples/s` : "") +
+    const text = `${run.axis.name} ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +
+      (p.batch ? `\n${number(p.ms / p.batch)} ms per ${run.axis.one}, ${number((1e3 * p.batch) / p.ms)} ${run.axis.unit}/s` : "") +
       `\nn = ${p.n}${p.spread === null ? "" : `, spread ${number(100 * p.spread, 2)}%`}`;
     root.append(described(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text));
   }
@@ -97,8 +86,7 @@ function termsSection(run) {
   const drawn = chart("Terms of the anomaly", (width) => waterfall(chosen, width));
   const about = note("");
   const tell = () => {
-    about.textContent = (chosen.anomaly ? "" : "Not an anomaly; shown to explain how the cost grows. ") +
-      `Bars add up to ${signed(chosen.value)} ${chosen.unit} (${between(chosen.low, chosen.high, 3)})` +
+    about.textContent = `${chosen.remark ? `${chosen.remark} ` : ""}Bars add up to ${signed(chosen.value)} ${chosen.unit} (${between(chosen.low, chosen.high, 3)})` +
       (chosen.also.length ? `; the same event is also seen as ${chosen.also.join(", ")}` : "") + ". Pale bars are not significant.";
   };
   tell();

@@ -23,8 +23,8 @@ function heatSection(run) {
       }))));
   };
   draw();
-  const unit = batches.includes(null) ? "per step" : "per sample";
-  return block("heat", `Time ${unit} by layer and batch size`,
+  const unit = batches.includes(null) ? "per step" : `per ${run.axis.one}`;
+  return block("heat", `Time ${unit} by layer and ${run.axis.value}`,
     [toggles("Colour by", [[false, "whole map"], [true, "each row"]], byRow, (value) => { byRow = value; draw(); })],
-    host, note(`ms ${unit}, columns are batch sizes.${more ? ` ${more} smaller terms are omitted.` : ""}`));
+    host, note(`ms ${unit}, columns are ${run.axis.values}.${more ? ` ${more} smaller terms are omitted.` : ""}`));
 }

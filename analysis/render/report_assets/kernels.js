@@ -5,7 +5,8 @@ const PAGE_ROWS = 100;
 function kernelsSection(run) {
   const { batches, rows, more, more_ms: moreMs } = run.kernels;
   if (!rows.length) return null;
-  const focus = run.anomalies[0] ? batches.indexOf(run.anomalies[0].to) : -1;
+  const anomaly = run.anomalies.find((a) => a.anomaly);
+  const focus = anomaly ? batches.indexOf(anomaly.to) : -1;
   let index = focus >= 0 ? focus : batches.length - 1;
   let words = [];
   let order = ["ms", -1];
@@ -54,12 +55,12 @@ function kernelsSection(run) {
     type: "search", placeholder: "filter: words", "aria-label": "Filter kernels", id: "filter",
     oninput: () => { words = filter.value.toLowerCase().split(/\s+/).filter(Boolean); limit = PAGE_ROWS; draw(); },
   });
-  const tools = [filter, batches.length > 1 ? choice("batch", batches.map((b, i) => [i, batchName(b)]), index, (v) => { index = v; draw(); }) : null];
+  const tools = [filter, batches.length > 1 ? choice(run.axis.name, batches.map((b, i) => [i, batchName(b)]), index, (v) => { index = v; draw(); }) : null];
   draw();
   const made = block("kernels", "Kernels", tools,
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
     html("p", { class: "note" }, count, " ", further),
-    note("Per profiled step" + (batches.length > 1 ? "; excess is against the next smaller batch size." : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[index])} ms per step).` : "") +
+    note("Per profiled step" + (batches.length > 1 ? `; excess is against the next smaller ${run.axis.value}.` : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[index])} ms per step).` : "") +
       (exceeds ? " † above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came from a cache, or another kernel did some of the work." : "")));
   made.classList.add("long");
   return made;

@@ -5,14 +5,17 @@ function causesSection(run) {
   const host = html("div", {});
   const show = (anomaly) => {
     const largest = Math.max(...anomaly.causes.map((c) => Math.abs(c.amount)), 1e-12);
-    host.replaceChildren(html("p", { class: "note" }, anomaly.sentence), ...anomaly.causes.map((total, index) => {
+    host.replaceChildren(...anomaly.causes.map((total, index) => {
       const bar = html("i", { class: total.amount > 0 ? "up" : "down" });
       const half = (50 * Math.abs(total.amount)) / largest;
       bar.style.left = `${total.amount > 0 ? 50 : 50 - half}%`;
       bar.style.width = `${half}%`;
       return html("details", { open: index === 0 },
-        html("summary", {}, html("span", { class: "cause" }, total.cause), html("span", { class: "bar", "aria-hidden": "true" }, bar),
+        html("summary", { class: total.apart ? "apart" : null }, html("span", { class: "cause" }, total.cause, total.verdict ? [" ", verdictBadge(total.verdict)] : null), html("span", { class: "bar", "aria-hidden": "true" }, bar),
           html("span", {}, `${signed(total.amount)} ${anomaly.unit} ${share(total.amount, anomaly.value)}`)),
+        total.apart ? html("p", {}, "These terms cannot be told from 0. They are no cause; more rounds would tell.") : null,
+        total.untested ? html("p", {}, `Untested: ${total.untested}.`) : null,
+        total.measured ? html("p", {}, `Measured on the complete step: ${signed(total.measured.value)} ${anomaly.unit} (${between(total.measured.low, total.measured.high, 3)}).`) : null,
         total.terms.map((term) => [
           html("p", {}, html("b", {}, term.label), ` ${signed(term.amount)} ${anomaly.unit}`, term.score === null ? "" : `, score ${number(term.score, 2)}`),
           html("ul", {}, term.evidence.map((text) => html("li", {}, text))),
@@ -24,7 +27,7 @@ function causesSection(run) {
   show(run.anomalies[0]);
   const tools = run.anomalies.length > 1
     ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), run.anomalies[0], show)] : [];
-  const made = block("causes", "Causes", tools, host, note("Amounts add up to the anomaly. A cause accounts for the amount of a term that its evidence supports; the rest is unexplained."));
+  const made = block("causes", "Causes", tools, host, note("Amounts add up to the anomaly. A cause accounts for the amount of a term that its evidence in the recording supports; the rest is unexplained. Only an experiment confirms or refutes a cause."));
   made.classList.add("long");
   return made;
 }
@@ -59,14 +62,14 @@ function recordingSection(run) {
 function show(index) {
   const run = report.runs[index];
   const others = report.runs.filter((other) => other !== run);
-  const sections = [curveSection(run, others), termsSection(run), causesSection(run), heatSection(run), timelineSection(run),
+  const sections = [answersSection(run), curveSection(run, others), termsSection(run), causesSection(run), experimentsSection(run), heatSection(run), timelineSection(run),
     rooflineSection(run), kernelsSection(run), compareSection(), recordingSection(run)].filter(Boolean);
   document.getElementById("headline").textContent = run.headline;
-  document.getElementById("lead").textContent = run.lead;
+  document.getElementById("lead").textContent = run.answers.length ? "" : run.lead;
   document.getElementById("over").textContent = [run.network ?? run.name, run.step ? `${run.step} step` : null, run.device].filter(Boolean).join(" · ");
   document.getElementById("body").replaceChildren(...sections);
   document.getElementById("sections").replaceChildren(...sections.map((section) =>
-    html("a", { href: `#${section.id}` }, { curve: "Curve", terms: "Terms", causes: "Causes", heat: "Layers", timeline: "Step", roofline: "Roofline", kernels: "Kernels", compare: "Comparison", recording: "Recording" }[section.id])));
+    html("a", { href: `#${section.id}` }, { answers: "Answers", curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", heat: "Layers", timeline: "Step", roofline: "Roofline", kernels: "Kernels", compare: "Comparison", recording: "Recording" }[section.id])));
   redraw();
 }
 

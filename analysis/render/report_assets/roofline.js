@@ -8,7 +8,7 @@ function rooflineSection(run) {
   const whole = drawn.points.reduce((sum, p) => sum + p.time_s, drawn.time_without_work_s);
   return block("roofline", "Roofline", [], chart("Roofline", (width) => rooflineChart(drawn, width)),
     note((drawn.roofs.length ? `Roofs are ${kinds}. ` : "No roof of this device is known. ") +
-      "Circles are kernels at batch " + batchName(drawn.batch) + ", their area is time; hollow ones have compulsory bytes (a lower bound), " +
+      `Circles are kernels at ${run.axis.name} ` + batchName(drawn.batch) + ", their area is time; hollow ones have compulsory bytes (a lower bound), " +
       "filled ones measured DRAM bytes." + (drawn.time_without_work_s > 0 ? ` ${share(drawn.time_without_work_s, whole)} of the time is of kernels whose work is unknown.` : "") +
       (drawn.more ? ` ${drawn.more} shorter kernels are left out.` : "")),
     sources.length ? html("details", {}, html("summary", {}, html("span", { class: "cause" }, "Sources of the roofs")), html("ul", {}, sources)) : null);

@@ -49,8 +49,8 @@ function timelineSection(run) {
       const wide = pen.measureText(label).width;
       pen.fillText(label, Math.max(0, Math.min(at - wide / 2, width - wide)), shown.lanes.length * laneHeight + 17);
     });
-    canvas.setAttribute("aria-label", `Step of batch ${batchName(shown.batch)}: ${shown.kernels} kernels in ${number(shown.step_us / 1e3)} ms`);
-    about.textContent = `One profiled step of batch ${batchName(shown.batch)}, ${number(shown.step_us / 1e3)} ms, ${shown.kernels} kernels on ` +
+    canvas.setAttribute("aria-label", `Step of ${run.axis.name} ${batchName(shown.batch)}: ${shown.kernels} kernels in ${number(shown.step_us / 1e3)} ms`);
+    about.textContent = `One profiled step of ${run.axis.name} ${batchName(shown.batch)}, ${number(shown.step_us / 1e3)} ms, ${shown.kernels} kernels on ` +
       `${shown.lanes.length} stream${shown.lanes.length === 1 ? "" : "s"}; gaps are idle. ` +
       (shown.hidden ? `${shown.hidden} kernels on other streams are not drawn. ` : "") + "Spans too short for the screen are merged.";
   }
@@ -95,7 +95,7 @@ function timelineSection(run) {
   host.redraw = draw;
   const button = (label, says, act) => html("button", { type: "button", "aria-label": says, onclick: act }, label);
   const tools = [
-    drawable.length > 1 ? choice("batch", drawable.map((t) => [t, batchName(t.batch)]), shown, (value) => { shown = value; view = [0, shown.step_us]; draw(); }) : null,
+    drawable.length > 1 ? choice(run.axis.name, drawable.map((t) => [t, batchName(t.batch)]), shown, (value) => { shown = value; view = [0, shown.step_us]; draw(); }) : null,
     button("−", "Zoom out", () => zoom(2)), button("+", "Zoom in", () => zoom(0.5)), button("all", "Show the whole step", () => zoom(Infinity)),
   ];
   const kinds = new Set(drawable.flatMap((t) => t.names.map(([, , phase]) => phaseClass(phase))));

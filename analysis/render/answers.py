@@ -1,0 +1,140 @@
+"""Answers and experiments as text for a terminal: what was found and what to do, and what each experiment showed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...profiling.recording.axis import Axis
+from ..decompose.statistics import Estimate
+from ..experiments.answer import Answer, Evidence, Remedy
+from ..experiments.outcome import Outcome, Reproduction, Verdict
+from .numbers import signed
+from .text import interval, table
+
+VERDICT_STYLES = {Verdict.CONFIRMED: "bold green", Verdict.REFUTED: "", Verdict.UNDECIDED: "yellow"}
+_SHOWN_FACTORS = 6
+
+
+def render_answers(answers: Sequence[Answer]) -> RenderableType:
+    """One numbered sentence per answer, and how to set what it advises."""
+    rows = Table.grid(padding=(0, 1))
+    rows.add_column(justify="right", no_wrap=True)
+    rows.add_column(overflow="fold")
+    for number, answer in enumerate(answers, 1):
+        rows.add_row(Text(f"{number}.", "bold"), Text(answer.sentence, "bold"))
+        for line in remedy_lines(answer.remedy):
+            rows.add_row("", Text(line))
+    return rows
+
+
+def how_to_test(path: object) -> str:
+    """How to run the experiments of a recording without any."""
+    return (
+        f"No cause was tested yet: `curvescope confirm {path}` runs the experiments, on the machine of the recording."
+    )
+
+
+def remedy_lines(remedy: Remedy | None) -> list[str]:
+    """How to set a remedy, and what it changes besides the time; empty without a remedy."""
+    if remedy is None:
+        return []
+    lines = [f"How: {remedy.how}"] if remedy.how else []
+    if remedy.changed_results:
+        lines.append(f"This changes the results: {remedy.changed_results}.")
+    return lines
+
+
+def render_evidence(answer: Answer, axis: Axis, everything: bool = False) -> RenderableType:
+    """The experiments behind an answer: each term alone, then each factor that was changed."""
+    blocks: list[RenderableType] = []
+    for evidence in answer.evidence:
+        blocks += [Text(reproduction_sentence(evidence, answer.functional.unit))]
+        if evidence.shape is not None:
+            blocks.append(Text(f"On a finer grid: {evidence.shape.sentence.rstrip('.')}."))
+        blocks += _factors(evidence, axis, everything)
+        blocks += [Text(note, "dim") for note in notes(evidence)]
+    return Padding(Group(*blocks), (0, 0, 0, 2))
+
+
+def reproduction_sentence(evidence: Evidence, unit: str) -> str:
+    """Whether a term shows its share of the anomaly alone, with both values."""
+    alone = evidence.alone.value if evidence.alone is not None else None
+    if evidence.share is None:
+        return f"The complete step, unprofiled: {_value(alone, unit)}." if alone else "The complete step was not run."
+    in_step = f"in the step it is {_value(evidence.share, unit)}"
+    if alone is None:
+        reason = evidence.alone.reason if evidence.alone is not None else None
+        return f"{evidence.label} was not run alone{f': {reason}' if reason else ''}; {in_step}."
+    lead = {
+        Reproduction.REPRODUCES: f"{evidence.label} shows its share alone",
+        Reproduction.PARTLY: f"{evidence.label} shows part of its share alone",
+        Reproduction.NOT: f"{evidence.label} does not show its share alone",
+    }.get(evidence.reproduction or "", f"{evidence.label} alone, not yet told from its share")
+    text = f"{lead}: {_value(alone, unit)}; {in_step}."
+    if evidence.reproduction == Reproduction.NOT:
+        text += " The rest of the step makes it: caches, the allocator, overlap or neighbours."
+    return text
+
+
+def notes(evidence: Evidence) -> list[str]:
+    """Observations of the runners on these experiments, each once."""
+    ran = [one for one in (evidence.alone, *evidence.factors) if one is not None]
+    return list(dict.fromkeys(note for one in ran for note in one.experiment.notes))
+
+
+def factor_text(outcome: Outcome) -> str:
+    """What a factor changes, as a clause."""
+    return outcome.facts.what if outcome.facts is not None else str(outcome.factor)
+
+
+def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[RenderableType]:
+    ran = [one for one in evidence.factors if one.verdict != Verdict.UNTESTED]
+    listed = ran[: None if everything else _SHOWN_FACTORS]
+    if listed:
+        batch = listed[0].batches[gain_index(listed[0])]
+        time_at = f"time at {axis.name} {batch}"
+        rows = table("with this change", "takes away", time_at, "verdict", left=("verdict",))
+        for one in listed:
+            rows.add_row(
+                factor_text(one),
+                "" if one.taken is None else f"{percent(one.taken.value)} ({percent_interval(one.taken)})",
+                "" if not one.gains else percent(-one.gains[gain_index(one)].value, sign=True),
+                Text(one.verdict, VERDICT_STYLES.get(one.verdict, "dim")),
+            )
+        yield Padding(rows, (0, 0, 0, 2))
+    if len(ran) > len(listed):
+        yield Text(f"{len(ran) - len(listed)} further changes are not shown; --all shows them.", "dim")
+    for verdict in (Verdict.UNDECIDED, Verdict.UNTESTED):
+        for one in evidence.factors:
+            if one.verdict == verdict and one.reason and (everything or verdict == Verdict.UNDECIDED):
+                yield Text(f"{verdict.capitalize()} ({factor_text(one)}): {one.reason}.", "dim")
+    untested = [one for one in evidence.factors if one.verdict == Verdict.UNTESTED]
+    if untested and not everything:
+        yield Text(f"Untested: {', '.join(str(one.factor) for one in untested)}; --all says why.", "dim")
+
+
+def gain_index(outcome: Outcome) -> int:
+    """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the largest."""
+    return 0 if outcome.experiment.functional_kind == "fixed cost" else -1
+
+
+def percent(value: float, sign: bool = False) -> str:
+    """A share in percent."""
+    return f"{value:+.0%}" if sign else f"{value:.0%}"
+
+
+def percent_interval(estimate: Estimate) -> str:
+    """Both ends of the interval of a share, in percent."""
+    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+        return "unknown"
+    return f"{estimate.low * 100:.0f} … {estimate.high:.0%}"
+
+
+def _value(value: Estimate, unit: str) -> str:
+    return f"{signed(value.value)} {unit} ({interval(value)})"

@@ -1,0 +1,173 @@
+// Answers, and the experiments behind them: a term alone beside the same term in the step, and one line per factor.
+
+const REFUTED_BELOW = 1 / 5;
+const CONFIRMED_ABOVE = 1 / 2;
+
+function answersSection(run) {
+  if (!run.answers.length) return null;
+  const made = block("answers", run.answers.length > 1 ? "Answers" : "Answer", [], html("ol", { class: "answers" },
+    run.answers.map((answer) => html("li", { class: `is-${answer.verdict}` },
+      html("p", {}, verdictBadge(answer.verdict), " ", answer.sentence),
+      answer.lines.map((line) => html("p", { class: "how" }, line))))),
+    run.how_to_test ? note(run.how_to_test) : null);
+  made.classList.add("long");
+  return made;
+}
+
+const verdictBadge = (verdict) => html("span", { class: `badge is-${verdict}` }, verdict);
+
+function experimentsSection(run) {
+  if (!run.experiments.length) return run.how_to_test ? block("experiments", "Experiments", [], note(run.how_to_test)) : null;
+  const host = html("div", {});
+  const show = (tested) => host.replaceChildren(...tested.terms.flatMap((term) => termExperiments(run, tested, term)));
+  show(run.experiments[0]);
+  const tools = run.experiments.length > 1
+    ? [choice("of", run.experiments.map((one) => [one, `${one.label}: ${signed(one.value)} ${one.unit}`]), run.experiments[0],
+        (one) => { show(one); redraw(); })] : [];
+  const made = block("experiments", run.experiments.length > 1 ? "Experiments" : `Experiments on ${run.experiments[0].label}`, tools, host,
+    note("Each factor is changed alone, in rounds interleaved with runs as it is. The share taken away is (F − F′)/F: F is the anomaly as it is, " +
+      "F′ with the change. A cause is confirmed where the whole interval lies above 1/2, refuted where it lies below 1/5."));
+  made.classList.add("long");
+  return made;
+}
+
+function termExperiments(run, tested, term) {
+  const changed = term.factors.filter((factor) => factor.times.length);
+  let chosen = changed[0] ?? null;
+  const curves = chart(`Time of ${term.label}`, (width) => termCurves(run, term, chosen, width));
+  const choose = (factor) => { chosen = factor; curves.redraw(); };
+  const select = changed.length
+    ? choice("with", [[null, "no change"], ...changed.map((factor) => [factor, factor.what])], chosen, choose) : null;
+  const drawn = term.factors.length
+    ? chart(`Share of ${tested.label} taken away by each factor`, (width) => factorLines(run, tested, term, width)) : null;
+  return [
+    html("div", { class: "head term" }, html("h3", {}, term.label), html("div", { class: "tools" }, select)),
+    html("p", { class: "note" }, term.sentence, term.shape ? ` On a finer grid: ${term.shape.replace(/\.$/, "")}.` : ""),
+    term.step.length || term.alone.length ? [curves, curvesKey(term, changed.length > 0)] : null,
+    drawn, term.notes.map((text) => note(text)),
+  ].flat(Infinity).filter(Boolean);
+}
+
+function curvesKey(term, anyChanged) {
+  const sample = (kind, text) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
+    svg("line", { class: kind, x1: 0, x2: 26, y1: 5, y2: 5 })), ` ${text}`);
+  return html("ul", { class: "key" }, sample("curve", "as it is"), term.grid.length ? sample("fine", "as it is, finer grid") : null,
+    anyChanged ? sample("with", "with the change") : null);
+}
+
+function termCurves(run, term, factor, width) {
+  const stacked = width < 640;
+  const panels = [
+    [term.whole ? "ms, the step in the sweep" : "ms in the step", [["curve", term.step]]],
+    [term.whole ? "ms, the step in the experiment" : "ms alone", [["fine", term.grid], ["curve", term.alone], ["with", factor ? factor.times : []]]],
+  ].filter(([, lines]) => lines.some(([, points]) => points.length));
+  const every = panels.flatMap(([, lines]) => lines.flatMap(([, points]) => points));
+  const top = Math.max(...every.map((p) => Math.max(p.ms, Math.min(p.high ?? p.ms, 2 * p.ms)))) * 1.08;
+  const batches = every.map((p) => p.batch);
+  const height = 230;
+  const across = stacked ? 1 : panels.length;
+  const wide = width / across;
+  const whole = height * Math.ceil(panels.length / across);
+  const root = svg("svg", { viewBox: `0 0 ${width} ${whole}`, height: whole, role: "group", "aria-label": `Time of ${term.label}` });
+  panels.forEach(([title, lines], index) => {
+    const [x0, y0] = stacked ? [0, index * height] : [index * wide, 0];
+    root.append(svg("g", { transform: `translate(${x0},${y0})` },
+      termPanel(run, title, lines, factor, [Math.min(...batches), Math.max(...batches)], top, wide, height)));
+  });
+  return root;
+}
+
+function termPanel(run, title, lines, factor, [b0, b1], highest, width, height) {
+  const [left, right, top, bottom] = [52, 14, 22, 40];
+  const x = b0 === b1 ? () => (left + width - right) / 2 : logarithmic([b0, b1], [left + 12, width - right - 12]);
+  const y = linear([0, highest], [height - bottom, top]);
+  const points = lines.flatMap(([, list]) => list);
+  const drawn = [...valueAxis(ticks(0, highest, 4), y, left, width - right), ...batchAxis(points.map((p) => p.batch), x, height - bottom + 18),
+    svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
+    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
+    svg("text", { x: left, y: 13, class: "strong" }, title)];
+  for (const [kind, list] of lines) {
+    if (!list.length) continue;
+    drawn.push(svg("path", { class: kind, d: list.map((p, i) => `${i ? "L" : "M"}${x(p.batch)},${y(p.ms)}`).join("") }));
+    if (kind !== "fine") drawn.push(...list.map((p) => whisker(p, x(p.batch), (value) => y(Math.min(value, highest)))));
+  }
+  for (const [kind, list] of lines) {
+    drawn.push(...list.map((p) => described(
+      svg("circle", { class: kind === "with" ? "dot with" : kind === "fine" ? "faint" : "dot", cx: x(p.batch), cy: y(p.ms), r: kind === "fine" ? 3 : 4.5 }),
+      `${run.axis.name} ${p.batch}${kind === "with" ? `, ${factor.what}` : ", as it is"}\n${number(p.ms)} ms (${between(p.low, p.high)})`)));
+  }
+  return drawn;
+}
+
+function factorLines(run, tested, term, width) {
+  const narrow = width < 640;
+  const longest = Math.max(...term.factors.map((factor) => factor.what.length));
+  const left = narrow ? 10 : Math.min(340, Math.max(140, longest * 7.4 + 16));
+  const [right, step, top] = [narrow ? 14 : 196, narrow ? 58 : 30, 36];
+  const height = top + term.factors.length * step + 10;
+  const x = linear([-0.25, 1.25], [left, width - right]);
+  const [low, high] = [x(-0.25), x(1.25)];
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Factors changed in ${term.label}` });
+  root.append(svg("rect", { class: "confirms", x: x(CONFIRMED_ABOVE), y: top - 8, width: high - x(CONFIRMED_ABOVE), height: height - top }),
+    svg("rect", { class: "refutes", x: low, y: top - 8, width: x(REFUTED_BELOW) - low, height: height - top }));
+  for (const [value, text] of [[0, "0"], [REFUTED_BELOW, "1/5"], [CONFIRMED_ABOVE, "1/2"], [1, "all"]]) {
+    const limit = value === REFUTED_BELOW || value === CONFIRMED_ABOVE;
+    root.append(svg("line", { class: limit ? "limit" : "grid", x1: x(value), x2: x(value), y1: top - 8, y2: height - 8 }),
+      svg("text", { x: x(value), y: top - 13, "text-anchor": "middle" }, text));
+  }
+  root.append(svg("text", { x: left, y: 10, class: "strong" }, narrow ? "share taken away" : "share taken away, with its 95 % interval"));
+  if (!narrow) root.append(svg("text", { x: width - 6, y: 10, "text-anchor": "end", class: "strong" }, `time at ${run.axis.name} ${term.factors[0].gain_batch}`));
+  term.factors.forEach((factor, index) => {
+    const y = top + index * step;
+    const middle = narrow ? y + 30 : y + step / 2 - 4;
+    const room = Math.floor((narrow ? width - 110 : left - 14) / 7.3);
+    const label = factor.what.length > room ? `${factor.what.slice(0, room - 1)}…` : factor.what;
+    const strong = factor.verdict === "confirmed" ? "strong" : null;
+    const time = factor.gain ? `${signed(-100 * factor.gain.value, 2)} %` : "";
+    root.append(narrow ? svg("text", { x: 10, y: y + 12, class: strong }, label)
+      : svg("text", { x: left - 12, y: middle + 4, "text-anchor": "end", class: strong }, label),
+      svg("text", { class: `verdict is-${factor.verdict}`, x: narrow ? width - 8 : width - right + 14, y: narrow ? y + 12 : middle + 4, "text-anchor": narrow ? "end" : null }, factor.verdict),
+      svg("text", { x: width - (narrow ? 8 : 6), y: narrow ? y + 50 : middle + 4, "text-anchor": "end" }, narrow && time ? `${time} time at ${run.axis.name} ${factor.gain_batch}` : time));
+    root.append(described(factorMark(factor, x, middle, [low, high]), factorTip(run, tested, factor)));
+  });
+  return root;
+}
+
+// A dot with its interval; arrows where the interval goes on beyond the chart, a dashed line where it is unknown.
+function factorMark(factor, x, y, [low, high]) {
+  const group = svg("g", { class: `mark is-${factor.verdict}` }, svg("rect", { class: "hit", x: low, y: y - 11, width: high - low, height: 22 }));
+  if (!factor.taken) {
+    group.append(svg("text", { x: low + 6, y: y + 4 }, factor.verdict === "untested" ? "not run" : "not measured"));
+    return group;
+  }
+  const { value, low: from, high: until } = factor.taken;
+  const within = (position) => Math.max(low, Math.min(high, position));
+  if (from === null || until === null) {
+    group.append(svg("line", { class: "unknown", x1: low, x2: high, y1: y, y2: y }));
+  } else {
+    const [start, end] = [within(x(from)), within(x(until))];
+    group.append(svg("line", { x1: start, x2: end, y1: y, y2: y }));
+    if (x(from) < low) group.append(svg("path", { d: `M${low + 7},${y - 4}L${low},${y}L${low + 7},${y + 4}` }));
+    if (x(until) > high) group.append(svg("path", { d: `M${high - 7},${y - 4}L${high},${y}L${high - 7},${y + 4}` }));
+  }
+  if (x(value) >= low && x(value) <= high) group.append(svg("circle", { cx: x(value), cy: y, r: 5 }));
+  return group;
+}
+
+function factorTip(run, tested, factor) {
+  const percent = (value) => number(100 * value, 2);
+  const estimate = (one, unit) => `${signed(one.value)} ${unit} (${between(one.low, one.high, 3)})`;
+  const lines = [`${factor.what}: ${factor.verdict}${factor.reason ? ` (${factor.reason})` : ""}`];
+  if (factor.taken) {
+    lines.push(`takes away ${percent(factor.taken.value)} %` +
+      (factor.taken.low === null || factor.taken.high === null ? ", interval unknown" : ` (${percent(factor.taken.low)} … ${percent(factor.taken.high)} %)`));
+  }
+  if (factor.before && factor.after) lines.push(`${tested.label}: ${estimate(factor.before, tested.unit)} as it is, ${estimate(factor.after, tested.unit)} with the change`);
+  if (factor.gain) {
+    lines.push(`time at ${run.axis.name} ${factor.gain_batch}: ${signed(-100 * factor.gain.value, 2)} %` +
+      (factor.gain.low === null || factor.gain.high === null ? "" : ` (${percent(-factor.gain.high)} … ${percent(-factor.gain.low)} %)`));
+  }
+  if (factor.rounds) lines.push(`${factor.rounds} rounds`);
+  if (factor.changed_results) lines.push(`changes the results: ${factor.changed_results}`);
+  return lines.join("\n");
+}

@@ -14,31 +14,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from ...profiling.recording.operators import TensorArgument, TensorList, Value
+from ...profiling.recording.operators import TORCH_DTYPES, TensorArgument, TensorList, Value
 from .recorded_call import CannotReplay, RecordedCall
 
-_DTYPES = {
-    "double": "float64",
-    "float": "float32",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "long int": "int64",
-    "long": "int64",
-    "int": "int32",
-    "short": "int16",
-    "short int": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "bool": "bool",
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-    "c10::complex<c10::Half>": "complex32",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-    "unsigned short": "uint16",
-    "unsigned int": "uint32",
-    "unsigned long": "uint64",
-}
 # Operators on values from 0 to 1, or above 0.
 _POSITIVE_OPS = re.compile(
     r"(_foreach_|_fused_)?(bernoulli|binary_cross_entropy|multinomial|log|sqrt|rsqrt|reciprocal|pow|div|acos|asin|atanh"
@@ -57,9 +35,9 @@ def dtype_of(torch: Any, name: str) -> Any:
     Raises:
         CannotReplay: the type is not known, or quantized.
     """
-    if name not in _DTYPES:
+    if name not in TORCH_DTYPES:
         raise CannotReplay(f"element type {name or 'of a list'} is not known")
-    return getattr(torch, _DTYPES[name])
+    return getattr(torch, TORCH_DTYPES[name])
 
 
 def storage_elements(tensor: TensorArgument) -> int:

@@ -19,6 +19,7 @@ from .library_calls import LibraryCalls, Operators, VerboseLog, own_time
 from .nesting import NONE, Ints
 from .operator_calls import CountWork, LaunchedWork, attach_work
 from .operator_work import Operation
+from .outermost_operators import OperatorKernels, operator_rows
 from .placement import HostSpans, Placement, place
 from .range_names import (
     ANNOTATION,
@@ -46,6 +47,7 @@ class HostEvent(NamedTuple):
     shapes: Sequence[Any] = ()
     concrete: Sequence[Any] = ()
     dtypes: Sequence[str] = ()
+    strides: Sequence[Any] = ()
 
 
 class DeviceEvent(NamedTuple):
@@ -70,12 +72,14 @@ class StepRows:
         windows: (start_ns, duration_ns) of each step, in order.
         lost: named counts of events without a place.
         inputs: (start_ns, duration_ns) of the ranges in which the steps fetched their batches.
+        operators: rows for the `operators` table of the first step, without `batch`.
     """
 
     kernels: list[dict[str, Any]]
     windows: list[tuple[int, int]]
     lost: dict[str, int]
     inputs: list[tuple[int, int]] = field(default_factory=list)
+    operators: list[dict[str, Any]] = field(default_factory=list)
 
 
 def spans_of(events: Sequence[HostEvent]) -> HostSpans:
@@ -89,10 +93,11 @@ def spans_of(events: Sequence[HostEvent]) -> HostSpans:
     call = np.full(len(events), NONE, np.int64)
     for index, event in enumerate(events):
         if event.shapes and not event.is_range:
-            key = event.name, encode((event.shapes, event.dtypes, event.concrete))
+            arguments = event.shapes, event.dtypes, event.concrete, event.strides
+            key = event.name, encode(arguments)
             if key not in calls:
                 calls[key] = len(operations)
-                operations.append(Operation(event.name, event.shapes, event.dtypes, event.concrete))
+                operations.append(Operation(event.name, *arguments))
             call[index] = calls[key]
     numbers = [(e.start_ns, e.start_ns + e.duration_ns, e.thread, e.sequence, e.forward_thread) for e in events]
     start, end, thread, sequence, forward_thread = np.array(numbers, np.int64).reshape(-1, 5).T.copy()
@@ -132,7 +137,9 @@ def kernel_rows(
     lost: Counter[str] = Counter()
     rows = _host_rows(events, spans, placement, verbose or VerboseLog(), lost) if host_rows else []
     rows += _device_rows(device, events, spans, lost)
+    windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
     span = np.array([row.pop("span") for row in rows], np.int64)
+    operators = _operator_rows(spans, placement, rows, span, host_rows, windows)
     on_host = np.array([host_rows and row["source"] == "torch" for row in rows], np.bool_)
     for name, column in placement.take(span).items():
         values = column.dictionary_decode().to_pylist()  # thirty times as fast as from the codes
@@ -147,8 +154,25 @@ def kernel_rows(
             for at in np.flatnonzero(values != NONE).tolist():
                 rows[at][name] = int(values[at])
     rows.sort(key=lambda row: row["start_ns"])
-    windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
-    return StepRows(rows, windows, {name: count for name, count in lost.items() if count}, inputs)
+    return StepRows(rows, windows, {name: count for name, count in lost.items() if count}, inputs, operators)
+
+
+def _operator_rows(
+    spans: HostSpans,
+    placement: Placement,
+    rows: Sequence[Mapping[str, Any]],
+    span: Ints,
+    on_host: bool,
+    windows: Sequence[tuple[int, int]],
+) -> list[dict[str, Any]]:
+    """Rows for the table `operators` of the first step; empty without a step."""
+    if not windows:
+        return []
+    start_ns, duration_ns = windows[0]
+    inside = (spans.start_ns >= start_ns) & (spans.end_ns <= start_ns + duration_ns)
+    durations = np.array([row["duration_ns"] for row in rows], np.int64)
+    kernels = OperatorKernels(span, durations, [row["name"] for row in rows], np.full(len(rows), on_host))
+    return operator_rows(spans, placement, kernels, inside, "torch")
 
 
 def _windows(events: Sequence[HostEvent], name: str) -> list[tuple[int, int]]:

@@ -45,12 +45,13 @@ UNKNOWN = Work(None, None)
 
 
 class Operation(NamedTuple):
-    """An operator call as a profiler recorded it: per argument shape, type and scalar value."""
+    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides."""
 
     name: str
     shapes: Sequence[Any]
     dtypes: Sequence[str] = ()
     concrete: Sequence[Any] = ()
+    strides: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)

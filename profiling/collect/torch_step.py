@@ -10,10 +10,14 @@ from typing import Any
 from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
 from ..attribution.library_calls import VerboseLog
 from ..attribution.operator_calls import CountWork
+from ..attribution.outermost_operators import typed_list
 from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
+from ..recording.operators import TORCH_DTYPES
 from . import onednn
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
+_TENSOR_LIST = "TensorList"
+_PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
 
 
 @contextlib.contextmanager
@@ -81,7 +85,8 @@ def record_step(
             step(record_function)
     # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()
-    host, device = _split(profiler.profiler.kineto_results.events())
+    results = profiler.profiler.kineto_results
+    host, device = _split(results.events(), results.experimental_event_tree)
     rows = kernel_rows(host, device, log, count_work, host_rows=not cuda)
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
@@ -96,13 +101,26 @@ def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
     return bool(row["start_ns"] < end_ns and row["start_ns"] + row["duration_ns"] > start_ns)
 
 
-def _split(raw: Sequence[Any]) -> tuple[list[HostEvent], list[DeviceEvent]]:
-    """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline."""
+def _split(raw: Sequence[Any], tree: Callable[[], Sequence[Any]]) -> tuple[list[HostEvent], list[DeviceEvent]]:
+    """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline.
+
+    Args:
+        raw: the events.
+        tree: function that gives the same events as a tree, in which lists of tensors have types.
+    """
     host, device = [], []
+    list_types: dict[int, dict[int, str]] | None = None
+    has_strides = bool(raw) and hasattr(raw[0], "structured_input_strides")  # not in old versions of torch
     for event in raw:
         if event.device_type().name == "CPU":
             if event.linked_correlation_id() and not event.shapes() and event.name().startswith("cuda"):
                 continue  # a runtime call: the operator around it has the time
+            dtypes = event.dtypes()
+            if _TENSOR_LIST in dtypes:
+                if list_types is None:
+                    list_types = _list_types(tree())
+                known = list_types.get(event.correlation_id(), {})
+                dtypes = [known.get(index, dtype) for index, dtype in enumerate(dtypes)]
             host.append(
                 HostEvent(
                     event.name(),
@@ -114,9 +132,10 @@ def _split(raw: Sequence[Any]) -> tuple[list[HostEvent], list[DeviceEvent]]:
                     event.sequence_nr(),
                     event.fwd_thread_id(),
                     event.correlation_id(),
-                    event.shapes(),
+                    event.structured_input_shapes() if has_strides else event.shapes(),
                     event.concrete_inputs(),
-                    event.dtypes(),
+                    dtypes,
+                    event.structured_input_strides() if has_strides else (),
                 )
             )
         elif not event.is_user_annotation():
@@ -132,3 +151,17 @@ def _split(raw: Sequence[Any]) -> tuple[list[HostEvent], list[DeviceEvent]]:
                 )
             )
     return host, device
+
+
+def _list_types(roots: Iterable[Any]) -> dict[int, dict[int, str]]:
+    """By correlation id and index of an argument, the entry of `dtypes` of each list of tensors."""
+    found: dict[int, dict[int, str]] = {}
+    events = list(roots)
+    while events:
+        event = events.pop()
+        events += event.children
+        for index, value in enumerate(getattr(event.extra_fields, "inputs", ())):
+            if isinstance(value, list) and all(hasattr(one, "dtype") for one in value):
+                names = [_PROFILER_DTYPES.get(str(one.dtype).removeprefix("torch."), "") for one in value]
+                found.setdefault(event.correlation_id, {})[index] = typed_list(names)
+    return found

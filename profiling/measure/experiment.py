@@ -180,6 +180,7 @@ class VisitWriter:
         self.writer, self._mode = writer, mode
         recording = Recording(writer.path, dict(writer.meta))
         self._visited = {part.stem for part in recording.parts("steps")}
+        self._has_operators = set(recording.arrow("operators", ["batch"])["batch"].to_pylist())
         self.steps: list[StepRow] = recording.arrow("steps").to_pylist() if self._visited else []
         self.next_step = max((row["step"] for row in self.steps), default=-1) + 1
 
@@ -198,7 +199,7 @@ class VisitWriter:
         Raises:
             CurvescopeError: the recording cannot be written.
         """
-        first, kernels, ranges = len(self.steps), [], []
+        first, kernels, ranges, operators = len(self.steps), [], [], []
         for row in visit.unprofiled:
             self._add(batch, round_, first, row, profiled=False)
         for profile in visit.profiled:
@@ -207,13 +208,16 @@ class VisitWriter:
             step = self._add(batch, round_, first, window, profiled=True)
             kernels += [{**row, "step": step} for row in profile.kernels]
             ranges += [_input_range(*window, step) for window in profile.inputs]
+            if batch not in self._has_operators and profile.operators:  # of one step for each batch size
+                operators = [{"batch": batch, **row} for row in profile.operators]
+                self._has_operators.add(batch)
             for name, number in profile.lost.items():
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
-        tables = {"kernels": kernels, "ranges": ranges, "clocks": visit.clocks, "steps": self.steps[first:]}
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
-        for table, rows in tables.items():
+        tables = {"kernels": kernels, "ranges": ranges, "operators": operators, "clocks": visit.clocks}
+        for table, rows in {**tables, "steps": self.steps[first:]}.items():
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
 
     def write_unmeasured(self, batch: int, round_: int, empty: Empty) -> None:

@@ -5,18 +5,44 @@ The text is a list with one entry per argument of the operator's schema, in orde
 - null: the argument was None or left out,
 - {"shape": [8, 9216], "strides": [9216, 1], "dtype": "float"}: a tensor; `strides` is null if unknown,
 - {"tensors": [...]}: a list of tensors,
-- {"value": 1}: a scalar, a list of scalars, or a string.
+- {"value": 1}: a scalar, a list of scalars, or a string,
+- {"float": "-inf"}: a floating-point scalar that JSON cannot write.
 
 Types are PyTorch's names as its profiler writes them, e.g. float, c10::BFloat16 or long int.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
+
+# torch's types by the names that its profiler writes.
+TORCH_DTYPES = {
+    "double": "float64",
+    "float": "float32",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "long int": "int64",
+    "long": "int64",
+    "int": "int32",
+    "short int": "int16",
+    "short": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+    "c10::complex<double>": "complex128",
+    "c10::complex<float>": "complex64",
+    "c10::complex<c10::Half>": "complex32",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+    "short unsigned int": "uint16",
+    "unsigned int": "uint32",
+    "long unsigned int": "uint64",
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +51,7 @@ class TensorArgument:
 
     Attributes:
         shape: extents; empty for a tensor of one number.
-        dtype: type of an element, as PyTorch's profiler names it.
+        dtype: type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown type.
         strides: elements between neighbours in each dimension; None if unknown, which means contiguous.
     """
 
@@ -74,7 +100,8 @@ def _entry(argument: Argument) -> Any:
     if isinstance(argument, TensorList):
         return {"tensors": [_entry(tensor) for tensor in argument.tensors]}
     if isinstance(argument, Value):
-        return {"value": argument.value}
+        finite = not isinstance(argument.value, float) or math.isfinite(argument.value)
+        return {"value": argument.value} if finite else {"float": str(argument.value)}
     return {"shape": argument.shape, "strides": argument.strides, "dtype": argument.dtype}
 
 
@@ -83,6 +110,8 @@ def _argument(entry: Any) -> Argument:
         return None
     if "tensors" in entry:
         return TensorList(tuple(_tensor(tensor) for tensor in entry["tensors"]))
+    if "float" in entry:
+        return Value(float(entry["float"]))
     return Value(_frozen(entry["value"])) if "value" in entry else _tensor(entry)
 
 

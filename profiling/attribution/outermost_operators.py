@@ -1,0 +1,168 @@
+"""Finds the outermost operator calls of a step: rows of the table `operators`.
+
+An operator calls others (`aten::linear` calls `aten::addmm`); the outermost one is what a program calls, and running it
+again runs the others too. Autograd nodes and ranges are no operators. Mixed precision adds one level: an operator that
+casts its operands and calls itself on the cast ones is not outermost; its casts and the inner call are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..recording.operators import Argument, TensorArgument, TensorList, Value, encode_arguments
+from .nesting import NONE, Bools, Codes, Ints
+from .operator_work import Operation
+from .placement import HostSpans, Placement
+
+_OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::)\w+::.+")
+_SCALARS = ("Scalar", "ScalarList", "GenericList")
+_LIST = "TensorList"
+_NON_FINITE = {"inf", "-inf", "nan"}
+
+
+@dataclass
+class OperatorKernels:
+    """The kernels of a step; arrays of shape (kernels,).
+
+    Attributes:
+        span: index of the innermost span around each kernel's launch, or `NONE`.
+        duration_ns: durations.
+        names: names.
+        on_host: whether the host itself did the work.
+    """
+
+    span: Ints | Codes
+    duration_ns: Ints
+    names: Sequence[str]
+    on_host: Bools
+
+
+def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
+    """Index of the outermost operator around each span, itself included, or `NONE`; shape (spans,)."""
+    count = len(spans.start_ns)
+    if spans.call is None or not spans.operations:
+        return np.full(count, NONE, np.int64)
+    named = np.array([_OPERATOR.fullmatch(one.name) is not None for one in spans.operations], np.bool_)
+    is_operator = (spans.call != NONE) & named[spans.call]
+    parent = placement.nest.parent
+    again = is_operator & (parent != NONE) & is_operator[parent] & (spans.name == spans.name[parent])
+    for span in np.flatnonzero(again).tolist():
+        outer, inner = (spans.operations[spans.call[one]] for one in (parent[span], span))
+        if len(outer.dtypes) == len(inner.dtypes) and list(outer.dtypes) != list(inner.dtypes):
+            is_operator[parent[span]] = False
+    found = np.where(is_operator, np.arange(count), NONE)
+    for rows in placement.nest.levels:
+        above = found[parent[rows]]
+        found[rows] = np.where(above == NONE, found[rows], above)
+    return found
+
+
+def operator_rows(
+    spans: HostSpans, placement: Placement, kernels: OperatorKernels, inside: Bools, source: str | None = None
+) -> list[dict[str, Any]]:
+    """Rows of the table `operators` for one step, without the batch size.
+
+    Args:
+        spans: spans with the arguments of operator calls.
+        placement: their layers and phases.
+        kernels: kernels of the step.
+        inside: whether each span belongs to the step, shape (spans,).
+        source: value of the column; None leaves it out.
+    """
+    outer = outermost_operators(spans, placement)
+    rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
+    rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
+    ran, device_ns = _kernels_of(outer, kernels)
+    on_host = bool(kernels.on_host.all())
+    encoded: dict[int, str] = {}
+    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+    names: dict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
+    assert spans.call is not None or not len(rows)
+    for position, span in enumerate(rows.tolist()):
+        number = int(spans.call[span])  # type: ignore[index]
+        key = number, int(placement.layer[span]), int(placement.phase[span])
+        if key not in found:
+            operation = spans.operations[number]
+            if number not in encoded:
+                encoded[number] = encode_arguments(list(arguments_of(operation)))
+            found[key] = {
+                "layer": None if key[1] == NONE else placement.layers[key[1]],
+                "phase": None if key[2] == NONE else placement.phases[key[2]],
+                "op": operation.name,
+                "arguments": encoded[number],
+                "calls": 0,
+                "duration_ns": 0,
+                "position": position,
+                **({} if source is None else {"source": source}),
+            }
+        row = found[key]
+        row["calls"] += 1
+        row["duration_ns"] += int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span]
+        names[key].update(ran.get(span, {}))
+    for key, row in found.items():
+        row["kernels"] = " | ".join(name for name, _ in names[key].most_common()) or None
+    return list(found.values())
+
+
+def _kernels_of(outer: Ints, kernels: OperatorKernels) -> tuple[dict[int, Counter[str]], Counter[int]]:
+    """By outermost operator: time by kernel name, and the time of its kernels on a device."""
+    ran: dict[int, Counter[str]] = defaultdict(Counter)
+    device_ns: Counter[int] = Counter()
+    around = np.where(kernels.span == NONE, NONE, outer[kernels.span]) if len(outer) else np.zeros(0, np.int64)
+    for kernel in np.flatnonzero(around != NONE).tolist():
+        span, duration_ns = int(around[kernel]), int(kernels.duration_ns[kernel])
+        ran[span][kernels.names[kernel]] += duration_ns
+        if not kernels.on_host[kernel]:
+            device_ns[span] += duration_ns
+    return ran, device_ns
+
+
+def arguments_of(operation: Operation) -> Iterator[Argument]:
+    """The arguments of a call, in the order of the operator's schema."""
+    for index, dtype in enumerate(operation.dtypes):
+        shape, strides, value = (
+            _at(column, index) for column in (operation.shapes, operation.strides, operation.concrete)
+        )
+        if dtype.startswith(_LIST):
+            inner = strides if strides and len(strides) == len(shape) else [None] * len(shape)
+            types = dtype.split("|")[1:] or [""] * len(shape)
+            yield TensorList(tuple(map(_tensor, shape, types, inner)))
+        elif dtype in _SCALARS or not dtype:
+            yield None if value is None or value == "" else Value(value)
+        else:
+            yield _tensor(shape or (), dtype, strides)
+
+
+def _at(column: Sequence[Any], index: int) -> Any:
+    return column[index] if index < len(column) else None
+
+
+def _tensor(shape: Sequence[int], dtype: str, strides: Sequence[int] | None) -> TensorArgument:
+    known = strides is not None and len(strides) == len(shape)
+    return TensorArgument(tuple(shape), dtype, tuple(strides) if known and strides is not None else None)
+
+
+def typed_list(types: Sequence[str]) -> str:
+    """The entry of `Operation.dtypes` for a list of tensors of known types."""
+    return "|".join((_LIST, *types))
+
+
+def read_scalar(text: Any) -> Any:
+    """A scalar argument as a trace writes it, e.g. `[3, 3]`, `True` or `-inf`; None if the trace lacks it."""
+    if not isinstance(text, str):
+        return text
+    if text in ("True", "False"):
+        return text == "True"
+    if text.lower() in _NON_FINITE:
+        return float(text)
+    try:
+        return json.loads(text.replace("True", "true").replace("False", "false")) if text else None
+    except ValueError:
+        return text

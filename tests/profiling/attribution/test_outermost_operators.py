@@ -1,0 +1,152 @@
+"""The outermost operators of a step, on events built by hand: what is a row, and what is in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
+from curvescope.profiling.attribution.operator_work import Operation
+from curvescope.profiling.attribution.outermost_operators import arguments_of, read_scalar, typed_list
+from curvescope.profiling.measure.experiment import Visit, VisitWriter
+from curvescope.profiling.recording.operators import (
+    TensorArgument,
+    TensorList,
+    Value,
+    decode_arguments,
+    encode_arguments,
+)
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+FLOAT = TensorArgument((2, 3), "float", (3, 1))
+
+
+def mark(name, start, duration):
+    return HostEvent(f"curvescope.{name}", start, duration, 1, is_range=True)
+
+
+def op(name, start, duration, dtypes=("float",), correlation=0, sequence=-1):
+    shapes, strides = [[2, 3]] * len(dtypes), [[3, 1]] * len(dtypes)
+    concrete = [None] * len(dtypes)
+    return HostEvent(name, start, duration, 1, False, sequence, 0, correlation, shapes, concrete, dtypes, strides)
+
+
+STEP = mark("step", 0, 1000)
+
+
+def rows_of(*events, device=()):
+    rows = kernel_rows([STEP, *events], device, host_rows=not device).operators
+    return [(r["op"], r["calls"], r["duration_ns"], r["layer"], r["phase"], r["position"]) for r in rows]
+
+
+def test_only_the_outermost_operator_is_a_row_and_ranges_and_nodes_are_none():
+    assert rows_of(
+        mark("phase:backward", 0, 900),
+        mark("layer:fc", 5, 800),
+        HostEvent("autograd::engine::evaluate_function: AddmmBackward0", 10, 500, 1),
+        HostEvent("AddmmBackward0", 20, 400, 1, shapes=[[2, 3]], dtypes=["float"]),
+        op("aten::linear", 30, 100),
+        op("aten::addmm", 40, 50),
+        op("aten::mul", 200, 10),
+    ) == [("aten::linear", 1, 100, "fc", "backward", 0), ("aten::mul", 1, 10, "fc", "backward", 1)]
+
+
+def test_equal_calls_of_a_layer_are_one_row():
+    assert rows_of(
+        op("aten::relu", 10, 10),
+        op("aten::relu", 30, 20),
+        op("aten::relu", 60, 5, dtypes=("double",)),
+        mark("layer:a", 100, 50),
+        op("aten::relu", 110, 7),
+    ) == [
+        ("aten::relu", 2, 30, None, None, 0),
+        ("aten::relu", 1, 5, None, None, 2),
+        ("aten::relu", 1, 7, "a", None, 3),
+    ]
+
+
+def test_operators_outside_the_step_are_no_rows():
+    assert rows_of(op("aten::relu", 1100, 10)) == []
+
+
+def test_mixed_precision_calls_the_operator_again_on_cast_operands():
+    half = ("c10::BFloat16",)
+    events = op("aten::linear", 10, 100), op("aten::to", 20, 10), op("aten::linear", 40, 60, half)
+    assert rows_of(*events) == [("aten::to", 1, 10, None, None, 0), ("aten::linear", 1, 60, None, None, 1)]
+
+
+def test_an_operator_that_calls_its_own_form_with_a_result_is_outermost():
+    events = op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))
+    assert rows_of(*events) == [("aten::abs", 1, 100, None, None, 0)]
+
+
+def test_on_a_device_the_time_is_that_of_the_kernels_and_the_longest_comes_first():
+    rows = kernel_rows(
+        [STEP, op("aten::linear", 10, 100), op("aten::addmm", 20, 50, correlation=7), op("aten::view", 200, 9)],
+        [DeviceEvent("bias", 300, 40, 0, 7, 1, 7), DeviceEvent("gemm", 400, 500, 0, 7, 2, 7)],
+        host_rows=False,
+    ).operators
+    assert [(r["op"], r["duration_ns"], r["kernels"]) for r in rows] == [
+        ("aten::linear", 540, "gemm | bias"),
+        ("aten::view", 0, None),
+    ]
+
+
+def test_arguments_by_their_types():
+    shapes = [[2, 3], [[4], [5]], [], [], [], []]
+    strides = [[3, 1], [[1], [2]], [], [], [], []]
+    types = ["float", typed_list(["float", "long int"]), "Scalar", "ScalarList", "", "double"]
+    operation = Operation("aten::any", shapes, types, [None, None, 2, [1, 1], None, None], strides)
+    arguments = tuple(arguments_of(operation))
+    assert arguments == (
+        FLOAT,
+        TensorList((TensorArgument((4,), "float", (1,)), TensorArgument((5,), "long int", (2,)))),
+        Value(2),
+        Value([1, 1]),
+        None,
+        TensorArgument((), "double", ()),
+    )
+    assert decode_arguments(encode_arguments(arguments))[3] == Value((1, 1))
+
+
+def test_arguments_of_a_trace_without_strides():
+    operation = Operation("aten::cat", [[[4], [5]], []], ["TensorList", "Scalar"], ["", "0"])
+    (tensors, _) = arguments_of(operation)
+    assert tensors == TensorList((TensorArgument((4,), ""), TensorArgument((5,), "")))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None),
+        ("[4, 4]", [4, 4]),
+        ("1e-05", 1e-5),
+        ("False", False),
+        ("[True, False]", [True, False]),
+        ("-inf", float("-inf")),
+        ("none", "none"),
+        (3, 3),
+    ],
+)
+def test_scalars_as_traces_write_them(text, value):
+    assert read_scalar(text) == value
+
+
+def test_a_number_that_json_lacks_survives():
+    assert decode_arguments(encode_arguments([Value(float("-inf"))])) == (Value(float("-inf")),)
+
+
+def test_one_step_of_each_batch_size_is_recorded(tmp_path):
+    def profile():
+        return kernel_rows([STEP, op("aten::relu", 10, 10)])
+
+    with RecordingWriter(tmp_path / "r", {"unmeasured": []}) as writer:
+        visits = VisitWriter(writer, "forward")
+        visits.write(1, 0, Visit([{"start_ns": 0, "duration_ns": 5}]))
+        for batch, round_ in ((2, 0), (1, 1), (2, 1)):
+            visits.write(batch, round_, Visit([], [profile(), profile()]))
+    recording = open_recording(tmp_path / "r")
+    rows = recording.arrow("operators").to_pylist()
+    assert sorted((row["batch"], row["calls"]) for row in rows) == [(1, 1), (2, 1)]
+    resumed = VisitWriter(RecordingWriter.resume(tmp_path / "r", "steps"), "forward")
+    resumed.write(1, 2, Visit([], [profile()]))
+    assert open_recording(tmp_path / "r").count_rows("operators") == 2

@@ -16,6 +16,7 @@ _PUBLIC = {
     "record": "curvescope.profiling.collect.inject",
     "open_recording": "curvescope.profiling.recording.store",
     "explain": "curvescope.analysis.explaining",
+    "confirm": "curvescope.confirming",
     "trace_handler": "curvescope.profiling.collect.trace_handler",
     "TrainerCallback": "curvescope.profiling.workload.trainer_callback",
     "CurvescopeError": "curvescope.profiling.errors",

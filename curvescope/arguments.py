@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 
 def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:
     """Parse a share written as `5%` or `0.05`, more than 0 and less than 1.
@@ -23,3 +26,27 @@ def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") 
     if not 0 < share < 1:
         raise CurvescopeError(f"{option} {text}: {form}.")
     return share
+
+
+def parse_duration(option: str, text: str) -> float:
+    """Parse a duration written as `60s`, `2m`, or a number of seconds; 0 for none.
+
+    Args:
+        option: name of the option, for the message.
+        text: value of the option.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        CurvescopeError: the value is not such a duration.
+    """
+    from .profiling.errors import CurvescopeError
+
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|m|min|h)?", text.strip())
+    if match is None or not math.isfinite(seconds := float(match[1]) * _SECONDS[match[2]]):
+        raise CurvescopeError(f"{option} {text}: a duration, e.g. 60s or 2m; 0 for none.")
+    return seconds
+
+
+_SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .arguments import parse_share
+from .arguments import parse_duration, parse_share
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from .profiling.measure.protocol import Protocol
+    from .profiling.recording.store import Recording
     from .profiling.workload.networks import Network
 
 
@@ -135,3 +136,55 @@ def input_shape(text: str | None) -> tuple[int, ...]:
         raise CurvescopeError(
             f"--input-shape {text or 'is missing'}: write the shape of one sample, e.g. --input-shape 3,224,224."
         ) from None
+
+
+def add_experiments_argument(parser: argparse.ArgumentParser, more: str) -> None:
+    """Declare the time limit of experiments.
+
+    Args:
+        parser: parser of the command.
+        more: what the help adds, e.g. the default.
+    """
+    parser.add_argument(
+        "--experiments", metavar="TIME", help=f"time limit of the experiments that test causes, e.g. 60s or 2m{more}"
+    )
+
+
+def experiments_s_of(args: argparse.Namespace, default_s: float) -> float:
+    """Seconds for experiments; 0 for none.
+
+    Raises:
+        CurvescopeError: the value is not a duration.
+    """
+    return default_s if args.experiments is None else parse_duration("--experiments", args.experiments)
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in words, e.g. `60 s` or `2.5 minutes`."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} minutes"
+
+
+def confirm_with_bars(recording: Recording, seconds: float) -> Recording:
+    """Run experiments with a progress bar; see `confirming.confirm`.
+
+    Raises:
+        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
+        KeyboardInterrupt: passed on, after a line that says what is kept.
+    """
+    from .analysis.render import terminal
+    from .confirming import confirm
+    from .profiling.measure.experiment import Progress
+
+    with terminal.progress_bars(44) as bars:
+        task = bars.add_task("choosing the next experiment", total=seconds)
+
+        def report(progress: Progress) -> None:
+            bars.update(task, completed=progress.elapsed_s, total=progress.expected_s, description=progress.doing)
+
+        try:
+            return confirm(recording, seconds, report)
+        except KeyboardInterrupt:
+            bars.console.print(
+                f"Interrupted. Finished experiments are kept: `curvescope explain {recording.path}` reads them."
+            )
+            raise

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..errors import CurvescopeError
 from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
 from ..hardware.host import describe_device, describe_host, describe_versions
@@ -60,3 +62,57 @@ def describe_machine(device: str) -> Machine:
         ClockSampler(device).missing,
         f"{clock_identity()} {gpu}",
     )
+
+
+def different_facts(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
+    """Facts of two descriptions that differ, each with both values in words."""
+    return {
+        name: f"{name}: {recorded.get(name)} there, {here.get(name)} here"
+        for name in sorted({*recorded, *here})
+        if recorded.get(name) != here.get(name)
+    }
+
+
+_LIBRARIES = ("cuda", "cudnn")  # facts of a device that name its libraries, not the device
+
+
+def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """Compare this machine with that of a recording, before its work runs again.
+
+    Args:
+        meta: `recording.json` of the recording.
+
+    Returns:
+        Differences that leave the device the same, e.g. in versions of libraries; one clause each.
+
+    Raises:
+        CurvescopeError: this machine does not have the recording's device, or torch would use another number of
+            threads.
+    """
+    recorded = meta.get("device")
+    if not recorded:
+        return ("the recording does not say its device",)
+    here = _like(recorded, meta.get("torch_device"))
+    device = different_facts(recorded, {name: here.get(name) for name in recorded})
+    if refused := [text for name, text in device.items() if name not in _LIBRARIES]:
+        raise CurvescopeError(
+            f"It was recorded on another device ({'; '.join(refused)}), and experiments are compared with it. Run "
+            "them on the machine of the recording with as many threads, or measure here with `curvescope diagnose`."
+        )
+    versions = meta.get("versions") or {}
+    packages = different_facts(versions, {name: describe_versions().get(name) for name in versions})
+    return (*device.values(), *packages.values())
+
+
+def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, Any]:
+    """The description of this machine's device that is most like a recorded one; for a CUDA device, of any of them."""
+    if recorded.get("kind") != "cuda":
+        if "threads" in recorded:
+            import_torch()  # only a loaded torch has threads to describe
+        return describe_device("cpu")
+    cuda = import_torch().cuda
+    names = [f"cuda:{index}" for index in range(cuda.device_count() if cuda.is_available() else 0)]
+    if torch_device in names:
+        names.insert(0, str(torch_device))
+    found = [describe_device(name) for name in names]
+    return min(found, key=lambda one: len(different_facts(recorded, one)), default={})

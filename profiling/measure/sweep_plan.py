@@ -20,7 +20,7 @@ from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
 from .experiment import Empty, Progress, Visit, VisitWriter
-from .machine import Machine
+from .machine import Machine, different_facts
 from .protocol import Protocol, doubled
 from .sweep import Precise, describe_sweep, sweep_batches, why_unmeasured
 from .visit_processes import LocalMeasurer, Measurer
@@ -176,11 +176,7 @@ def _run_configuration(
 
 def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:
     """Refuse to resume a recording on another kind of device."""
-    differ = sorted(
-        f"{key}: {meta['device'].get(key)} there, {machine.device.get(key)} here"
-        for key in {*meta["device"], *machine.device}
-        if meta["device"].get(key) != machine.device.get(key)
-    )
+    differ = different_facts(meta["device"], machine.device).values()
     if differ:
         raise CurvescopeError(
             f"{path} was started on another device ({'; '.join(differ)}), and batch sizes are compared with each "

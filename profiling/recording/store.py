@@ -307,6 +307,11 @@ class Recording:
             )
         return self._frames[key]
 
+    def extended(self, meta: Mapping[str, Any]) -> Recording:
+        """The recording after an experiment: with another `recording.json`, and its experiments read anew."""
+        kept = {key: frame for key, frame in self._frames.items() if key.partition(":")[0] != EXPERIMENTS.name}
+        return Recording(self.path, dict(meta), kept)
+
     def _repr_html_(self) -> str:
         """Summary for notebooks; names are escaped."""
         device = self.meta.get("device") or {}

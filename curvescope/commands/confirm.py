@@ -1,0 +1,47 @@
+"""Test by experiment why the anomalies of a recording are there, and what takes them away.
+
+Runs the operators of the anomalies' terms alone, and complete steps, with one factor changed at a time, and adds the
+results to the recording. It needs the machine of the recording. `diagnose` does the same at its end; each call goes on
+where the last one ended. After Ctrl-C the finished experiments are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import measuring
+from ..profiling.recording.remote_store import as_path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
+    measuring.add_experiments_argument(parser, " (default: 60s)")
+    parser.add_argument(
+        "--axis",
+        choices=("log2", "linear"),
+        default="log2",
+        help="axis of curvatures: log2, of time per sample (default), or linear, of the step time",
+    )
+    parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run experiments and print the diagnosis with their verdicts."""
+    from ..analysis.render import terminal
+    from ..analysis.render.show import show_diagnosis
+    from ..confirming import DEFAULT_S
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.recording.store import open_recording
+
+    seconds = measuring.experiments_s_of(args, DEFAULT_S)
+    if not seconds:
+        raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
+    recording = open_recording(args.recording)
+    terminal.console(stderr=True).print(
+        f"Experiments on {args.recording}: at most about {measuring.duration_text(seconds)}."
+    )
+    recording = measuring.confirm_with_bars(recording, seconds)
+    show_diagnosis(recording, axis=args.axis, everything=args.all, as_json=args.json)
+    return 0

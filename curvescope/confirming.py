@@ -1,0 +1,134 @@
+"""Experiments on a finished recording: plan one, run it, record it, and again while time is left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from .profiling.errors import CurvescopeError
+from .profiling.measure.experiment import Progress
+from .profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
+from .profiling.recording.remote_store import RemotePath
+from .profiling.recording.store import Recording, RecordingWriter, open_recording
+
+DEFAULT_S = 60.0
+QUICK_S = 15.0  # with --quick
+_STAGES = {
+    Stage.ALONE: "alone",
+    Stage.GRID: "finer grid",
+    Stage.SCREEN: "screen",
+    Stage.CONFIRM: "confirm",
+    Stage.REMEDY: "remedy",
+}
+_REASON_LENGTH = 300  # characters of an error's message in an entry
+
+
+def confirm(
+    recording: Recording | str | os.PathLike[str] | RemotePath,
+    seconds: float = DEFAULT_S,
+    report: Callable[[Progress], object] = lambda _: None,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> Recording:
+    """Test by experiment why the anomalies of a recording and its fixed cost are there, on the recording's machine.
+
+    Every experiment is recorded as it runs, so an interruption keeps everything before it. A failing experiment costs
+    only itself: its entry says why. Calling this again goes on where the experiments ended.
+
+    Args:
+        recording: recording of a sweep, or its folder or URL.
+        seconds: time limit; an experiment that has begun may end a little after it.
+        report: receives the progress.
+        clock_s: clock of the time limit.
+
+    Returns:
+        The recording with its experiments; `explain` and `show_diagnosis` read them.
+
+    Raises:
+        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
+        KeyboardInterrupt: passed on; finished experiments are recorded.
+    """
+    from .analysis.experiments.plan import next_experiment
+
+    opened = recording if isinstance(recording, Recording) else open_recording(recording)
+    if (why := why_not_replayed(opened)) is not None:
+        raise CurvescopeError(f"{opened.path} {why}.")
+    differences = tuple(f"This machine differs: {text}." for text in _differences(opened))
+    began_s = clock_s()
+    with RecordingWriter.extend(opened.path) as writer:
+        known = {entry["number"] for entry in writer.meta.get("experiments", ())}
+        while (left_s := began_s + seconds - clock_s()) > 0:
+            # Tables that experiments leave alone are read once.
+            opened = opened.extended(writer.meta)
+            report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
+            experiment = next_experiment(opened, left_s)
+            if experiment is None or experiment.number in known:  # the latter would never end
+                break
+            known.add(experiment.number)
+            experiment = replace(experiment, notes=(*experiment.notes, *differences))
+            record_experiment(writer, experiment)
+            label = describe(experiment)
+
+            def note(progress: Progress, label: str = label) -> None:
+                report(Progress(clock_s() - began_s, seconds, f"{label}: {progress.doing}"))
+
+            report(Progress(clock_s() - began_s, seconds, label))
+            _run(opened, experiment, writer, note, clock_s)
+    return open_recording(opened.path)
+
+
+def _run(
+    recording: Recording,
+    experiment: Experiment,
+    writer: RecordingWriter,
+    report: Callable[[Progress], object],
+    clock_s: Callable[[], float],
+) -> None:
+    """Run one experiment; an error is recorded as the reason why its factors are untested."""
+    from .kernels.replay.run import run_term
+    from .profiling.measure.step_variants import run_step
+
+    runner = run_term if experiment.scope == Scope.TERM else run_step
+    try:
+        runner(recording, experiment, writer, report, clock_s)
+    except Exception as error:  # of any library, on any operator: the other experiments still run
+        said = str(error).strip() or type(error).__name__
+        why = said.splitlines()[0][:_REASON_LENGTH].rstrip(".")
+        entry = next(one for one in writer.meta["experiments"] if one["number"] == experiment.number)
+        now = Experiment.from_entry(entry)
+        untested = {**dict.fromkeys(now.factors, why), **now.untested}
+        record_experiment(writer, replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True))
+
+
+def describe(experiment: Experiment) -> str:
+    """What an experiment runs, in a few words, e.g. `fc6 forward, screen`."""
+    of_term = " ".join(filter(None, (experiment.layer or "no layer", experiment.phase)))
+    what = of_term if experiment.scope == Scope.TERM else "the step"
+    return f"{what}, {_STAGES.get(experiment.stage, experiment.stage)}"
+
+
+def why_not_replayed(recording: Recording) -> str | None:
+    """The reason why nothing of a recording can run again, as a clause without a subject; None if something can."""
+    kind, imported = recording.meta.get("recording_type"), recording.meta.get("imported_from")
+    if kind == "model":
+        return "is modelled: nothing ran, so there is nothing to run again"
+    if kind not in ("sweep", "profile"):
+        return f"is no recording of a sweep ({kind}): there is no anomaly to test"
+    if recording.meta.get("torch_device") is not None or recording.count_rows("operators"):
+        return None
+    if imported is not None:
+        return (
+            f"was imported from {imported}, which does not name the operators with their shapes, so nothing can run "
+            "again. A trace of torch.profiler with record_shapes=True does; `curvescope diagnose` measures with it"
+        )
+    return "does not say how to run its steps again: measure with `curvescope diagnose` or `sweep` of this version"
+
+
+def _differences(recording: Recording) -> tuple[str, ...]:
+    from .profiling.measure.machine import check_same_machine
+
+    try:
+        return check_same_machine(recording.meta)
+    except CurvescopeError as error:
+        raise CurvescopeError(f"{recording.path}: {error}") from None

@@ -1,0 +1,171 @@
+"""The loop of experiments on a fake clock: planned and run by fakes, recorded for real."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import curvescope
+from curvescope.analysis.experiments import plan
+from curvescope.arguments import parse_duration
+from curvescope.confirming import confirm
+from curvescope.kernels.replay import run as term_runner
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure import step_variants
+from curvescope.profiling.measure.experiment import Progress
+from curvescope.profiling.measure.machine import describe_machine
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, record_experiment
+from curvescope.profiling.recording.store import RecordingWriter, Status, open_recording
+
+from .recordings import write_planted
+
+EXCESS = ((4, -2.0), (8, 1.0))
+ALONE = Experiment(0, Stage.ALONE, Scope.TERM, EXCESS, "excess", (4, 8), layer="fc6", phase="forward")
+SCREEN = replace(ALONE, number=1, stage=Stage.SCREEN, factors=("onednn", "other_layout"))
+REMEDY = Experiment(2, Stage.REMEDY, Scope.STEP, EXCESS, "excess", (4, 8), ("no_onednn",))
+PLANNED = (ALONE, SCREEN, REMEDY)
+
+
+@pytest.fixture(scope="module")
+def here():
+    """What `recording.json` says of this machine."""
+    return describe_machine("cpu").entry
+
+
+@pytest.fixture
+def path(tmp_path, here):
+    return write_planted(tmp_path / "run", **here, torch_device="cpu")
+
+
+class Fakes:
+    """Plans `PLANNED` in order; each run takes ten seconds, writes one row, and fails or is interrupted as told."""
+
+    def __init__(self, monkeypatch):
+        self.now_s, self.left_s, self.error = 100.0, [], {}
+        monkeypatch.setattr(plan, "next_experiment", self.plan)
+        monkeypatch.setattr(term_runner, "run_term", self.run(Scope.TERM))
+        monkeypatch.setattr(step_variants, "run_step", self.run(Scope.STEP))
+
+    def clock_s(self):
+        return self.now_s
+
+    def plan(self, recording, left_s):
+        self.left_s.append(left_s)
+        made = experiments_of(recording.meta)
+        assert recording.count_rows("experiments") == len(recording.frame("experiments"))
+        return next((one for one in PLANNED if one.number not in {other.number for other in made}), None)
+
+    def run(self, scope):
+        def runner(recording, experiment, writer, report, clock_s):
+            assert experiment.scope == scope
+            assert clock_s() == self.now_s
+            self.now_s += 10
+            report(Progress(3.0, 10.0, "round 1, batch 4"))
+            run = {"experiment": experiment.number, "batch": 4, "round": 0, "index": 0, "duration_ns": 5}
+            writer.write("experiments", {name: [value] for name, value in run.items()})
+            if experiment.number in self.error:
+                raise self.error[experiment.number]
+            record_experiment(writer, replace(experiment, done=True))
+
+        return runner
+
+
+@pytest.fixture
+def fakes(monkeypatch):
+    return Fakes(monkeypatch)
+
+
+def test_experiments_run_until_none_is_left_and_the_recording_keeps_what_it_had(path, fakes):
+    before, reports = open_recording(path), []
+    found = confirm(before, 60, reports.append, fakes.clock_s)
+    assert [(one.number, one.done) for one in experiments_of(found.meta)] == [(0, True), (1, True), (2, True)]
+    assert found.frame("experiments")["experiment"].tolist() == [0, 1, 2]
+    assert found.meta["status"] == Status.COMPLETE
+    assert found.frame("steps").equals(before.frame("steps"))
+    assert fakes.left_s == [60, 50, 40, 30]
+    assert Progress(10.0, 60, "fc6 forward, screen: round 1, batch 4") not in reports
+    assert Progress(20.0, 60, "fc6 forward, screen: round 1, batch 4") in reports
+    assert Progress(30.0, 60, "the step, remedy: round 1, batch 4") in reports
+
+
+def test_no_experiment_starts_after_the_time_limit_and_a_later_call_goes_on(path, fakes):
+    assert len(experiments_of(confirm(path, 15, clock_s=fakes.clock_s).meta)) == 2
+    assert [one.number for one in experiments_of(confirm(path, 60, clock_s=fakes.clock_s).meta)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no kernel image.\nmore"), CurvescopeError("no kernel image"), OSError()]
+)
+def test_an_experiment_that_fails_costs_itself_alone_and_says_why(path, fakes, error):
+    fakes.error = {1: error}
+    entries = experiments_of(confirm(path, 60, clock_s=fakes.clock_s).meta)
+    why = "no kernel image" if str(error) else "OSError"
+    assert entries[1].untested == {"onednn": why, "other_layout": why}
+    assert entries[1].notes == (f"It failed: {why}.",)
+    assert entries[1].done
+    assert entries[2].done
+    assert not entries[2].untested
+
+
+def test_an_interruption_keeps_finished_experiments_and_the_status(path, fakes):
+    fakes.error = {1: KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        confirm(path, 60, clock_s=fakes.clock_s)
+    found = open_recording(path)
+    assert [(one.number, one.done) for one in experiments_of(found.meta)] == [(0, True), (1, False)]
+    assert found.meta["status"] == Status.COMPLETE
+    with RecordingWriter.extend(path):
+        pass  # and no lock stays
+
+
+def test_another_machine_is_refused_and_other_versions_are_noted(tmp_path, path, here, fakes):
+    device = {**here["device"], "name": "another CPU", "threads": 64}
+    other = write_planted(tmp_path / "other", **{**here, "device": device}, torch_device="cpu")
+    with pytest.raises(CurvescopeError, match=r"another device \(name: another CPU there, .*; threads: 64 there"):
+        confirm(other, 60, clock_s=fakes.clock_s)
+    with RecordingWriter.extend(path) as writer:
+        writer.update(versions={**here["versions"], "torch": "1.0"})
+    notes = experiments_of(confirm(path, 60, clock_s=fakes.clock_s).meta)[0].notes
+    assert notes == (f"This machine differs: torch: 1.0 there, {here['versions']['torch']} here.",)
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ({"recording_type": "model"}, "is modelled: nothing ran"),
+        ({"recording_type": "table"}, "is no recording of a sweep"),
+        ({"imported_from": "nvprof"}, "was imported from nvprof, which does not name the operators"),
+        ({}, "does not say how to run its steps again"),
+        ({"torch_device": "cuda:0", "device": {"kind": "cuda", "name": "No such GPU"}}, "another device"),
+    ],
+)
+def test_what_cannot_run_again_is_said(tmp_path, capsys, meta, message):
+    path = write_planted(tmp_path / "run", **meta)
+    before = (path / "recording.json").read_bytes()
+    assert curvescope.cli.main(["confirm", str(path)]) == 2
+    assert message in capsys.readouterr().err
+    assert (path / "recording.json").read_bytes() == before
+
+
+def test_the_command_says_its_time_and_prints_the_diagnosis(path, fakes, capsys):
+    assert curvescope.cli.main(["confirm", str(path), "--experiments", "2m", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "at most about 2.0 minutes" in " ".join(printed.err.split())
+    assert json.loads(printed.out)["anomalies"]
+    assert len(experiments_of(open_recording(path).meta)) == 3
+
+
+def test_durations_are_parsed_once():
+    assert [parse_duration("--x", text) for text in ("60s", "2m", "1.5 min", "0", "45", "1h")] == [
+        60,
+        120,
+        90,
+        0,
+        45,
+        3600,
+    ]
+    for wrong in ("", "m", "-3s", "3 days", "nan", "1e3"):
+        with pytest.raises(CurvescopeError, match="a duration"):
+            parse_duration("--experiments", wrong)

@@ -14,6 +14,7 @@ from .cost_model.recording import KIND as MODELLED
 from .cost_model.uncertainty import diagnose_modelled
 from .decompose import anomalies
 from .decompose.kernel_times import KEYS, device_work, kernel_times
+from .experiments.outcome import outcomes
 from .render import notebook  # noqa: F401 - a notebook shows what `explain` returns
 from .render.report_data import ReportInput
 
@@ -61,6 +62,7 @@ def recorded(recording: Recording) -> Recorded:
         recording.frame("api_calls"),
         recording.frame("clocks"),
         hardware_of(recording.meta),
+        outcomes(recording),
     )
 
 

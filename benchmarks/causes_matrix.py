@@ -56,7 +56,7 @@ rival claims.
 | throttling | clock lower by over 3 % at the larger batch size, throttle reasons | time beyond that at the smaller batch size's clock: an upper bound |
 | CPU contention | on a CPU, ready threads waited for a core, longer by over 5 % | time beyond that at the smaller batch size's share of cores: an upper bound |
 | not significant (no cause, listed last) | the term's interval contains 0 | all of the term |
-| fixed cost shared | same kernels, negative share of an excess, the fixed time fits | all of the term |
+| fixed cost amortised | same kernels, negative share of an excess, the fixed time fits | all of the term |
 | profiling overhead | profiled steps compared with unprofiled ones of the same visit | its own term |
 | unexplained | none | the rest |
 

@@ -1,6 +1,7 @@
 """The causes of an anomaly's terms: competing causes, each scored by evidence in the recording.
 
-Every cause is a module with `CAUSE` and `weigh(case) -> Claim | None`. For each term, the best-scored claim takes the
+Every cause is a module with `CAUSE`, `weigh(case) -> Claim | None` and `INTERVENTION`, the experiment that tests it.
+For each term, what an experiment confirmed takes the amount that it measured; then the best-scored claim takes the
 amount that it explains, then the next, as long as an amount is left and the signs agree. The rest is *unexplained*, a
 cause with an amount of its own. So the amounts of all causes over all terms add up to the anomaly.
 """
@@ -8,29 +9,36 @@ cause with an amount of its own. So the amounts of all causes over all terms add
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from ...profiling import plugins
+from ...profiling.recording.experiments import Scope
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..experiments.outcome import Verdict
+from ..experiments.outcome import Outcome, Reproduction, Verdict
 from . import (
     algorithm_switch,
     cache_capacity,
+    call_size,
     cpu_contention,
     fixed_cost,
     host_bound,
+    idle_threads,
     memory_pressure,
     not_significant,
+    optimizer,
     overhead,
     page_faults,
     quantisation,
     roof_change,
+    slow_call,
     throttling,
+    weights,
 )
-from .case import Case, Claim, Evidence
+from .case import Case, Claim, Evidence, Intervention, seen
+from .proof import Proof, about, by_cause, prove_step, prove_term, reproduces, spread
 
 UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = not_significant.CAUSE
@@ -44,11 +52,19 @@ _MODULES = (
     roof_change,
     throttling,
     cpu_contention,
+    idle_threads,
+    slow_call,
+    call_size,
+    weights,
+    optimizer,
     not_significant,
     fixed_cost,
     overhead,
 )
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
+_SCOPES = (Scope.TERM, Scope.STEP)
+# Splitting takes every excess away, whatever causes it: a more telling experiment goes before.
+_LAST_OF_CONFIRMED = (call_size.CAUSE,)
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
 _LEAST_SHARE = 0.01
 
@@ -63,6 +79,7 @@ class TermCause:
         claim: claim of the cause; None for unexplained.
         rivals: claims of other causes on the same term, the best first, whatever they explain.
         verdict: what experiments say of the cause in this term, see `experiments.outcome.Verdict`.
+        reason: why it is undecided or untested, as a clause without a full stop; None otherwise, or if nobody tried.
     """
 
     label: str
@@ -70,6 +87,7 @@ class TermCause:
     claim: Claim | None
     rivals: tuple[Claim, ...]
     verdict: str = Verdict.UNTESTED
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +100,7 @@ class CauseTotal:
         terms: what it explains of each term, the largest first.
         verdict: what experiments say of it, see `experiments.outcome.Verdict`: that of its largest tested term.
         measured: amount that an experiment measured on the complete step, with its interval; None without one.
-        untested: why it is untested, as a clause without a full stop; None if it was tested or nobody tried.
+        reason: why it is undecided or untested, as a clause without a full stop; None otherwise, or if nobody tried.
     """
 
     cause: str
@@ -90,7 +108,7 @@ class CauseTotal:
     terms: tuple[TermCause, ...]
     verdict: str = Verdict.UNTESTED
     measured: Estimate | None = None
-    untested: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,28 +141,164 @@ class Attribution:
         return max(agreeing, key=lambda c: (c.cause != NOT_SIGNIFICANT, abs(c.amount)), default=None)
 
 
-def attribute(functional: Functional, value: Estimate, cases: Iterable[tuple[str, Case]]) -> Attribution:
+def attribute(
+    functional: Functional, value: Estimate, cases: Iterable[tuple[str, Case]], outcomes: Sequence[Outcome] = ()
+) -> Attribution:
     """Attribute every term of an anomaly to causes.
+
+    Causes that an experiment confirms take what it measured, first those confirmed on a term alone, then those
+    confirmed on complete steps. Refuted causes take nothing. The others share what is left by the evidence of the
+    recording.
 
     Args:
         functional: the anomaly.
         value: its value and interval.
         cases: every term with its label; their values add up to `value`.
+        outcomes: outcomes of the recording's experiments.
     """
+    terms = [_Term(label, case, about(outcomes, functional, case.share)) for label, case in cases]
+    of_step = about(outcomes, functional, None)
+    steps: dict[str, Proof] = {}
+    for cause, intervention in interventions().items():
+        if intervention.step and of_step:
+            claimed = math.fsum(term.claimed(cause) for term in terms)
+            steps[cause] = prove_step(of_step, value, claimed, intervention.step)
+    for cause, proof in by_cause(steps, Verdict.CONFIRMED):
+        claims = [term.claimed(cause) for term in terms]
+        for term, amount in zip(terms, spread(proof.amount, [term.left for term in terms], claims), strict=True):
+            term.take(cause, amount, proof)
+    refuted = {cause for cause, proof in steps.items() if proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)}
     taken: dict[str, list[TermCause]] = {}
-    for label, case in cases:
-        for cause, share in share_out(label, case):
+    for term in terms:
+        for cause, share in term.share_out(refuted):
             taken.setdefault(cause, []).append(share)
-    totals = [
-        CauseTotal(cause, math.fsum(s.amount for s in shares), tuple(sorted(shares, key=lambda s: -abs(s.amount))))
-        for cause, shares in taken.items()
-    ]
+    totals = [_total(cause, shares, steps.get(cause)) for cause, shares in taken.items()]
     noise = math.isfinite(value.low) and value.p >= LEVEL
     return Attribution(functional, value.value, noise, tuple(sorted(totals, key=_in_order)))
 
 
+def _total(cause: str, shares: list[TermCause], of_step: Proof | None) -> CauseTotal:
+    """One cause over all terms, with the verdict of the complete step, else of its largest tested term."""
+    shares = sorted(shares, key=lambda share: -abs(share.amount))
+    amount = math.fsum(share.amount for share in shares)
+    intervention = interventions().get(cause)
+    tested = next((share for share in shares if share.verdict != Verdict.UNTESTED), None)
+    if (
+        of_step is not None
+        and of_step.verdict != Verdict.UNTESTED
+        and (tested is None or of_step.verdict == Verdict.CONFIRMED)
+    ):
+        measured = of_step.outcome.removed if of_step.outcome else None
+        return CauseTotal(cause, amount, tuple(shares), of_step.verdict, measured, of_step.reason)
+    if tested is not None:
+        return CauseTotal(cause, amount, tuple(shares), tested.verdict, None, tested.reason)
+    reasons = (share.reason for share in shares if share.reason)
+    why = intervention.untested if intervention else None
+    return CauseTotal(cause, amount, tuple(shares), reason=why or next(reasons, of_step.reason if of_step else None))
+
+
+class _Term:
+    """One term while its amount is shared out among causes."""
+
+    def __init__(self, label: str, case: Case, outcomes: Sequence[Outcome]) -> None:
+        self.label, self._case = label, case
+        self._claims = {claim.cause: claim for claim in filter(None, (weigh(case) for weigh in _weigh()))}
+        self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
+        self._proofs = {
+            cause: prove_term(outcomes, case.share, intervention.term)
+            for cause, intervention in interventions().items()
+            if intervention.term and outcomes
+        }
+        if reproduces(outcomes, case.share) == Reproduction.REPRODUCES:
+            self._ordered = [claim for claim in self._ordered if claim.cause != NOT_SIGNIFICANT]
+        self.left = self._value = case.share.value.value
+        self._shares: list[tuple[str, TermCause]] = []
+        confirmed = by_cause(self._proofs, Verdict.CONFIRMED)
+        for cause, proof in sorted(confirmed, key=lambda item: item[0] in _LAST_OF_CONFIRMED):
+            self.take(cause, proof.amount, proof)
+
+    def claimed(self, cause: str) -> float:
+        """Amount that a cause claims without experiments, in the direction of the term, up to what is left."""
+        claim = self._claims.get(cause)
+        return self._possible(claim.amount) if claim in self._ordered and claim is not None else 0.0
+
+    def take(self, cause: str, amount: float, proof: Proof) -> None:
+        """Give an amount to a cause that an experiment confirmed."""
+        amount = self._possible(amount)
+        if abs(amount) < _LEAST_SHARE * abs(self._value) or not amount:
+            return
+        claim, outcome = self._claims.get(cause), proof.outcome
+        evidence = claim.evidence if claim else ()
+        if outcome is not None and outcome.value is not None and outcome.changed is not None:
+            facts = outcome.facts.what if outcome.facts else outcome.factor
+            measured = (outcome.value.value, outcome.changed.value)
+            evidence = (seen(f"as it is, and when {facts}", measured, "ms", "experiments.duration_ns"), *evidence)
+        refuted_by = claim.refuted_by if claim else interventions()[cause].expected
+        shown = Claim(cause, amount, 1.0, evidence, refuted_by)
+        self._add(cause, amount, shown, Verdict.CONFIRMED)
+
+    def share_out(self, refuted: Collection[str]) -> list[tuple[str, TermCause]]:
+        """The causes of the term, the confirmed ones first, then the best-scored; their amounts add up to the term.
+
+        Args:
+            refuted: causes that take nothing more, because experiments on complete steps decided on them.
+        """
+        for claim in self._ordered:
+            proof = self._proofs.get(claim.cause, Proof(Verdict.UNTESTED))
+            if claim.cause in refuted or proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED):
+                continue
+            amount = self._possible(claim.amount)
+            if amount and abs(amount) >= _LEAST_SHARE * abs(self._value):
+                self._add(claim.cause, amount, claim, proof.verdict, proof.reason)
+        if self.left or not self._shares:
+            rest = TermCause(self.label, self.left, None, tuple(self._ordered))
+            self._shares.append((UNEXPLAINED, rest))
+        return self._shares
+
+    def _possible(self, amount: float) -> float:
+        """An amount, up to what is left of the term; 0 against its direction."""
+        if amount * self._value <= 0 or self.left * self._value <= 0:
+            return 0.0
+        return math.copysign(min(abs(self.left), abs(amount)), self._value)
+
+    def _add(self, cause: str, amount: float, claim: Claim, verdict: str, reason: str | None = None) -> None:
+        rivals = tuple(rival for rival in self._ordered if rival.cause != claim.cause)
+        self._shares.append((cause, TermCause(self.label, amount, claim, rivals, verdict, reason)))
+        self.left -= amount
+
+
 def _in_order(total: CauseTotal) -> tuple[bool, float]:
     return total.cause == NOT_SIGNIFICANT, -abs(total.amount)
+
+
+@cache
+def interventions() -> dict[str, Intervention]:
+    """The experiment of every cause that names one, built-in causes first."""
+    found = {module.CAUSE: module.INTERVENTION for module in _MODULES if hasattr(module, "INTERVENTION")}
+    taken = {(scope, name) for one in found.values() for scope in _SCOPES for name in getattr(one, scope)}
+    for plugin in plugins.plugins(plugins.CAUSES):
+        intervention = getattr(plugin.module, "INTERVENTION", None)
+        if intervention is None:
+            continue
+        named = {(scope, name) for scope in _SCOPES for name in getattr(intervention, scope, ())}
+        if not isinstance(intervention, Intervention):
+            plugins.report_broken(plugin.name, plugin.package, "INTERVENTION is no Intervention")
+        elif both := named & taken:
+            names = ", ".join(sorted(name for _, name in both))
+            plugins.report_broken(plugin.name, plugin.package, f"another cause has its factors: {names}")
+        else:
+            taken |= named
+            found[plugin.module.CAUSE] = intervention
+    return found
+
+
+def factors(scope: str) -> dict[str, str]:
+    """The factors of a scope, with the cause that each takes away.
+
+    Args:
+        scope: see `profiling.recording.experiments.Scope`.
+    """
+    return {name: cause for cause, one in interventions().items() for name in getattr(one, scope)}
 
 
 @cache
@@ -173,24 +327,6 @@ def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
     return weigh
 
 
-def share_out(label: str, case: Case) -> list[tuple[str, TermCause]]:
-    """The causes of one term, the best-scored first; their amounts add up to the term."""
-    value = case.share.value.value
-    claims = sorted(filter(None, (weigh(case) for weigh in _weigh())), key=lambda c: (-c.score, c.cause))
-    left, shares = value, []
-    for claim in claims:
-        amount = min(abs(left), abs(claim.amount)) if claim.amount * value > 0 and left * value > 0 else 0.0
-        if amount < _LEAST_SHARE * abs(value) or not amount:
-            continue
-        amount = math.copysign(amount, value)
-        rivals = tuple(rival for rival in claims if rival is not claim)
-        shares.append((claim.cause, TermCause(label, amount, claim, rivals)))
-        left -= amount
-    if left or not shares:
-        shares.append((UNEXPLAINED, TermCause(label, left, None, tuple(claims))))
-    return shares
-
-
 __all__ = [
     "CAUSES",
     "NOT_SIGNIFICANT",
@@ -200,6 +336,9 @@ __all__ = [
     "CauseTotal",
     "Claim",
     "Evidence",
+    "Intervention",
     "TermCause",
     "attribute",
+    "factors",
+    "interventions",
 ]

@@ -6,9 +6,15 @@ Amount: the contribution of kernels that run at only one of the two sizes; compu
 from __future__ import annotations
 
 from ...profiling.attribution.kernel_names import ALGORITHMS, read_name
-from .case import Case, Claim, Evidence
+from .case import Case, Claim, Evidence, Intervention
 
 CAUSE = "algorithm switch"
+INTERVENTION = Intervention(
+    expected="With the algorithms of all batch sizes chosen in another way, the term's share goes away.",
+    remedy="choose the algorithm by timing, or force the faster one",
+    term=("cudnn_benchmark", "deterministic"),
+    step=("cudnn_benchmark", "deterministic"),
+)
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one side.
 _LEAST_SHARE = 0.1
 _REFUTATION = "With the smaller batch's algorithm forced at both sizes, the term keeps its value."

@@ -7,9 +7,14 @@ is the compulsory bytes of one launch, a lower bound.
 from __future__ import annotations
 
 from ...profiling.attribution.kernel_names import short_name
-from .case import Case, Claim, Evidence, seen, total
+from .case import Case, Claim, Evidence, Intervention, seen, total
 
 CAUSE = "cache capacity"
+INTERVENTION = Intervention(
+    expected="With cold caches the smaller batch sizes are as slow per byte as the larger ones.",
+    remedy="run on smaller pieces, whose data fits the cache",
+    term=("cold_caches",),
+)
 # A claim needs bandwidth to fall to this share: cache and DRAM differ by far more, noise by less.
 _FALLEN = 0.9
 

@@ -156,6 +156,25 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Intervention:
+    """The experiment of a cause, as data: kernels and profiling run it.
+
+    Attributes:
+        expected: what the experiment shows if the cause is right; one sentence.
+        remedy: what a remedy would be, as an instruction; None if there is none.
+        term: names of factors that take the cause away from a term that runs alone, the most telling first.
+        step: names of factors that take it away from complete steps, the most telling first.
+        untested: why no factor tests it, as a clause without a full stop; None if one does.
+    """
+
+    expected: str
+    remedy: str | None = None
+    term: tuple[str, ...] = ()
+    step: tuple[str, ...] = ()
+    untested: str | None = None
+
+
+@dataclass(frozen=True)
 class Case:
     """One term of one functional.
 

@@ -13,6 +13,7 @@ import pandas as pd
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
 from ..decompose.terms import IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
+from ..experiments.outcome import Outcome
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, Use
 
 # CUDA API calls by their effect on the host; the first match counts.
@@ -38,12 +39,14 @@ class Recorded:
         api_calls: the `api_calls` table; None if missing.
         clocks: the `clocks` table; None if missing.
         hardware: limits of the device.
+        outcomes: outcomes of the recording's experiments.
     """
 
     steps: pd.DataFrame
     api_calls: pd.DataFrame | None = None
     clocks: pd.DataFrame | None = None
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
+    outcomes: tuple[Outcome, ...] = ()
 
 
 def cases(

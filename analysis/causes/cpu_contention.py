@@ -6,9 +6,14 @@ the time at the larger size beyond what the smaller size's share would have need
 
 from __future__ import annotations
 
-from .case import Case, Claim, seen
+from .case import Case, Claim, Intervention, seen
 
 CAUSE = "CPU contention"
+INTERVENTION = Intervention(
+    expected="With as many idle cores as threads, the excess goes away.",
+    remedy="leave as many cores to the process as it has threads",
+    untested="no factor takes other work off the machine: measure again while nothing else runs",
+)
 # A few threads always wait briefly for each other's cores.
 _FALLEN = 0.95
 

@@ -5,9 +5,14 @@ Amount: the idle term, or the term of host-to-device copies. Memory pressure tak
 
 from __future__ import annotations
 
-from .case import BatchFacts, Case, Claim, Evidence, seen
+from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "launch- or host-bound"
+INTERVENTION = Intervention(
+    expected="With the step compiled, or replayed as one CUDA graph, idle shrinks.",
+    remedy="launch fewer kernels: compile the step, or capture it as a CUDA graph",
+    step=("cuda_graph", "compiled"),
+)
 _COPY = "Memcpy HtoD"
 # A smaller idle share of the step is no cause.
 _LEAST_IDLE = 0.02

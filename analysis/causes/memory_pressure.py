@@ -7,9 +7,15 @@ switch if memory is so full that the faster algorithm's workspace may not have f
 from __future__ import annotations
 
 from . import algorithm_switch
-from .case import Case, Claim, Evidence, HostCalls, seen
+from .case import Case, Claim, Evidence, HostCalls, Intervention, seen
 
 CAUSE = "memory pressure"
+INTERVENTION = Intervention(
+    expected="With less memory the effect begins at a smaller batch size; with a small workspace it goes away.",
+    remedy="free memory, or limit the workspace",
+    term=("small_workspace",),
+    step=("smaller_memory",),
+)
 _FULL = 0.85
 
 

@@ -1,17 +1,24 @@
-"""Page faults: the larger batch uses fresh memory, which the operating system allocates at first access. CPU only.
+"""Page faults: steps use fresh memory, which the operating system allocates at first access. CPU only.
 
-Amount: if page faults grow faster than the batch, the term's share (by compulsory bytes) of the time that the timed
-steps spent in the kernel of the operating system.
+Faults that grow faster than the batch make an excess; faults that do not grow with it are a part of the fixed cost.
+Amount: the term's share (by compulsory bytes) of the time that the timed steps spent in the kernel of the operating
+system.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .case import BatchFacts, Case, Claim, Evidence, seen
+from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
 from .memory_pressure import memory_evidence
 
 CAUSE = "page faults"
+INTERVENTION = Intervention(
+    expected="With an allocator that keeps freed memory, the faults and their time go away.",
+    remedy="keep freed memory in the process",
+    term=("reused_memory",),
+    step=("kept_memory",),
+)
 # A step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor.
 _LEAST_FAULTS = 1024
 
@@ -23,7 +30,7 @@ def weigh(case: Case) -> Claim | None:
     before, after = case.facts[case.before].host_use, case.facts[case.after].host_use
     if before is None or after is None:
         return None
-    if after.page_faults - case.factor * before.page_faults < _LEAST_FAULTS:
+    if abs(after.page_faults - case.factor * before.page_faults) < _LEAST_FAULTS:
         return None
     amount = sum(
         c * _share(case, batch) * system_wall_ms(case.facts[batch]) for batch, c in case.functional.coefficients

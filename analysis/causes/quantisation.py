@@ -10,9 +10,15 @@ from __future__ import annotations
 import math
 
 from ...profiling.attribution.kernel_names import read_name, short_name
-from .case import Case, Claim, Evidence, Use
+from .case import Case, Claim, Evidence, Intervention, Use
 
 CAUSE = "wave and tile quantisation"
+INTERVENTION = Intervention(
+    expected="With the batch padded to the next multiple, the odd sizes get faster.",
+    remedy="pad the batch to a multiple of the tile",
+    term=("padded_batch",),
+    step=("padded_batch",),
+)
 # With more waves the tail is under 3 % of the time, too little for a verdict.
 _MOST_WAVES = 32
 

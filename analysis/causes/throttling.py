@@ -6,9 +6,14 @@ clock: an upper bound for kernels that wait for memory.
 
 from __future__ import annotations
 
-from .case import Case, Claim, Evidence
+from .case import Case, Claim, Evidence, Intervention
 
 CAUSE = "throttling"
+INTERVENTION = Intervention(
+    expected="With pauses between the steps the device stays cool, and the excess goes away.",
+    remedy="cool the device better, or raise its power limit",
+    step=("pauses",),
+)
 # Clocks are sampled coarsely and fluctuate; a smaller difference is no change.
 _FALLEN = 0.97
 

@@ -192,7 +192,7 @@ def explain(
     value = curve.evaluate(functional)
     weighed = cases(functional, shares, kernel_times, recorded)
     labelled = ((share.label, case) for share, case in zip(shares, weighed, strict=True))
-    return Explanation(functional, value, tuple(shares), attribute(functional, value, labelled))
+    return Explanation(functional, value, tuple(shares), attribute(functional, value, labelled, recorded.outcomes))
 
 
 def _with_kernels(share: Share, kernels: dict[tuple[str | None, str | None], list[str | None]]) -> Share:

@@ -23,7 +23,7 @@ else:
     import tomli as tomllib
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CACHES = (plugins.plugins, plugins.report_broken, devices._load, causes._weigh)
+CACHES = (plugins.plugins, plugins.report_broken, devices._load, causes._weigh, causes.interventions)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_cause(example, tmp_path, capsys, blocks_per_sample, claimed):
         batches = kernels["step"].map(dict(zip(steps["step"], steps["batch"], strict=True)))
         kernels["grid_x"], kernels["grid_y"], kernels["grid_z"] = blocks_per_sample * batches, 1, 1
 
-    path = write_planted(tmp_path / "r", "fixed cost shared", change=grid)
+    path = write_planted(tmp_path / "r", "fixed cost amortised", change=grid)
     assert main(["explain", str(path), "--pair", "4,8", "--json"]) == 0
     assert ('"small grid"' in capsys.readouterr().out) == claimed
 

@@ -39,6 +39,7 @@ class Plan:
         host_use: use of the host by a timed step of a batch size and a duration in ns: columns of `steps`.
         hardware: limits of the device.
         two_paces: whether every other step of the last batch size takes 1.3 times as long.
+        optimizer_ms: time of the optimizer at every batch size.
     """
 
     kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
@@ -52,6 +53,7 @@ class Plan:
     host_use: object = None
     hardware: Hardware = GTX_1080
     two_paces: bool = False
+    optimizer_ms: float = 5.0
 
 
 def _switch(batch):
@@ -94,6 +96,11 @@ def _third_in_the_system(batch, duration_ns):
     return {"cpu_time_ns": duration_ns, "run_queue_wait_ns": 0, **faults}
 
 
+def _half_the_threads(batch, duration_ns):
+    cpu_ns = 2 * duration_ns if batch < _LAST else duration_ns
+    return {"cpu_time_ns": cpu_ns, "run_queue_wait_ns": 0, "system_time_ns": 0, "page_faults": 100}
+
+
 PLANS = {
     "algorithm switch": Plan(kernel=_switch),
     "wave and tile quantisation": Plan(kernel=_waves),
@@ -113,8 +120,17 @@ PLANS = {
         slow=lambda b: 1.7 / 1.2 if b == _LAST else 1.0,
     ),
     "CPU contention": Plan(host_use=_half_a_core, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
+    "idle threads": Plan(host_use=_half_the_threads, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
+    "slow library call": Plan(
+        kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {"flops": 10**10 * b})
+    ),
+    # 12.8 GB at 320.3 GB/s: 40 of 80 ms.
+    "weights read every step": Plan(
+        kernel=lambda b: ("maxwell_sgemm_128x64_nn", 40.0 + 2.0 * b, {"bytes_compulsory": 12_800_000_000})
+    ),
+    "optimizer work": Plan(optimizer_ms=20.0),
     "not significant": Plan(jitter=0.4, two_paces=True),
-    "fixed cost shared": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
+    "fixed cost amortised": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
     "profiling overhead": Plan(unseen_ms=lambda b: 40.0 if b == _LAST else 0.0),
     "unexplained": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {})),
 }  # fmt: skip
@@ -131,7 +147,7 @@ def planted(cause, seed, jitter=None, rounds=8):
         rows = [
             ("conv1", "forward", "maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * batch, {}),
             ("conv3", "backward", name, time_ms, further),
-            (None, "optimizer", "at::native::multi_tensor_apply_kernel<4>", 5.0, {}),
+            (None, "optimizer", "at::native::multi_tensor_apply_kernel<4>", plan.optimizer_ms, {}),
         ]
         noise = np.exp(jitter * random.standard_normal(len(rows)))
         return [(la, ph, na, t * plan.slow(batch) * n, fu) for (la, ph, na, t, fu), n in zip(rows, noise, strict=True)]

@@ -1,0 +1,21 @@
+"""Size of one call: an operator costs more per sample in one large call than in two smaller ones.
+
+A recording has no evidence that tells this from other causes, so only an experiment names it.
+"""
+
+from __future__ import annotations
+
+from .case import Case, Claim, Intervention
+
+CAUSE = "size of one call"
+INTERVENTION = Intervention(
+    expected="With the batch in two halves, one after the other, the larger batch sizes get faster.",
+    remedy="run the operator on parts of the batch",
+    term=("split_batch",),
+    step=("split_batch",),
+)
+
+
+def weigh(case: Case) -> Claim | None:  # noqa: ARG001 - see above
+    """Claim nothing."""
+    return None

@@ -1,0 +1,29 @@
+"""Optimizer work: the optimizer updates every weight once per step, whatever the batch size.
+
+Amount: its term, which is measured.
+"""
+
+from __future__ import annotations
+
+from .case import Case, Claim, Intervention, seen
+
+CAUSE = "optimizer work"
+INTERVENTION = Intervention(
+    expected="With a fused optimizer, or with gradients of several batches accumulated, the share shrinks.",
+    remedy="use a fused optimizer, or accumulate gradients over several batches",
+    untested="no factor replaces the optimizer",
+)
+# Its time may vary a little with the batch size, e.g. by what the caches still have.
+_GROWN = 1.2
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim terms of the optimizer whose time does not grow with the batch."""
+    if case.share.key.kind != "kernels" or case.share.key.phase != "optimizer":
+        return None
+    times = [case.time_ms(batch) for batch in (case.before, case.after)]
+    if times[0] <= 0 or times[1] > _GROWN * times[0]:
+        return None
+    evidence = (seen("time per step", times, "ms", "kernels.duration_ns"),)
+    refutation = "At other batch sizes its time grows with the batch."
+    return Claim(CAUSE, case.share.value.value, 0.55, evidence, refutation)

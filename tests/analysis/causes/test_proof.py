@@ -1,0 +1,130 @@
+"""Causes after experiments: confirmed ones take what was measured, refuted ones nothing, and amounts add up."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, factors, interventions
+from curvescope.analysis.causes.proof import spread
+from curvescope.analysis.decompose.anomalies import diagnose, explain
+from curvescope.analysis.decompose.functionals import excess, fixed_cost
+from curvescope.analysis.experiments.outcome import Verdict, outcomes_of
+from curvescope.kernels.replay.factors import NAMES
+from curvescope.profiling.measure.step_factors import STEP_FACTORS
+from curvescope.profiling.recording.experiments import Scope, Stage
+
+from ..experiments.planted_experiments import experiment, rows_of
+from ..synthetic import times_of
+from .planted_causes import planted
+
+SLOW_FROM_16 = {4: 12.0, 8: 24.0, 16: 96.0}
+PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
+
+
+def explained(cause, experiments=(), functional=None):
+    """The explanation of a planted sweep with experiments: (experiment, times) of each."""
+    functional = functional or excess(8, 16)
+    steps, kernels, beside = planted(cause, 1)
+    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
+    outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), {})]
+    beside = type(beside)(**{**vars(beside), "outcomes": tuple(outcomes)})
+    explanation = explain(functional, found.curve, found.terms, found.kernel_times, beside)
+    scale = sum(abs(share.value.value) for share in explanation.shares)
+    total = math.fsum(cause.amount for cause in explanation.attribution.causes)
+    assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
+    return {total.cause: total for total in explanation.attribution.causes}
+
+
+def on_conv3(factor, stage=Stage.CONFIRM, **changed):
+    functional = changed.pop("functional", excess(8, 16)).coefficients
+    options = {"functional": functional, "batches": (8, 16), "layer": "conv3", "phase": "backward", **changed}
+    return experiment(0, stage, (factor,), **options)
+
+
+def on_the_step(factor, functional=None):
+    return on_conv3(
+        factor, scope=Scope.STEP, layer=None, phase=None, functional=functional or fixed_cost(4, 8), batches=(4, 8)
+    )
+
+
+def test_every_factor_belongs_to_one_cause_and_runs_somewhere():
+    assert set(factors(Scope.TERM)) == set(NAMES)
+    assert set(factors(Scope.STEP)) == set(STEP_FACTORS)
+    for scope in (Scope.TERM, Scope.STEP):
+        named = [name for one in interventions().values() for name in getattr(one, scope)]
+        assert len(named) == len(set(named))
+    for cause, one in interventions().items():
+        tested = one.term or one.step
+        assert one.expected.endswith("."), cause
+        assert bool(tested) != bool(one.untested), cause
+
+
+def test_a_cause_without_evidence_is_confirmed_by_its_experiment():
+    times = {None: SLOW_FROM_16, "onednn": PROPORTIONAL}
+    causes = explained("unexplained", [(on_conv3("onednn"), times)])
+    slow = causes["slow library call"]
+    assert slow.verdict == Verdict.CONFIRMED
+    # 96 - 2 * 24 = 48, all of it taken away
+    assert slow.amount == pytest.approx(48, rel=0.05)
+    evidence = slow.terms[0].claim.evidence[0]
+    assert (evidence.before, evidence.after) == (pytest.approx(48, rel=0.1), pytest.approx(0, abs=2))
+    assert abs(causes.get(UNEXPLAINED, slow).amount) < 50
+
+
+def test_without_a_change_the_recordings_causes_stay_untested():
+    causes = explained("slow library call")
+    assert causes["slow library call"].verdict == Verdict.UNTESTED
+    assert causes["slow library call"].amount == pytest.approx(48, rel=0.05)
+
+
+def test_a_refuted_cause_loses_its_claim():
+    same = {None: SLOW_FROM_16, "onednn": SLOW_FROM_16}
+    causes = explained("slow library call", [(on_conv3("onednn"), same)])
+    assert "slow library call" not in causes
+    assert causes[UNEXPLAINED].amount == pytest.approx(48, rel=0.05)
+
+
+def test_a_term_that_shows_nothing_alone_proves_nothing():
+    nothing = {None: PROPORTIONAL, "onednn": {4: 12.0, 8: 30.0, 16: 48.0}}
+    causes = explained("slow library call", [(on_conv3("onednn"), nothing)])
+    assert causes["slow library call"].verdict == Verdict.UNDECIDED
+    assert causes["slow library call"].reason == "the term alone does not show its share"
+
+
+def test_splitting_takes_what_a_more_telling_experiment_leaves():
+    both = [
+        (on_conv3("split_batch"), {None: SLOW_FROM_16, "split_batch": PROPORTIONAL}),
+        (on_conv3("onednn"), {None: SLOW_FROM_16, "onednn": {4: 12.0, 8: 24.0, 16: 56.0}}),
+    ]
+    causes = explained("unexplained", both)
+    # 48 → 8: oneDNN takes 40, and splitting the 8 that it leaves
+    assert causes["slow library call"].amount == pytest.approx(40, rel=0.05)
+    assert causes["size of one call"].amount == pytest.approx(8, rel=0.3)
+
+
+def test_page_faults_of_the_step_take_what_the_step_lost_without_them():
+    # As it is 80 + 20 = 100 of fixed cost; with kept memory 40 less.
+    times = {None: {4: 200.0, 8: 300.0}, "kept_memory": {4: 160.0, 8: 260.0}}
+    causes = explained("fixed cost amortised", [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))
+    faults = causes["page faults"]
+    assert faults.verdict == Verdict.CONFIRMED or faults.amount == 0
+    assert faults.measured.value == pytest.approx(40, abs=4)
+
+
+def test_a_narrow_measurement_alone_ends_what_was_not_significant():
+    one = on_conv3("onednn", Stage.ALONE)
+    one = type(one)(**{**vars(one), "factors": ()})
+    before = explained("not significant")
+    labels = [term.label for term in before[NOT_SIGNIFICANT].terms]
+    assert "conv3 backward" in labels
+    value = next(t.amount for t in before[NOT_SIGNIFICANT].terms if t.label == "conv3 backward")
+    after = explained("not significant", [(one, {None: {8: 24.0, 16: 48.0 + value}})])
+    assert "conv3 backward" not in [t.label for t in after.get(NOT_SIGNIFICANT, before[UNEXPLAINED]).terms if t.claim]
+
+
+def test_an_amount_spreads_over_what_is_left():
+    assert spread(6.0, [4.0, 4.0, -1.0], [2.0, 0.0, 0.0]) == pytest.approx([2 + 4 / 3, 8 / 3, 0])
+    assert spread(-2.0, [-1.0, -3.0], [0.0, 0.0]) == pytest.approx([-0.5, -1.5])
+    assert spread(9.0, [1.0, 2.0], [0.0, 0.0]) == pytest.approx([1.0, 2.0])

@@ -18,7 +18,7 @@ READERS = "curvescope.readers"
 CAUSES = "curvescope.causes"
 DEVICES = "curvescope.devices"
 
-# group -> required attributes of its plugins; documented in docs/plugins.md.
+# group -> required attributes of its plugins; documented in docs/plugins.md. A cause may also have INTERVENTION.
 _NEEDED = {
     RECORDERS: ("NAME", "record"),
     READERS: ("NAME", "recognises", "read"),

@@ -280,10 +280,11 @@ def interventions() -> dict[str, Intervention]:
         intervention = getattr(plugin.module, "INTERVENTION", None)
         if intervention is None:
             continue
-        named = {(scope, name) for scope in _SCOPES for name in getattr(intervention, scope, ())}
         if not isinstance(intervention, Intervention):
             plugins.report_broken(plugin.name, plugin.package, "INTERVENTION is no Intervention")
-        elif both := named & taken:
+            continue
+        named = {(scope, name) for scope in _SCOPES for name in getattr(intervention, scope)}
+        if both := named & taken:
             names = ", ".join(sorted(name for _, name in both))
             plugins.report_broken(plugin.name, plugin.package, f"another cause has its factors: {names}")
         else:

@@ -173,6 +173,34 @@ def test_a_broken_cause_claims_nothing(install, tmp_path, capsys, body):
     assert err.count("plugin bad of broken-package is skipped: weigh()") == 1
 
 
+HEAD = """
+from curvescope.analysis.causes import Intervention
+CAUSE = "magic"
+def weigh(case): return None
+"""
+
+
+def test_a_cause_names_its_experiment(install, tmp_path, capsys):
+    source = HEAD + "INTERVENTION = Intervention(expected='It goes away.', term=('wand',))"
+    broken(install, tmp_path, plugins.CAUSES, source)
+    assert causes.factors("term")["wand"] == "magic"
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("intervention", "says"),
+    [
+        ("Intervention(expected='It goes away.', term=('onednn',))", "another cause has its factors: onednn"),
+        ("7", "INTERVENTION is no Intervention"),
+    ],
+)
+def test_an_experiment_that_does_not_fit_is_named_and_left_out(install, tmp_path, capsys, intervention, says):
+    broken(install, tmp_path, plugins.CAUSES, f"{HEAD}INTERVENTION = {intervention}")
+    assert causes.factors("term")["onednn"] == "slow library call"
+    assert "magic" not in causes.interventions()
+    assert says in capsys.readouterr().err
+
+
 def test_broken_devices_are_named(install, tmp_path, capsys):
     broken(install, tmp_path, plugins.DEVICES, "DEVICES = '/nowhere.toml'")
     assert main(["devices"]) == 0

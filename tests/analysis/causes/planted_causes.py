@@ -137,8 +137,8 @@ PLANS = {
 
 
 def planted(cause, seed, jitter=None, rounds=8):
-    """Steps, kernels and what else is recorded of a sweep with the cause in it."""
-    plan, random = PLANS[cause], np.random.default_rng(seed)
+    """Steps, kernels and what else is recorded of a sweep with the cause (its name, or a plan) in it."""
+    plan, random = cause if isinstance(cause, Plan) else PLANS[cause], np.random.default_rng(seed)
     jitter = plan.jitter if jitter is None else jitter
     steps, kernels, launches, clocks = [], [], [], []
 

@@ -34,8 +34,8 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     rows.add_row("total", signed(whole), share(whole, attribution.value), "", "")
     blocks: list[RenderableType] = [rows]
     for total in causes:
-        if total.untested:
-            blocks.append(Text(f"{total.cause} is untested: {total.untested}.", "dim"))
+        if total.reason:
+            blocks.append(Text(f"{total.cause} is {total.verdict}: {total.reason}.", "dim"))
         if total.measured is not None:
             blocks.append(Text(_measured(total, total.measured, unit)))
     named = [total for total in causes if total.cause != UNEXPLAINED]

@@ -285,7 +285,7 @@ def _anomaly(explanation: Explanation, found: Diagnosis, axis: Axis) -> dict[str
                 "amount": total.amount,
                 "verdict": None if total.cause in (UNEXPLAINED, NOT_SIGNIFICANT) else total.verdict,
                 "apart": total.cause == NOT_SIGNIFICANT,
-                "untested": total.untested,
+                "reason": total.reason,
                 "measured": None if total.measured is None else estimate_document(total.measured),
                 "terms": [
                     {

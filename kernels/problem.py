@@ -98,11 +98,18 @@ def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: st
 def allowed_error(precision: str, terms: int) -> float:
     """Largest allowed error of a sum of `terms` products of standard normal numbers.
 
+    Its root mean square is √terms.
+    """
+    return allowed_relative_error(precision, terms) * float(terms**0.5)
+
+
+def allowed_relative_error(precision: str, terms: float) -> float:
+    """Largest allowed error of a sum of `terms` random products, as a share of its root mean square.
+
     Roundoff of a running sum grows as a random walk over partial sums that themselves grow with √terms.
     """
     p = PRECISIONS[precision]
-    relative = p.result_roundoff + p.operand_roundoff + p.sum_roundoff * terms**0.5
-    return float(_ALLOWED_ROUNDOFFS * relative * terms**0.5)
+    return float(_ALLOWED_ROUNDOFFS * (p.result_roundoff + p.operand_roundoff + p.sum_roundoff * terms**0.5))
 
 
 def compare(result: Array, reference: Array, allowed: float, projected: bool = False) -> Error:

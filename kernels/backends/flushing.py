@@ -17,6 +17,7 @@ class FlushingBackend(ABC):
     """Base of all backends: a cache flush with a buffer of twice the last-level cache, allocated at the first flush.
 
     Attributes:
+        cache_bytes: size of the last-level cache; a large one if it is unknown.
         flush_ns: duration of a flush; 0 before the first.
     """
 
@@ -26,7 +27,8 @@ class FlushingBackend(ABC):
         Args:
             cache_bytes: size of the last-level cache; None if unknown.
         """
-        self._flush_bytes = 2 * (cache_bytes or _UNKNOWN_CACHE_BYTES)
+        self.cache_bytes = cache_bytes or _UNKNOWN_CACHE_BYTES
+        self._flush_bytes = 2 * self.cache_bytes
         self._flush: Run | None = None
         self.flush_ns = 0
 

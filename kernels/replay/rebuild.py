@@ -8,9 +8,10 @@ each result is freed at once, so that its memory is reused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value
@@ -88,7 +89,13 @@ class Replayed:
         self._run = None
 
 
-def rebuild(call: RecordedCall, device: str = "cpu", seed: int = 0, try_run: bool = True) -> Replayed:
+def rebuild(
+    call: RecordedCall,
+    device: str = "cpu",
+    seed: int = 0,
+    try_run: bool = True,
+    given: Mapping[int, Any] = MappingProxyType({}),
+) -> Replayed:
     """Build a call that can run, with new tensors like the recorded ones.
 
     Args:
@@ -96,6 +103,7 @@ def rebuild(call: RecordedCall, device: str = "cpu", seed: int = 0, try_run: boo
         device: `cpu` or `cuda:N`; tensors and results are there.
         seed: seed of the random values.
         try_run: whether to run it once, to see that it does.
+        given: values to use instead of new ones, by index of the argument.
 
     Raises:
         CannotReplay: the operator or its arguments cannot be built, or running them fails.
@@ -107,7 +115,7 @@ def rebuild(call: RecordedCall, device: str = "cpu", seed: int = 0, try_run: boo
     recorded = _padded(call.arguments, len(schema.arguments))
     try:
         arguments = [
-            _argument(torch, values, index, kind, argument, device, notes)
+            given[index] if index in given else _argument(torch, values, index, kind, argument, device, notes)
             for index, (kind, argument) in enumerate(zip(schema.arguments, recorded, strict=True))
         ]
         values.finish(arguments)

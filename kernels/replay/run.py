@@ -1,22 +1,53 @@
-"""Experiments on one term alone: its operator calls run with one factor changed at a time, in interleaved rounds."""
+"""Experiments on one term alone: its operator calls run with one factor changed at a time, in interleaved rounds.
+
+One timed run is all calls of the term in one step, each as often as in the step and in the step's order. In a step,
+other layers ran since a layer's weights were last used, and the layer before has just written its input. So before
+each run the caches are flushed, and then the operands that depend on the batch size are read; where the operands of a
+whole step fit the last-level cache, neither is done. Results are kept until the run has ended, as in a step, and freed
+outside its time.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, TypeAlias
 
+from ...profiling.hardware.host_usage import host_use_between, read_host_use
+from ...profiling.hardware.memory_usage import available_bytes
+from ...profiling.measure.experiment import Experiment as Rounds
 from ...profiling.measure.experiment import Progress
+from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.experiments import Experiment, record_experiment
-from ...profiling.recording.store import Recording, RecordingWriter
+from ...profiling.recording.store import Recording, RecordingWriter, columns_of
+from ...profiling.workload.network_step import import_torch, pick_device
+from ..backends import open_backend
+from . import heap
+from .factors import NAMES, factor
+from .factors.change import Caches, Change, Runnable
+from .operator_kinds import follows_batch, on_cuda
+from .recorded_call import CannotReplay
+from .results import difference, results_of, try_call
+from .term import Term, duration_ns, read_term
+
+Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None; batch size
+
+# A visit times at least two runs, and more of short ones. With a cache flush of some milliseconds before each, more
+# than eight cost more time than they add precision: drift between visits dominates.
+_LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 2, 8, 10_000_000
+_SHARE_OF_MEMORY = 0.5  # for operands that are kept; results and copies need the rest
 
 
 def run_term(
-    recording: Recording,  # noqa: ARG001
+    recording: Recording,
     experiment: Experiment,
     writer: RecordingWriter,
-    report: Callable[[Progress], object] = lambda _: None,  # noqa: ARG001
-    clock_s: Callable[[], float] = time.monotonic,  # noqa: ARG001
+    report: Callable[[Progress], object] = lambda _: None,
+    clock_s: Callable[[], float] = time.monotonic,
+    backend: Any = None,
 ) -> Experiment:
     """Run an experiment on the operator calls of one term and record its timed runs.
 
@@ -26,6 +57,7 @@ def run_term(
         writer: writer that extends the recording.
         report: receives the progress after every visit.
         clock_s: clock of the time limit.
+        backend: backend with the timer and the cache flush; None for torch on the recording's device.
 
     Returns:
         The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
@@ -34,7 +66,203 @@ def run_term(
         CurvescopeError: the recording's device is missing here, or the recording cannot be written.
         KeyboardInterrupt: passed on; the timed runs so far are recorded.
     """
-    why = "experiments on a term alone cannot run yet"
-    done = replace(experiment, untested=dict.fromkeys(experiment.factors, why), notes=(why,), done=True)
-    record_experiment(writer, done)
-    return done
+    device = _device_of(recording)
+    backend = backend or open_backend("torch", device)
+    free = available_bytes(device)
+    budget = math.inf if free is None else _SHARE_OF_MEMORY * free
+    runs = Runs(read_term(recording, experiment.layer, experiment.phase, device, budget), experiment, writer, backend)
+    done = False
+    try:
+        Rounds(
+            conditions=runs.conditions,
+            visit=runs.visit,
+            rounds=experiment.rounds,
+            time_limit_s=experiment.time_limit_s,
+            finished=runs.finished,
+            begin_round=runs.write,
+            label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
+            report=report,
+            clock_s=clock_s,
+        ).run()
+        done = True
+    finally:
+        runs.write()
+        recorded = runs.described(done=done)
+        record_experiment(writer, recorded, [factor(name).FACTS for name in recorded.factors if name in NAMES])
+    return recorded
+
+
+class Runs:
+    """The visits of one experiment."""
+
+    def __init__(self, term: Term, experiment: Experiment, writer: RecordingWriter, backend: Any) -> None:
+        """Build the calls without a change, and find the factors that apply."""
+        self._term, self._experiment, self._writer, self._backend = term, experiment, writer, backend
+        self._rows: list[dict[str, Any]] = []
+        self._changed_results: dict[str, str] = {}
+        self._untested: dict[str, str] = {}
+        self._unfit: dict[int, str] = {}  # message by batch size that cannot run
+        self._compared: set[Condition] = set()
+        self._kept: list[Any] = []  # results of the current run
+        if term.device == "cpu" and "reused_memory" in experiment.factors and heap.can_change():
+            heap.hold_thresholds(term.largest_block_bytes)
+        for batch in experiment.batches:
+            self._guard((None, batch), lambda condition: self._term.runnables(*condition, experiment.batches))
+        reasons = {name: self._reason_against(name) for name in experiment.factors}
+        self._untested |= {name: reason for name, reason in reasons.items() if reason is not None}
+        names = [None, *(name for name in experiment.factors if name not in self._untested)]
+        self.conditions: list[Condition] = [(name, batch) for name in names for batch in experiment.batches]
+
+    def finished(self, condition: Condition) -> bool:
+        """Whether a condition gets no more visits."""
+        name, batch = condition
+        return name in self._untested or batch in self._unfit or not self._term.families
+
+    def visit(self, condition: Condition, round_: int) -> None:
+        """Time some runs of one condition."""
+        if not self.finished(condition):  # an earlier visit of the round may have ended it
+            self._guard(condition, lambda _: self._visit(condition, round_))
+
+    def write(self) -> None:
+        """Record the timed runs since the last call."""
+        if self._rows:
+            part = f"e{self._experiment.number:05d}_r{self._rows[-1]['round']:05d}"
+            self._writer.write("experiments", columns_of(self._rows), part)
+            self._rows = []
+
+    def described(self, *, done: bool) -> Experiment:
+        """The experiment, with what was found besides times."""
+        unfit = (f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values())
+        return replace(
+            self._experiment,
+            untested=self._untested,
+            changed_results=self._changed_results,
+            notes=(*self._experiment.notes, *self._term.notes(), *unfit),
+            done=done,
+        )
+
+    def _guard(self, condition: Condition, work: Callable[[Condition], object]) -> None:
+        """Do something; errors that belong to the batch size or to the factor end only their conditions."""
+        name, batch = condition
+        try:
+            with import_torch().no_grad():
+                work(condition)
+        except CannotReplay as error:
+            message, out_of_memory = str(error), False
+        except (RuntimeError, MemoryError) as error:
+            out_of_memory = memory_ran_out(error)
+            if name is None and not out_of_memory:
+                raise
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+        else:
+            return
+        finally:
+            self._kept.clear()
+        # After the handler, because the traceback keeps tensors alive.
+        if out_of_memory:
+            self._term.release()
+            message = f"batch size {batch} does not fit the memory: {message.rstrip('.')}"
+        if name is None:
+            self._unfit[batch] = message
+        else:
+            self._untested[name] = message
+            self._rows = [row for row in self._rows if row["factor"] != name]
+
+    def _visit(self, condition: Condition, round_: int) -> None:
+        name, batch = condition
+        calls = self._term.runnables(name, batch, self._experiment.batches)
+        change = Change() if name is None else factor(name).CHANGE
+        if name is not None and condition not in self._compared:
+            self._compare(name, batch, calls, change)
+            self._compared.add(condition)
+        key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
+        with change.around():
+            for index, row in enumerate(self._time(calls, self._caches(change, batch))):
+                self._rows.append({**key, "index": index, **row, "process": os.getpid()})
+
+    def _time(self, calls: Sequence[Runnable], caches: Caches) -> Iterator[dict[str, Any]]:
+        """Discard a run, then time some; columns of the table `experiments`."""
+        sequence = [runnable.run for runnable in calls for _ in range(runnable.call.calls)]
+        inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
+        timer, kept = self._backend.timer, self._kept
+
+        def run() -> None:
+            for call in sequence:
+                kept.append(call())
+
+        discarded_ns = timer.take(run, 1, 1, None)[0].duration_ns
+        if caches is not Caches.WARM and not self._backend.flush_ns:
+            self._backend.flush()  # the first allocates its buffer
+        run_ns = discarded_ns + (0 if caches is Caches.WARM else self._backend.flush_ns)
+        for _ in range(min(max(_LEAST_RUNS, int(_VISIT_NS / max(run_ns, 1))), _MOST_RUNS)):
+            kept.clear()
+            if caches is not Caches.WARM:
+                self._backend.flush()
+            for tensor in inputs:
+                tensor.sum()
+            before = read_host_use()
+            (sample,) = timer.take(run, 1, 1, None)
+            used = host_use_between(before, read_host_use())
+            yield {"start_ns": sample.start_ns, "duration_ns": round(sample.duration_ns), **used}
+
+    def _inputs(self, calls: Sequence[Runnable]) -> list[Any]:
+        """The operands that depend on the batch size, if all fit the last-level cache: others no step finds there."""
+        found = [
+            tensor
+            for runnable in calls
+            for index in runnable.family.batch_dimensions()
+            for tensor in results_of([runnable.arguments[index]])
+            if tensor is not None and tensor.dtype.itemsize > 1
+        ]
+        return found if sum(one.nbytes for one in found) <= self._backend.cache_bytes else []
+
+    def _caches(self, change: Change, batch: int) -> Caches:
+        if change.caches is not Caches.AS_IN_STEP:
+            return change.caches
+        return Caches.WARM if self._term.step_bytes_near(batch) <= self._backend.cache_bytes else Caches.AS_IN_STEP
+
+    def _compare(self, name: str, batch: int, calls: Sequence[Runnable], change: Change) -> None:
+        """Compare the results with those without the change."""
+        if name in self._changed_results or change.caches is not Caches.AS_IN_STEP:
+            return
+        device = self._term.device
+        for plain, changed in zip(self._term.runnables(None, batch, self._experiment.batches), calls, strict=True):
+            expected = try_call(plain, device)
+            with change.around():
+                found = try_call(changed, device)
+            clause = difference(expected, found, tf32=on_cuda(device))
+            if clause is not None:
+                self._changed_results[name] = f"{plain.call.label}: {clause}"
+                return
+
+    def _reason_against(self, name: str) -> str | None:
+        """The reason why a factor cannot be changed for any call of the term."""
+        if name not in NAMES:
+            return "there is no such factor"
+        term, module = self._term, factor(name)
+        if not term.families:
+            return "none of the term's operators can run alone"
+        by_time = sorted(term.families, key=duration_ns, reverse=True)
+        reasons = [module.reason_against(family, term.device) for family in by_time]
+        if None not in reasons:
+            return reasons[0]
+        usual = {self._caches(Change(), batch) for batch in self._experiment.batches}
+        if usual == {Caches.WARM} == {module.CHANGE.caches}:
+            return "the operands of a whole step fit the cache, so they are there without a change"
+        if (
+            usual == {Caches.AS_IN_STEP}
+            and module.CHANGE.caches is Caches.COLD
+            and not any(map(follows_batch, by_time))
+        ):
+            return "no operand depends on the batch size, so the step leaves none in the caches"
+        return None
+
+
+def _device_of(recording: Recording) -> str:
+    """The device to run on.
+
+    Raises:
+        CurvescopeError: the recording is of a GPU, and there is none.
+    """
+    kind = (recording.meta.get("device") or {}).get("kind", "cpu")
+    return pick_device("cuda" if kind == "cuda" else "cpu")

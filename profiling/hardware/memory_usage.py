@@ -59,7 +59,7 @@ def limit_memory(device: str, limit_bytes: int) -> None:
     if device == "cpu":
         import resource
 
-        limit = _status_bytes("VmSize") or 0
+        limit = _kilobytes("/proc/self/status", "VmSize") or 0
         resource.setrlimit(resource.RLIMIT_AS, (limit + limit_bytes, limit + limit_bytes))
         return
     import torch
@@ -68,12 +68,33 @@ def limit_memory(device: str, limit_bytes: int) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
 
 
+def available_bytes(device: str) -> int | None:
+    """Memory of a device that this process can still get without swapping; None if the system does not tell.
+
+    Limits of a control group count where its files are mounted as in a container (cgroups(7), version 2).
+    """
+    if device != "cpu":
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = [_kilobytes("/proc/meminfo", "MemAvailable"), _control_group_bytes(Path("/sys/fs/cgroup"))]
+    return min((size for size in free if size is not None), default=None)
+
+
+def _control_group_bytes(folder: Path) -> int | None:
+    """Memory that the control group leaves, file cache counted as used; None without a limit."""
+    with suppress(OSError, ValueError):
+        return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
+    return None
+
+
 def _peak_resident_bytes() -> int | None:
-    return _status_bytes("VmHWM")
+    return _kilobytes("/proc/self/status", "VmHWM")
 
 
-def _status_bytes(name: str) -> int | None:
+def _kilobytes(path: str, name: str) -> int | None:
+    """An entry of a file of the kernel that counts in kB, in bytes; None if the file or the entry is missing."""
     with suppress(OSError):
-        if match := re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE):
+        if match := re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE):
             return int(match[1]) * 1024
     return None

@@ -7,7 +7,8 @@ from typing import Protocol, cast
 
 from ....profiling.errors import CurvescopeError
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call
+from ..recorded_call import CallFamily
+from .change import Change
 
 # In the order in which a screen tries them.
 NAMES = (
@@ -34,16 +35,18 @@ class FactorModule(Protocol):
 
     Attributes:
         FACTS: what the factor changes, in words.
+        CHANGE: how it changes the runs.
     """
 
     FACTS: FactorFacts
+    CHANGE: Change
 
-    def reason_against(self, call: Call, device: str) -> str | None:
-        """The reason why the factor cannot be changed for an operator call; None if it can.
+    def reason_against(self, family: CallFamily, device: str) -> str | None:
+        """The reason why the factor cannot be changed for an operator call, as a clause; None if it can.
 
         Args:
-            call: the call as recorded.
-            device: cpu, cuda or cuda:N.
+            family: the recorded call over batch sizes.
+            device: `cpu` or `cuda:N`.
         """
 
 

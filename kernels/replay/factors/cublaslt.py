@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call, is_product, on_cuda
+from ....profiling.workload.network_step import import_torch
+from ..operator_kinds import is_product, on_cuda
+from ..recorded_call import CallFamily
+from .change import Change
 
 FACTS = FactorFacts(
     "cublaslt",
@@ -13,8 +19,22 @@ FACTS = FactorFacts(
 )
 
 
-def reason_against(call: Call, device: str) -> str | None:
-    """See `factors.FactorModule`."""
+def reason_against(family: CallFamily, device: str) -> str | None:
+    """See `FactorModule`."""
     if not on_cuda(device):
         return "cuBLASLt runs on NVIDIA's GPUs"
-    return None if is_product(call) else "no matrix product"
+    return None if is_product(family.largest) else "it is no matrix product"
+
+
+@contextmanager
+def _through_cublaslt() -> Iterator[None]:
+    library = import_torch().backends.cuda.preferred_blas_library
+    former = library()
+    library("cublaslt")
+    try:
+        yield
+    finally:
+        library(former)
+
+
+CHANGE = Change(around=_through_cublaslt)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call, is_convolution, on_cuda
+from ....profiling.workload.network_step import import_torch
+from ..operator_kinds import is_convolution, on_cuda
+from ..recorded_call import CallFamily
+from .change import Change, setting
 
 FACTS = FactorFacts(
     "cudnn_benchmark",
@@ -13,8 +16,13 @@ FACTS = FactorFacts(
 )
 
 
-def reason_against(call: Call, device: str) -> str | None:
-    """See `factors.FactorModule`."""
+def reason_against(family: CallFamily, device: str) -> str | None:
+    """See `FactorModule`."""
     if not on_cuda(device):
         return "cuDNN runs on NVIDIA's GPUs"
-    return None if is_convolution(call) else "cuDNN chooses among algorithms for convolutions only"
+    if not is_convolution(family.largest):
+        return "PyTorch lets cuDNN choose for convolutions only"
+    return "cuDNN times its algorithms already" if import_torch().backends.cudnn.benchmark else None
+
+
+CHANGE = Change(around=lambda: setting(import_torch().backends.cudnn, "benchmark", True))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call, is_batch_norm, is_convolution, on_cuda
+from ....profiling.workload.network_step import import_torch
+from ..operator_kinds import is_batch_norm, is_convolution, on_cuda
+from ..recorded_call import CallFamily
+from .change import Change, setting
 
 FACTS = FactorFacts(
     "no_cudnn",
@@ -13,8 +16,12 @@ FACTS = FactorFacts(
 )
 
 
-def reason_against(call: Call, device: str) -> str | None:
-    """See `factors.FactorModule`."""
+def reason_against(family: CallFamily, device: str) -> str | None:
+    """See `FactorModule`."""
     if not on_cuda(device):
         return "cuDNN runs on NVIDIA's GPUs"
+    call = family.largest
     return None if is_convolution(call) or is_batch_norm(call) else "PyTorch does not run this operator through cuDNN"
+
+
+CHANGE = Change(around=lambda: setting(import_torch().backends.cudnn, "enabled", False))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import HALF, Call, is_convolution, is_product, tensors_of
+from ....profiling.workload.network_step import import_torch
+from ..operator_kinds import is_convolution, is_half, is_product, on_cuda
+from ..recorded_call import CallFamily
+from .change import Change, setting
 
 FACTS = FactorFacts(
     "no_onednn",
@@ -13,10 +16,14 @@ FACTS = FactorFacts(
 )
 
 
-def reason_against(call: Call, device: str) -> str | None:
-    """See `factors.FactorModule`."""
-    if device != "cpu":
+def reason_against(family: CallFamily, device: str) -> str | None:
+    """See `FactorModule`."""
+    if on_cuda(device):
         return "oneDNN runs on CPUs"
-    if is_convolution(call) or (is_product(call) and any(one.dtype in HALF for one in tensors_of(call))):
-        return None
-    return "PyTorch does not run this operator through oneDNN"
+    call = family.largest
+    if not is_convolution(call) and not (is_product(call) and is_half(call)):
+        return "PyTorch does not run this operator through oneDNN"
+    return None if import_torch().backends.mkldnn.is_available() else "this PyTorch has no oneDNN"
+
+
+CHANGE = Change(around=lambda: setting(import_torch().backends.mkldnn, "enabled", False))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call
+from ....profiling.workload.network_step import import_torch
+from ..operator_kinds import on_cuda
+from ..recorded_call import CallFamily
+from .change import Change
 
 FACTS = FactorFacts(
     "one_thread",
@@ -13,6 +19,22 @@ FACTS = FactorFacts(
 )
 
 
-def reason_against(call: Call, device: str) -> str | None:  # noqa: ARG001 - any operator
-    """See `factors.FactorModule`."""
-    return None if device == "cpu" else "the work runs on the GPU"
+def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - any operator
+    """See `FactorModule`."""
+    if on_cuda(device):
+        return "the work runs on the GPU"
+    return "it runs on one thread already" if import_torch().get_num_threads() == 1 else None
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    torch = import_torch()
+    former = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former)
+
+
+CHANGE = Change(around=_one_thread)

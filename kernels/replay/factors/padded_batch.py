@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call, tensors_of
+from ..recorded_call import CallFamily, CannotReplay
+from .batch_extents import pad_batch, reason_against_other_batch
+from .change import Change, Runnable
 
 FACTS = FactorFacts(
     "padded_batch",
@@ -15,7 +17,29 @@ FACTS = FactorFacts(
     ),
 )
 
+_MULTIPLES = (8, 16, 32)
 
-def reason_against(call: Call, device: str) -> str | None:  # noqa: ARG001 - on any device
-    """See `factors.FactorModule`."""
-    return None if tensors_of(call) else "no operand is a tensor"
+
+def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - on any device
+    """See `FactorModule`."""
+    return reason_against_other_batch(family)
+
+
+def multiple_of(batches: tuple[int, ...]) -> int | None:
+    """The multiple to pad to: the smallest that not all batch sizes are already; None if they are of all."""
+    return next((multiple for multiple in _MULTIPLES if any(batch % multiple for batch in batches)), None)
+
+
+def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
+    """The call on padded operands; they are padded before its time begins."""
+    call, multiple = runnable.call, multiple_of(batches)
+    assert call.batch is not None
+    if multiple is None:
+        raise CannotReplay(f"every batch size is a multiple of {_MULTIPLES[-1]}")
+    padded = -(-call.batch // multiple) * multiple
+    if padded == call.batch:
+        return runnable
+    return runnable.with_arguments(tuple(pad_batch(runnable.arguments, call, runnable.family.at(padded))))
+
+
+CHANGE = Change(call=_pad)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call
+from .. import heap
+from ..operator_kinds import on_cuda
+from ..recorded_call import CallFamily
+from .change import Change
 
 FACTS = FactorFacts(
     "reused_memory",
@@ -13,6 +16,11 @@ FACTS = FactorFacts(
 )
 
 
-def reason_against(call: Call, device: str) -> str | None:  # noqa: ARG001 - any operator
-    """See `factors.FactorModule`."""
-    return None if device == "cpu" else "PyTorch's allocator keeps the GPU's memory already"
+def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - any operator
+    """See `FactorModule`."""
+    if on_cuda(device):
+        return "PyTorch's allocator keeps the GPU's memory already"
+    return None if heap.can_change() else "the C library is not glibc, or its thresholds are set in the environment"
+
+
+CHANGE = Change(around=heap.keep_freed_memory)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from ....profiling.recording.experiments import FactorFacts
-from ..operands import Call, tensors_of
+from ....profiling.workload.network_step import import_torch
+from ..recorded_call import CallFamily
+from ..results import changed_operands, results_of
+from .batch_extents import reason_against_other_batch, slice_batch
+from .change import Change, Runnable
 
 FACTS = FactorFacts(
     "split_batch",
@@ -13,6 +20,41 @@ FACTS = FactorFacts(
 )
 
 
-def reason_against(call: Call, device: str) -> str | None:  # noqa: ARG001 - on any device
-    """See `factors.FactorModule`."""
-    return None if tensors_of(call) else "no operand is a tensor"
+def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - on any device
+    """See `FactorModule`."""
+    return reason_against_other_batch(family)
+
+
+def _split(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:  # noqa: ARG001
+    """Two calls on views of the operands, then one that joins their results; a batch of one stays whole."""
+    call, family = runnable.call, runnable.family
+    assert call.batch is not None
+    if call.batch < 2:
+        return runnable
+    first, second = (family.at(half) for half in (call.batch - call.batch // 2, call.batch // 2))
+    halves = (
+        runnable.bind(tuple(slice_batch(runnable.arguments, call, first, None))),
+        runnable.bind(tuple(slice_batch(runnable.arguments, call, second, first))),
+    )
+    if changed_operands(runnable.overload, runnable.arguments):
+        return replace(runnable, run=lambda: [half() for half in halves])
+    shapes = [None if one is None else tuple(one.shape) for one in results_of(runnable.run())]
+
+    def run() -> list[Any]:
+        parts = (results_of(half()) for half in halves)
+        return [_join(shape, *pair) for shape, *pair in zip(shapes, *parts, strict=True)]
+
+    return replace(runnable, run=run)
+
+
+def _join(shape: tuple[int, ...] | None, first: Any, second: Any) -> Any:
+    """Results of both halves as one: concatenated along the extent that follows the batch, or else added."""
+    if shape is None:
+        return None
+    for dimension, extents in enumerate(zip(shape, first.shape, second.shape, strict=True)):
+        if extents[0] != extents[1]:
+            return import_torch().cat((first, second), dimension)
+    return first + second
+
+
+CHANGE = Change(call=_split)

@@ -1,0 +1,98 @@
+"""How a factor changes the runs of an operator call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from ..rebuild import Replayed
+from ..recorded_call import CallFamily, RecordedCall
+
+
+class Caches(Enum):
+    """What the caches have of the operands when a run begins."""
+
+    AS_IN_STEP = "what the step leaves there"
+    COLD = "nothing"
+    WARM = "what the run before left there"
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """One call of a term at one batch size, ready to run.
+
+    Attributes:
+        family: the call over batch sizes.
+        call: the call at this batch size.
+        overload: torch's operator.
+        arguments: values in the order of the operator's schema.
+        run: runs the call once and returns its results.
+        notes: what was assumed, one clause each.
+    """
+
+    family: CallFamily
+    call: RecordedCall
+    overload: Any
+    arguments: tuple[Any, ...]
+    run: Callable[[], Any]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, family: CallFamily, replayed: Replayed) -> Runnable:
+        """The call as it was rebuilt."""
+        arguments, notes = tuple(replayed.arguments), replayed.notes
+        return cls(family, replayed.call, replayed.overload, arguments, replayed.bind(), notes)
+
+    def with_arguments(self, arguments: tuple[Any, ...]) -> Runnable:
+        """The same operator on other arguments."""
+        return replace(self, arguments=arguments, run=self.bind(arguments))
+
+    def bind(self, arguments: tuple[Any, ...]) -> Callable[[], Any]:
+        """A function that runs the operator on these arguments."""
+        return Replayed(self.call, self.overload, list(arguments)).bind()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a factor changes; without an entry nothing.
+
+    Attributes:
+        around: makes the context of all runs of a visit.
+        call: gives the changed call; its second argument are the batch sizes of the experiment, increasing. It raises
+            `CannotReplay` with the reason if this call cannot be changed, or returns the same object if the change
+            leaves it as it is.
+        caches: what the caches have when a run begins.
+    """
+
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    call: Callable[[Runnable, tuple[int, ...]], Runnable] | None = None
+    caches: Caches = Caches.AS_IN_STEP
+
+
+@contextmanager
+def setting(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Set an attribute, and set it back at the end."""
+    former = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, former)
+
+
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable, and set it back at the end."""
+    former = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = former

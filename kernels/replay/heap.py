@@ -1,0 +1,67 @@
+"""What glibc does with memory that a process frees, as far as it can be set while the process runs.
+
+glibc maps a block above a threshold by itself and unmaps it when it is freed, so that the next use takes a page fault
+for each 4 KiB again. The threshold follows the largest block freed so far, up to 32 MiB, until a program sets it or one
+of its relatives (mallopt(3), "M_MMAP_THRESHOLD"); then it stays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# Numbers of malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+_DEFAULT_MMAP_MAX = 65_536
+_SMALLEST_THRESHOLD, _LARGEST_THRESHOLD = 128 << 10, 32 << 20
+VARIABLES = (
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_TOP_PAD_",
+    "GLIBC_TUNABLES",
+)
+_threshold_bytes = _LARGEST_THRESHOLD
+
+
+def can_change() -> bool:
+    """Whether the process uses glibc, and nothing in its environment sets the thresholds."""
+    library = _library()
+    named = not any(name in os.environ for name in VARIABLES)
+    return named and hasattr(library, "gnu_get_libc_version") and hasattr(library, "malloc_trim")
+
+
+def hold_thresholds(largest_block_bytes: int) -> None:
+    """Set the thresholds for the rest of the process to what freeing a block makes glibc choose by itself.
+
+    Otherwise a first call of `keep_freed_memory` would change the runs after it.
+
+    Args:
+        largest_block_bytes: size of the largest block that the process frees; more than 32 MiB counts as 32 MiB.
+    """
+    global _threshold_bytes
+    _threshold_bytes = min(max(largest_block_bytes, _SMALLEST_THRESHOLD), _LARGEST_THRESHOLD)
+    library = _library()
+    library.mallopt(_MMAP_THRESHOLD, _threshold_bytes)
+    library.mallopt(_TRIM_THRESHOLD, 2 * _threshold_bytes)
+
+
+@contextmanager
+def keep_freed_memory() -> Iterator[None]:
+    """Let the process keep all memory that it frees; at the end give it back to the system."""
+    library = _library()
+    library.mallopt(_MMAP_MAX, 0)
+    library.mallopt(_TRIM_THRESHOLD, -1)
+    try:
+        yield
+    finally:
+        library.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
+        library.mallopt(_TRIM_THRESHOLD, 2 * _threshold_bytes)
+        library.malloc_trim(0)
+
+
+def _library() -> Any:
+    return ctypes.CDLL(None)

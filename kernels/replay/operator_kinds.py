@@ -1,0 +1,50 @@
+"""Operators by kind, which decides whether a factor applies to a recorded call."""
+
+from __future__ import annotations
+
+from ...profiling.hardware.precisions import PRECISIONS
+from .recorded_call import CallFamily, RecordedCall, tensors_of
+
+FLOAT32 = PRECISIONS["fp32"].profiler_dtype
+HALF = frozenset({PRECISIONS["bf16"].profiler_dtype, PRECISIONS["fp16"].profiler_dtype})
+_PRODUCTS = frozenset({"linear", "addmm", "mm", "bmm", "baddbmm", "matmul"})
+_IMAGE_OPERATORS = ("conv", "batch_norm", "pool", "upsample")
+
+
+def is_product(call: RecordedCall) -> bool:
+    """Whether the call is a product of matrices."""
+    return _name(call) in _PRODUCTS
+
+
+def is_convolution(call: RecordedCall) -> bool:
+    """Whether the call is a convolution, forward or backward."""
+    return "conv" in _name(call)
+
+
+def is_batch_norm(call: RecordedCall) -> bool:
+    """Whether the call is a batch normalisation, forward or backward."""
+    return "batch_norm" in _name(call)
+
+
+def is_on_images(call: RecordedCall) -> bool:
+    """Whether the call is an operator on images or volumes, with the batch first and the channels second."""
+    return any(kind in _name(call) for kind in _IMAGE_OPERATORS)
+
+
+def is_half(call: RecordedCall) -> bool:
+    """Whether a tensor of the call has a type of two bytes."""
+    return any(tensor.dtype in HALF for tensor in tensors_of(call.arguments))
+
+
+def follows_batch(family: CallFamily) -> bool:
+    """Whether an extent of a tensor depends on the batch size; False if only one batch size was recorded."""
+    return any("shape" in path for path in family.moving)
+
+
+def on_cuda(device: str) -> bool:
+    """Whether a device is a CUDA device."""
+    return device.startswith("cuda")
+
+
+def _name(call: RecordedCall) -> str:
+    return call.op.removeprefix("aten::").removesuffix("_")

@@ -1,0 +1,170 @@
+"""The operator calls of one term of a step, over batch sizes: read from a recording, and built to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...profiling.measure.visit import memory_ran_out
+from ...profiling.recording.store import Recording
+from .factors import factor
+from .factors.change import Runnable
+from .rebuild import Replayed, memory_bytes, rebuild
+from .recorded_call import CallFamily, CannotReplay, RecordedCall, families, read_calls
+from .results import results_of
+
+
+@dataclass
+class Term:
+    """The calls of one term.
+
+    Attributes:
+        families: the calls over batch sizes, in the order of the step; those that cannot run are removed.
+        step_bytes: by recorded batch size, bytes of the operands of all calls of a step, counted at each use.
+        largest_block_bytes: bytes of the largest operand of a step.
+        device: `cpu` or `cuda:N`.
+        budget_bytes: memory for operands that are kept from visit to visit.
+        left_out: by family that cannot run, the reason.
+    """
+
+    families: list[CallFamily]
+    step_bytes: dict[int, int]
+    largest_block_bytes: int
+    device: str
+    budget_bytes: float
+    left_out: list[tuple[CallFamily, str]] = field(default_factory=list)
+    _built: dict[tuple[str | None, int], list[Runnable]] = field(default_factory=dict)
+    _shared: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
+    _tried: set[tuple[int, int]] = field(default_factory=set)
+
+    def step_bytes_near(self, batch: int) -> int:
+        """Bytes of the operands of a step, at the recorded batch size next to this one."""
+        return self.step_bytes[self._nearest(batch)]
+
+    def runnables(self, name: str | None, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
+        """The calls of one step at a batch size, in its order, with a factor changed.
+
+        Args:
+            name: name of the factor; None for no change.
+            batch: the batch size.
+            batches: batch sizes of the experiment, increasing.
+
+        Raises:
+            CannotReplay: the factor cannot be changed.
+        """
+        key = name, batch
+        if key not in self._built:
+            built = self._build(batch) if name is None else self._change(name, batch, batches)
+            self._make_room(built)
+            self._built[key] = built
+        return self._built[key]
+
+    def release(self) -> None:
+        """Free all operands."""
+        self._built.clear()
+        self._shared.clear()
+
+    def notes(self) -> list[str]:
+        """What is left out, with its share of the term's operators, and what is assumed; one sentence each."""
+        total_ns = sum(map(duration_ns, [*self.families, *(family for family, _ in self.left_out)]))
+        notes = []
+        for family, reason in self.left_out:
+            share = f" ({duration_ns(family) / total_ns:.0%} of the term's operators)" if total_ns else ""
+            notes.append(f"{family.largest.label} is left out{share}: {reason}.")
+        if not self.families and not self.left_out:
+            notes.append("The recording has no operator calls of this term.")
+        assumed = (note for built in self._built.values() for runnable in built for note in runnable.notes)
+        return list(dict.fromkeys([*notes, *(f"{note[:1].upper()}{note[1:]}." for note in assumed)]))
+
+    def _nearest(self, batch: int) -> int:
+        return min(self.step_bytes, key=lambda recorded: abs(recorded - batch))
+
+    def _build(self, batch: int) -> list[Runnable]:
+        """The calls as recorded. A call that cannot run at one batch size is left out at all."""
+        found: list[Runnable] = []
+        for family in [one for one in self.families if self._nearest(batch) in one.calls]:
+            try:
+                found.append(Runnable.of(family, self._rebuild(family, family.at(batch))))
+            except CannotReplay as error:
+                if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
+                    raise error.__cause__ from None
+                self.families.remove(family)
+                self.left_out.append((family, str(error)))
+                for built in self._built.values():
+                    built[:] = [runnable for runnable in built if runnable.family is not family]
+        return sorted(found, key=lambda runnable: runnable.call.position)
+
+    def _rebuild(self, family: CallFamily, call: RecordedCall) -> Replayed:
+        """Rebuild a call with the operands of another batch size that do not depend on it, e.g. its weights."""
+        given = {
+            index: value
+            for (owner, index), (recorded, value) in self._shared.items()
+            if owner == id(family) and recorded == call.arguments[index]
+        }
+        # With one seed, an input would begin with the numbers of weights from another batch size.
+        replayed = rebuild(call, self.device, seed=call.batch or 0, given=given)
+        for index, recorded in enumerate(call.arguments):
+            if index not in family.batch_dimensions():
+                self._shared[id(family), index] = recorded, replayed.arguments[index]
+        return replayed
+
+    def _change(self, name: str, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
+        module = factor(name)
+        change = module.CHANGE.call
+        return [
+            runnable
+            if change is None or module.reason_against(runnable.family, self.device)
+            else change(runnable, batches)
+            for runnable in self.runnables(None, batch, batches)
+        ]
+
+    def _make_room(self, coming: Iterable[Runnable]) -> None:
+        """Free the operands that were built first, until the rest and the coming ones fit the budget."""
+        while self._built:
+            kept = [runnable for built in self._built.values() for runnable in built]
+            if _operand_bytes([*kept, *coming]) <= self.budget_bytes:
+                return
+            del self._built[next(iter(self._built))]
+            self._shared.clear()
+
+
+def read_term(recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float) -> Term:
+    """Read the calls of a term.
+
+    Args:
+        recording: recording with the calls in its table `operators`.
+        layer: layer of the term, without the layers inside it; None for work outside layers.
+        phase: phase of the term.
+        device: see `Term`.
+        budget_bytes: see `Term`.
+    """
+    everything = [call for call in read_calls(recording) if call.batch is not None]
+    step_bytes: dict[int, int] = {}
+    largest = 0
+    for call in everything:
+        assert call.batch is not None
+        size = _recorded_bytes(call)
+        step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * size
+        largest = max(largest, size)
+    own = families([call for call in everything if (call.layer, call.phase) == (layer, phase)])
+    return Term(own, step_bytes, largest, device, budget_bytes)
+
+
+def _recorded_bytes(call: RecordedCall) -> int:
+    try:
+        return memory_bytes(call)
+    except CannotReplay:  # an unknown type
+        return 0
+
+
+def duration_ns(family: CallFamily) -> int:
+    """Recorded time of a call at all batch sizes, ns."""
+    return sum(call.duration_ns or 0 for call in family.calls.values())
+
+
+def _operand_bytes(runnables: Sequence[Runnable]) -> int:
+    """Memory of all operands, each once."""
+    tensors = [one for runnable in runnables for one in results_of(list(runnable.arguments)) if one is not None]
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    return sum(storages.values())

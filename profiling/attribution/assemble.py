@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from ..prefetch import map_ahead
 from ..recording.schema import TABLES
-from ..recording.store import RecordingWriter
+from ..recording.store import RecordingWriter, columns_of
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_calls import LaunchedWork, attach_work
 from .operator_work import Operation, count_work
+from .outermost_operators import OperatorKernels, operator_rows, outermost_operators, read_scalar
 from .placement import HostSpans
 from .profile import Options, Profile, describe_steps
 from .range_names import scrub
@@ -80,6 +81,7 @@ class _Assembly:
                 else:
                     timeline.find_steps(work, batch_size)
                 self._write_collected(work)
+                self._write_operators(work)
         for name, count in (self._lost + timeline.lost).items():
             self._writer.count_lost(name, count)
         for row in timeline.step_rows:
@@ -206,6 +208,33 @@ class _Assembly:
             self._add_phases(phases)
             self._report(f"writing {table}", count)
 
+    def _write_operators(self, work: DeviceWork) -> None:
+        """Write the outermost operators of one step per batch size: a step of median duration."""
+        nested, placement = self._nested, self._timeline.placement
+        outer = outermost_operators(nested, placement)
+        if (outer == NONE).all() or not self._timeline.step_rows:
+            return
+        if self._timeline.marked:
+            step_of = self._timeline.marked.step_of(nested.process, nested.start_ns).astype(np.int64)
+        else:
+            step_of = _steps_by_work(outer, work, len(self._timeline.step_rows))
+        names = self._names.to_pylist()
+        steps = pd.DataFrame(self._timeline.step_rows).sort_values("duration_ns", kind="stable")
+        rows = []
+        for batch, of_batch in steps.groupby("batch", dropna=False):
+            step = int(of_batch["step"].iloc[(len(of_batch) - 1) // 2])
+            at = np.flatnonzero((work.step == step) & work.timed & (work.kernel_name != NONE))
+            kernels = OperatorKernels(
+                work.range_[at],
+                work.end_ns[at] - work.start_ns[at],
+                [names[code] for code in work.kernel_name[at].tolist()],
+                work.on_host[at],
+            )
+            found = operator_rows(nested, placement, outer, kernels, step_of == step)
+            rows += [{"batch": None if pd.isna(batch) else int(batch), **row} for row in found]
+        if rows:
+            self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))
+
     def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
         """Columns flops and bytes_compulsory of all device work."""
         duration = np.where(work.timed & (work.kernel_name != NONE), work.end_ns - work.start_ns, NONE)
@@ -240,6 +269,18 @@ class _Assembly:
     def _report(self, what: str, count: int) -> None:
         self._done += count
         self._options.report(what, self._done, self._profile.count)
+
+
+def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
+    """The step of each outermost operator, `NONE` if unknown, in a profile without marks: that of its first work."""
+    if steps == 1:
+        return np.zeros(len(outer), np.int64)
+    found = np.full(len(outer), NONE, np.int64)
+    rows = np.flatnonzero((work.range_ != NONE) & (work.step != NONE))
+    rows = rows[np.argsort(-work.start_ns[rows], kind="stable")]
+    around = outer[work.range_[rows]]
+    found[around[around != NONE]] = work.step[rows][around != NONE]  # the last assignment, the earliest work, stays
+    return found
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
@@ -315,7 +356,7 @@ def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints
     """The arguments of operators: an index for each, `NONE` if no shapes were recorded, and the distinct calls."""
     if "shapes" not in table.column_names:
         return None, []
-    columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete")]
+    columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete", "strides")]
     call = np.full(len(name), NONE, np.int64)
     rows = np.flatnonzero(columns[0][0] != NONE)
     key = name[rows]
@@ -325,8 +366,10 @@ def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints
     call[rows] = key
     found = []
     for row in rows[first].tolist():
-        arguments = (_parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns)
-        found.append(Operation(names[name[row]], *arguments))
+        shapes, dtypes, concrete, strides = (
+            _parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns
+        )
+        found.append(Operation(names[name[row]], shapes, dtypes, list(map(read_scalar, concrete)), strides))
     return call, found
 
 

@@ -19,7 +19,7 @@ from .library_calls import LibraryCalls, Operators, VerboseLog, own_time
 from .nesting import NONE, Ints
 from .operator_calls import CountWork, LaunchedWork, attach_work
 from .operator_work import Operation
-from .outermost_operators import OperatorKernels, operator_rows
+from .outermost_operators import OperatorKernels, operator_rows, outermost_operators
 from .placement import HostSpans, Placement, place
 from .range_names import (
     ANNOTATION,
@@ -172,7 +172,8 @@ def _operator_rows(
     inside = (spans.start_ns >= start_ns) & (spans.end_ns <= start_ns + duration_ns)
     durations = np.array([row["duration_ns"] for row in rows], np.int64)
     kernels = OperatorKernels(span, durations, [row["name"] for row in rows], np.full(len(rows), on_host))
-    return operator_rows(spans, placement, kernels, inside, "torch")
+    outer = outermost_operators(spans, placement)
+    return [{**row, "source": "torch"} for row in operator_rows(spans, placement, outer, kernels, inside)]
 
 
 def _windows(events: Sequence[HostEvent], name: str) -> list[tuple[int, int]]:

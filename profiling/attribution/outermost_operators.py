@@ -65,18 +65,17 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
 
 
 def operator_rows(
-    spans: HostSpans, placement: Placement, kernels: OperatorKernels, inside: Bools, source: str | None = None
+    spans: HostSpans, placement: Placement, outer: Ints, kernels: OperatorKernels, inside: Bools
 ) -> list[dict[str, Any]]:
-    """Rows of the table `operators` for one step, without the batch size.
+    """Rows of the table `operators` for one step, without the columns `batch` and `source`.
 
     Args:
         spans: spans with the arguments of operator calls.
         placement: their layers and phases.
+        outer: result of `outermost_operators`.
         kernels: kernels of the step.
         inside: whether each span belongs to the step, shape (spans,).
-        source: value of the column; None leaves it out.
     """
-    outer = outermost_operators(spans, placement)
     rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
     ran, device_ns = _kernels_of(outer, kernels)
@@ -100,7 +99,6 @@ def operator_rows(
                 "calls": 0,
                 "duration_ns": 0,
                 "position": position,
-                **({} if source is None else {"source": source}),
             }
         row = found[key]
         row["calls"] += 1

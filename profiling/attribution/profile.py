@@ -5,7 +5,7 @@ A column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
 - ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
   color_argb, payload; `shown`, false for ranges that only place the work in them, e.g. a framework's operators.
   For operators: `role` (see `range_names`), sequence and forward_thread (see `placement.HostSpans`), and shapes,
-  concrete and dtypes of their arguments, as JSON.
+  concrete, dtypes and strides of their arguments, as JSON.
 - launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
 - kernels: name and columns of the `kernels` table; memory (memcpys and memsets): columns of the `memory` table; both:
   start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has a thread_key

@@ -30,11 +30,11 @@ from ..attribution.range_names import (
 )
 from ..errors import CurvescopeError
 
-_VERSION = 1
+_VERSION = 2
 _USER_SCOPE = 7  # c10's RecordScope
 _THREAD = [("process", pa.int64()), ("thread", pa.int64()), ("thread_key", pa.int64())]
 _TIMES = [("name", pa.string()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
-_ARGUMENTS = ("shapes", "concrete", "dtypes")
+_ARGUMENTS = ("shapes", "concrete", "dtypes", "strides")
 _RANGES = pa.schema(
     [
         *_TIMES,

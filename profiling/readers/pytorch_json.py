@@ -46,6 +46,7 @@ _HOST_ARGS = {
     "shapes": Field("Input Dims", JSON, True),
     "concrete": Field("Concrete Inputs", JSON, True),
     "dtypes": Field("Input type", JSON, True),
+    "strides": Field("Input Strides", JSON, True),
 }
 _DEVICE_ARGS = {
     "device": Field("device", NUMBER, True),
@@ -226,7 +227,7 @@ class _Events:
             "shown": pa.array(kind == _ANNOTATION),
             "sequence": _nullable(host["sequence"]),
             "forward_thread": _nullable(host["forward_thread"]),
-            **{name: self._text(host[name]) for name in ("shapes", "concrete", "dtypes")},
+            **{name: self._text(host[name]) for name in ("shapes", "concrete", "dtypes", "strides")},
         }
         for name, column in columns.items():
             rows = rows.append_column(name, column)

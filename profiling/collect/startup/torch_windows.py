@@ -24,7 +24,7 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 LAYER_RANGE = "curvescope.layer:"
 _LEAST_WINDOW_NS = 500_000_000
 # Per process; a training step of ResNet-50 has some 3,000. Later events are not recorded, and cost nothing.
@@ -393,6 +393,7 @@ def _clock_offset_ns() -> int:
 
 
 def _columns(event: Any) -> tuple[Any, ...]:
+    has_strides = hasattr(event, "structured_input_strides")  # not in old versions of torch
     return (
         event.name(),
         event.start_ns(),
@@ -401,7 +402,8 @@ def _columns(event: Any) -> tuple[Any, ...]:
         event.scope(),
         event.fwd_thread_id(),
         event.sequence_nr(),
-        event.shapes(),
+        event.structured_input_shapes() if has_strides else event.shapes(),
         event.concrete_inputs(),
         event.dtypes(),
+        event.structured_input_strides() if has_strides else (),
     )

@@ -138,7 +138,7 @@ def torch_windows(events, launches, folder):
     """A recorded command's window: what operators ran themselves, at the moments of the launches."""
     scopes = [(name, USER_SCOPE if is_range else 0) for name, *_, is_range, _, _ in events]
     window = {
-        "version": 1,
+        "version": 2,
         "process": 1,
         "thread": 1,
         "window_ns": (0, 2000),
@@ -146,7 +146,7 @@ def torch_windows(events, launches, folder):
         "clock_offset_ns": 0,
         "boundaries": [(0, "training", 6)],
         "events": [
-            (name, start + 1, length, thread, scope, forward, sequence, [], [], [])
+            (name, start + 1, length, thread, scope, forward, sequence, [], [], [], [])
             for (name, scope), (_, start, length, thread, _, sequence, forward) in zip(scopes, events, strict=True)
         ],
     }

@@ -16,6 +16,7 @@ from curvescope.analysis.decompose.terms import IDLE
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile, source
+from curvescope.profiling.recording.operators import TensorArgument, Value, decode_arguments
 from curvescope.profiling.recording.store import open_recording
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
@@ -248,3 +249,68 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     with pytest.raises(CurvescopeError, match="unpacked"):
         import_profile(bomb, tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+def test_operators_with_their_arguments(tmp_path):
+    """Two steps of a trace with shapes, strides and scalars: the outermost operators of one of them are rows."""
+    step = [
+        host("user_annotation", "ProfilerStep#0", 0, 100),
+        operator("aten::conv2d", 10, 40, [[2, 3, 8, 8], [4, 3, 3, 3], [], [], []], ["float", "float", "", *SCALARS]),
+        operator("aten::convolution", 15, 30, [[2, 3, 8, 8]], ["float"]),
+        operator("aten::relu_", 60, 5, [[2, 4, 6, 6]], ["float"], [[144, 1, 24, 4]]),
+        operator("aten::relu_", 70, 7, [[2, 4, 6, 6]], ["float"], [[144, 1, 24, 4]]),
+    ]
+    later = [{**event, "ts": event["ts"] + 200} for event in step]
+    later[0] = {**later[0], "name": "ProfilerStep#1", "dur": 120}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": step + later}))
+    rows = open_recording(import_profile(path, tmp_path / "r").path).arrow("operators").to_pylist()
+    assert [(r["batch"], r["op"], r["calls"], r["duration_ns"], r["kernels"]) for r in rows] == [
+        (2, "aten::conv2d", 1, 40_000, "aten::convolution | aten::conv2d"),
+        (2, "aten::relu_", 2, 12_000, "aten::relu_"),
+    ]
+    assert decode_arguments(rows[0]["arguments"]) == (
+        TensorArgument((2, 3, 8, 8), "float"),
+        TensorArgument((4, 3, 3, 3), "float"),
+        None,
+        Value((1, 1)),
+        Value(0.5),
+    )
+    assert decode_arguments(rows[1]["arguments"]) == (TensorArgument((2, 4, 6, 6), "float", (144, 1, 24, 4)),)
+
+
+SCALARS = ["ScalarList", "Scalar"]
+
+
+def host(category, name, start_us, duration_us, **args):
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start_us, "dur": duration_us} | {
+        "args": args
+    }
+
+
+def operator(name, start_us, duration_us, shapes, types, strides=()):
+    concrete = [{"ScalarList": "[1, 1]", "Scalar": "0.5"}.get(kind, "") for kind in types]
+    known = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": concrete, "Input Strides": list(strides)}
+    return host("cpu_op", name, start_us, duration_us, **known)
+
+
+def test_a_trace_gives_the_rows_that_the_same_events_give_in_process(tmp_path):
+    torch = pytest.importorskip("torch")
+    from curvescope.profiling.attribution.events import kernel_rows
+    from curvescope.profiling.collect.torch_step import _split
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 2))
+    with (
+        torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, acc_events=True
+        ) as profiler,
+        torch.profiler.record_function("curvescope.step"),
+    ):
+        model(torch.ones(2, 3, 8, 8)).masked_fill(torch.ones(2, 2, dtype=torch.bool), float("-inf")).sum().backward()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    results = profiler.profiler.kineto_results
+    expected = kernel_rows(_split(results.events(), results.experimental_event_tree)[0]).operators
+    rows = open_recording(import_profile(tmp_path / "trace.json", tmp_path / "r").path).arrow("operators").to_pylist()
+    assert len(rows) > 10
+    same = ("op", "arguments", "calls", "phase", "position")
+    assert [[row[name] for name in same] for row in rows] == [[row[name] for name in same] for row in expected]

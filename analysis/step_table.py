@@ -38,6 +38,7 @@ class Cell:
         samples_per_s: batch divided by T(b).
         peak_memory_bytes: largest peak of the visits.
         empty: reason for a missing time; None if there is one.
+        fixed: values of other axes, e.g. `tokens=128`; None for none.
         source: the recording, or the publication.
     """
 
@@ -58,12 +59,13 @@ class Cell:
     samples_per_s: float | None = None
     peak_memory_bytes: int | None = None
     empty: str | None = None
+    fixed: str | None = None
     source: str = field(kw_only=True)
 
     @property
     def configuration(self) -> str:
-        """Mode and precision as text."""
-        return " ".join(filter(None, (self.mode, self.precision, "compiled" if self.compiled else None)))
+        """Mode, precision and values of other axes as text."""
+        return " ".join(filter(None, (self.mode, self.precision, "compiled" if self.compiled else None, self.fixed)))
 
     @property
     def device_and_origin(self) -> str:
@@ -82,10 +84,11 @@ def cells_of(recording: Recording) -> list[Cell]:
     network, mode = str(meta.get("network")), str(meta.get("mode"))
     origin = "modelled" if meta.get("recorder") == "model" else "measured"
     protocol = (meta.get("protocol") or {}).get("name")
+    fixed = " ".join(f"{name}={value}" for name, value in (meta.get("fixed") or {}).items()) or None
 
     def cell(batch: int, empty: str | None = None) -> Cell:
         shared = (origin, network, mode, precision, compiled, framework, device, protocol)
-        return Cell(*shared, batch, empty=empty, source=str(recording.path))
+        return Cell(*shared, batch, empty=empty, fixed=fixed, source=str(recording.path))
 
     cells = []
     measured = steps[~steps["profiled"].astype(bool)]

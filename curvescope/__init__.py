@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 # name -> module that defines it
 _PUBLIC = {
+    "diagnose": "curvescope.diagnosing",
     "annotate": "curvescope.profiling.workload.annotate",
     "record": "curvescope.profiling.collect.inject",
     "open_recording": "curvescope.profiling.recording.store",

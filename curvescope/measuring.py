@@ -12,15 +12,20 @@ from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
+    from .profiling.measure.axes import Axes
+    from .profiling.measure.configuration import Configuration
     from .profiling.measure.protocol import Protocol
     from .profiling.recording.store import Recording
     from .profiling.workload.networks import Network
+
+CURVATURES = ("log2", "linear")
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for one network, without batch sizes."""
     parser.add_argument("network", nargs="?", help="name of a network, e.g. alexnet or vgg_a")
     parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
+    add_step_argument(parser)
     add_sample_arguments(parser)
     add_mode_argument(parser, choices=MODES, help="what a step runs")
     parser.add_argument(
@@ -31,6 +36,108 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+
+
+def add_step_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --step."""
+    parser.add_argument(
+        "--step",
+        metavar="PACKAGE.MODULE:MAKE_STEP",
+        help="your own step: make_step(batch) returns a function that runs one; also FILE.py:MAKE_STEP",
+    )
+
+
+def add_axis_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for the values of the curve, and for its curvature."""
+    parser.add_argument("--batch", metavar="SIZES", help="batch sizes: 1,2,4 or 1..32 (default; doubling) or 32..160:8")
+    add_axis_argument(parser)
+    add_curvature_argument(parser)
+
+
+def add_axis_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --axis."""
+    parser.add_argument(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="vary another number, e.g. tokens=128..4096: an argument of make_step, or tokens for BERT; a second axis "
+        "with several values gives a family of curves",
+    )
+
+
+def add_curvature_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --curvature."""
+    parser.add_argument(
+        "--curvature",
+        choices=CURVATURES,
+        help="axis of curvatures: log2, of time per sample (default), or linear, of the step time",
+    )
+
+
+def curvature_of(args: argparse.Namespace) -> str:
+    """The axis of curvatures: `--curvature`, or `--axis log2` and `--axis linear`, its name until version 0.1."""
+    former = next((text for text in args.axis if text in CURVATURES), None)
+    return str(args.curvature or former or CURVATURES[0])
+
+
+def axes_of(args: argparse.Namespace) -> Axes:
+    """The axes that the options describe.
+
+    Raises:
+        CurvescopeError: a value has no valid form.
+    """
+    from .profiling.measure.axes import parse_axes
+    from .profiling.measure.protocol import parse_batches
+
+    batches = None if args.batch is None else parse_batches(args.batch)
+    return parse_axes([text for text in args.axis if text not in CURVATURES], batches)
+
+
+def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tuple[Configuration, ...]:
+    """What the options of `add_network_arguments` ask for: one configuration per curve.
+
+    Raises:
+        CurvescopeError: neither a network nor a step is named, it does not exist, or an option does not fit it.
+    """
+    from .profiling.measure.configuration import Configuration
+
+    made = []
+    for fixed in axes.curves:
+        if args.step:
+            made.append(Configuration.of_step(args.step, device, axes.curve, dict(fixed)))
+        else:
+            network = network_of(args)
+            shape = network.input_shape if args.model else None
+            how = (args.mode, args.precision, args.compile)
+            length = args.sequence_length
+            made.append(Configuration(network.name, shape, length, device, *how, axis=axes.curve, fixed=fixed))
+    if args.step:
+        refuse_network_options(args)
+    for configuration in made:
+        configuration.check()
+    return tuple(made)
+
+
+def refuse_network_options(args: argparse.Namespace) -> None:
+    """Refuse options that a step of the user decides by itself.
+
+    Raises:
+        CurvescopeError: one of them is given.
+    """
+    from .profiling.errors import CurvescopeError
+
+    given = {
+        "a network": args.network,
+        "--model": getattr(args, "model", None),
+        "--input-shape": args.input_shape,
+        "--sequence-length": args.sequence_length,
+        "--mode": args.mode != "training",
+        "--precision": args.precision != "fp32",
+        "--compile": args.compile not in (False, "no"),
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        raise CurvescopeError(f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}.")
 
 
 def add_mode_argument(parser: argparse.ArgumentParser, **options: Any) -> None:
@@ -57,7 +164,9 @@ def network_of(args: argparse.Namespace) -> Network:
     if args.model:
         return from_factory(args.model, input_shape(args.input_shape))
     if args.network is None:
-        raise CurvescopeError("Name a network, e.g. alexnet (`curvescope networks` lists them), or your own: --model.")
+        raise CurvescopeError(
+            "Name a network, e.g. alexnet (`curvescope networks` lists them), or your own: --model or --step."
+        )
     return get_network(args.network, args.sequence_length)
 
 

@@ -1,4 +1,4 @@
-"""Measure a network over batch sizes on this machine and explain its cost curve.
+"""Measure a network, or a step of your own, over batch sizes on this machine and explain its cost curve.
 
 Runs on CUDA if there is a device, else on the CPU. Takes about two minutes on two cores, with --quick under 40
 seconds. After Ctrl-C the measured data is kept, and `curvescope explain` reads it.
@@ -14,9 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
+from ..diagnosing import measure
+from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
+    from ..profiling.measure.axes import Axes
+    from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.protocol import Protocol
     from ..profiling.workload.networks import Network
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     measuring.add_network_arguments(parser)
-    parser.add_argument("--batch", default="1..32", help="batch sizes: 1,2,4 or 1..32 (doubling) or 32..160:8")
+    measuring.add_axis_arguments(parser)
     parser.add_argument("--library", metavar="NAME", help="for a modelled GPU: its cuDNN, e.g. cudnn5.1 or cudnn7")
     parser.add_argument(
         "--framework", metavar="NAME", help="for a modelled GPU: torch, tensorflow, mxnet, mxnet0.9, paddle or caffe"
@@ -36,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "GPU` lists them)",
     )
     measuring.add_protocol_arguments(parser)
-    parser.add_argument("--axis", choices=("log2", "linear"), default="log2", help="axis of curvatures")
     parser.add_argument(
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     )
@@ -47,46 +50,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, record and explain."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.measure.protocol import parse_batches
-    from ..profiling.measure.sweep import run_sweep
     from ..profiling.recording.store import new_recording_path, open_recording
-    from ..profiling.workload.network_step import Workload, pick_device
+    from ..profiling.workload.network_step import pick_device
 
-    batches = parse_batches(args.batch)
-    network = measuring.network_of(args)
+    axes = measuring.axes_of(args)
     protocol = measuring.protocol_of(args)
-    path = args.output or new_recording_path(network.name)
-    if (args.device or "").startswith("model:"):
-        return _model(args, network, batches, path)
+    modelled = (args.device or "").startswith("model:")
+    device = "cpu" if modelled else pick_device(args.device)
+    configurations = measuring.configurations_of(args, axes, device)
+    path = args.output or new_recording_path(configurations[0].network)
+    if modelled:
+        if args.step or axes.curve != BATCH or axes.family is not None:
+            raise CurvescopeError("The cost model knows networks over batch sizes: omit --step and --axis.")
+        return _model(args, measuring.network_of(args), axes.values, path)
     if args.library or args.framework or args.what_if:
         raise CurvescopeError(
             "--library, --framework and --what-if are for a modelled GPU, e.g. --device model:gtx1080."
         )
-    device = pick_device(args.device)
-
-    from ..analysis.render import terminal
+    if axes.family is not None:
+        return _family(args, axes, configurations, protocol, path)
+    _measure(args, configurations[0], axes, protocol, path)
     from ..analysis.render.show import show_diagnosis
-    from ..profiling.hardware.host import describe_device
-    from ..profiling.measure.experiment import Progress
 
-    messages = terminal.console(stderr=True)
-    messages.print(
-        f"Measuring {network.name} ({args.mode} step), batch {', '.join(map(str, batches))}, on "
-        f"{describe_device(device)['name']} ({device}): {_duration(protocol)}, into {path}."
-    )
-    with terminal.progress_bars(22) as bars:
-        task = bars.add_task("building the network", total=None)
+    show_diagnosis(open_recording(path), axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
+    return 0
 
-        def report(standing: Progress) -> None:
-            bars.update(task, completed=standing.elapsed_s, total=standing.expected_s, description=standing.doing)
 
-        workload = Workload(network, device, args.mode, args.precision, args.compile)
+def _measure(
+    args: argparse.Namespace, configuration: Configuration, axes: Axes, protocol: Protocol, path: AnyPath
+) -> None:
+    workload = configuration.build(find_device=args.device is None)
+    measure(workload, axes.values, protocol, path, measuring.precise_enough(protocol))
+
+
+def _family(
+    args: argparse.Namespace, axes: Axes, configurations: Sequence[Configuration], protocol: Protocol, path: AnyPath
+) -> int:
+    """Measure one curve per value of the second axis, in a folder like that of a sweep."""
+    from ..analysis.render import terminal
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.measure.sweep_plan import PLAN_FILE, SweepPlan
+    from ..profiling.recording.store import open_recording
+    from .table import show_table
+
+    PLAN_FILE.write(path, SweepPlan(tuple(configurations), axes.values, False, protocol))
+    messages, recordings = terminal.console(stderr=True), []
+    for configuration in configurations:
         try:
-            run_sweep(workload, batches, protocol, path, report, measuring.precise_enough(protocol))
-        except KeyboardInterrupt:
-            bars.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
-            raise
-    show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
+            _measure(args, configuration, axes, protocol, path / configuration.label)
+        except CurvescopeError as error:
+            messages.print(f"{configuration.label}: {error}", style="yellow", markup=False)
+            continue
+        recordings.append(open_recording(path / configuration.label))
+    if not recordings:
+        raise CurvescopeError(f"No {axes.curve} could be measured for any {axes.family}.")
+    show_table(recordings, "json" if args.json else "text")
+    messages.print(f"Recorded in {path}. Next:\n  curvescope explain {recordings[-1].path}", markup=False)
     return 0
 
 
@@ -110,7 +129,7 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     device = args.device.removeprefix(DEVICE_PREFIX)
     framework, what_if = args.framework or "torch", _facts(args.what_if)
     record_model(path, network.name, table, batches, device, args.library, args.mode, framework, what_if)
-    show_diagnosis(open_recording(path), axis=args.axis, everything=args.all, as_json=args.json)
+    show_diagnosis(open_recording(path), axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
     return 0
 
 
@@ -123,10 +142,3 @@ def _facts(text: str | None) -> dict[str, float]:
     if not all(name and value for name, _, value in pairs):
         raise CurvescopeError(f"--what-if {text}: write facts and values, e.g. memory_bytes=12GiB,sm_count=40.")
     return {name.strip(): parse_bytes(value, f"--what-if {name}") for name, _, value in pairs}
-
-
-def _duration(protocol: Protocol) -> str:
-    if protocol.time_limit_s is None:
-        return f"{protocol.rounds[0]} rounds without a time limit"
-    upto = "at most" if protocol.until else "about"
-    return f"{upto} {protocol.time_limit_s / 60:.1f} minutes"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from .. import measuring
 from ..arguments import parse_share
 from ..profiling.recording.remote_store import as_path
 
@@ -17,12 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
     parser.add_argument("--pair", metavar="B,KB", help="split the excess between these two batch sizes")
     parser.add_argument("--at", type=int, metavar="B", help="split the curvature at this batch size")
-    parser.add_argument(
-        "--axis",
-        choices=("log2", "linear"),
-        default="log2",
-        help="axis of curvatures: log2, of time per sample (default), or linear, of the step time",
-    )
+    measuring.add_curvature_argument(parser)
+    # Its name until version 0.1.
+    parser.add_argument("--axis", choices=measuring.CURVATURES, action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument(
         "--problem", metavar="WORDS", help="for a table of times: show curves with these words in their name"
     )
@@ -48,7 +46,14 @@ def run(args: argparse.Namespace) -> int:
     recording = open_recording(args.recording)
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
-        show_table(recording, axis=args.axis, problem=args.problem, noise=noise, everything=args.all, as_json=args.json)
+        show_table(
+            recording,
+            axis=measuring.curvature_of(args),
+            problem=args.problem,
+            noise=noise,
+            everything=args.all,
+            as_json=args.json,
+        )
         return 0
     if args.problem is not None or args.noise is not None:
         raise CurvescopeError(
@@ -56,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         )
     show_diagnosis(
         recording,
-        axis=args.axis,
+        axis=measuring.curvature_of(args),
         pair=args.pair,
         at=args.at,
         everything=args.all,

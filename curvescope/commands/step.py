@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from .. import measuring
+from ..profiling.recording.axis import BATCH
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,12 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the steps and print the time of each."""
     from ..profiling.errors import CurvescopeError
-    from ..profiling.workload.network_step import Workload, pick_device
+    from ..profiling.measure.axes import Axes
+    from ..profiling.workload.network_step import pick_device
 
     if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
         raise CurvescopeError("--batch and --steps must be at least 1, --warm-up at least 0.")
-    network = measuring.network_of(args)
-    workload = Workload(network, pick_device(args.device), args.mode, args.precision, args.compile)
+    axes = Axes(BATCH, (args.batch,))
+    (configuration,) = measuring.configurations_of(args, axes, pick_device(args.device))
+    workload = configuration.build(find_device=args.device is None)
     workload.try_step(args.batch)
     for _ in range(args.warm_up):
         workload.time_step()

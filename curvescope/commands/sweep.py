@@ -11,16 +11,20 @@ import argparse
 import contextlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import measuring
 from ..profiling.hardware.precisions import STEP_PRECISIONS
+from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import as_path
 from ..profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..profiling.measure.axes import Axes
+    from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.dask_workers import SweepCluster
     from ..profiling.measure.experiment import Progress
     from ..profiling.measure.sweep_plan import SweepPlan
@@ -30,12 +34,13 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("network", nargs="*", help="names of networks, or package.module:function with --input-shape")
+    measuring.add_step_argument(parser)
     measuring.add_sample_arguments(parser)
     parser.add_argument(
         "--batch",
-        default="1..32",
-        help="1,2,4 or 1..32 (doubling) or 32..160:8; max for the largest that fits, 8..max for doubling up to it",
+        help="1,2,4 or 1..32 (doubling; default) or 32..160:8; max for the largest that fits, 8..max doubles to it",
     )
+    measuring.add_axis_argument(parser)
     measuring.add_mode_argument(parser, help=f"one or more of {','.join(MODES)}")
     parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(STEP_PRECISIONS)}")
     parser.add_argument(
@@ -73,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure what is missing of the plan, then print the tables."""
     from ..profiling.errors import CurvescopeError
 
-    if args.resume and args.network:
-        raise CurvescopeError("--resume continues the existing plan: omit the network.")
+    if args.resume and (args.network or args.step):
+        raise CurvescopeError("--resume continues the existing plan: omit the network and --step.")
     if args.scheduler is None:
         if args.workers is not None:
             raise CurvescopeError("--workers needs --scheduler local.")
@@ -170,45 +175,72 @@ def _progress(plan: SweepPlan) -> Iterator[Callable[[str, Progress], None]]:
 
 def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
     from ..profiling.errors import CurvescopeError
-    from ..profiling.measure.configuration import Configuration
+    from ..profiling.measure.axes import Axes
     from ..profiling.measure.protocol import parse_batches, parse_bytes
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.workload.network_step import check_precision, pick_device
-    from ..profiling.workload.networks import get_network, names
+    from ..profiling.workload.networks import names
 
-    if not args.network:
-        raise CurvescopeError(f"Name the networks to sweep: {', '.join(names())}; or `--resume DIR`.")
-    searched = re.fullmatch(r"(?:(.+)\.\.)?max", args.batch)
-    listed = searched[1] if searched else args.batch
-    batches = parse_batches(listed) if listed else ()
-    compiled = {"no": (False,), "yes": (True,), "both": (False, True)}[args.compile]
+    if not args.network and not args.step:
+        raise CurvescopeError(
+            f"Name the networks to sweep: {', '.join(names())}; a step of your own: --step; or `--resume DIR`."
+        )
+    searched = re.fullmatch(r"(?:(.+)\.\.)?max", args.batch or "")
     protocol = measuring.protocol_of(args)
+    if searched:
+        if args.axis:
+            raise CurvescopeError(f"--batch {args.batch}: the largest batch size is searched without --axis.")
+        axes = Axes(BATCH, parse_batches(searched[1]) if searched[1] else ())
+    else:
+        axes = measuring.axes_of(args)
     device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
+    limit = parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None
+    if args.step:
+        configurations = [replace(one, memory_limit_bytes=limit) for one in _steps(args, axes, device)]
+    else:
+        configurations = _networks(args, axes, device, limit)
+    for configuration in configurations:
+        configuration.check()
+        if configuration.precision is not None:
+            check_precision(configuration.precision, device)
+    return SweepPlan(tuple(configurations), axes.values, searched is not None, protocol)
+
+
+def _steps(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
+    from ..profiling.measure.configuration import Configuration
+
+    measuring.refuse_network_options(args)
+    return [Configuration.of_step(args.step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
+
+
+def _networks(args: argparse.Namespace, axes: Axes, device: str, limit: int | None) -> list[Configuration]:
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.measure.configuration import Configuration
+    from ..profiling.workload.networks import get_network
+
+    compiled = {"no": (False,), "yes": (True,), "both": (False, True)}[args.compile]
     configurations = [
         Configuration(
             network,
             measuring.input_shape(args.input_shape) if ":" in network else None,
             args.sequence_length if ":" not in network and get_network(network).reads_text else None,
             device,
-            kind,
+            mode,
             precision,
             compile_it,
-            parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None,
+            limit,
+            axis=axes.curve,
+            fixed=fixed,
         )
         for network in dict.fromkeys(args.network)
-        for kind in _chosen(args.mode, MODES, "--mode")
+        for mode in _chosen(args.mode, MODES, "--mode")
         for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")
         for compile_it in compiled
+        for fixed in axes.curves
     ]
-    if args.sequence_length is not None and all(
-        configuration.sequence_length is None for configuration in configurations
-    ):
+    if args.sequence_length is not None and all(one.sequence_length is None for one in configurations):
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks takes text.")
-    for configuration in configurations:
-        configuration.check()
-        if configuration.precision is not None:
-            check_precision(configuration.precision, device)
-    return SweepPlan(tuple(configurations), batches, searched is not None, protocol)
+    return configurations
 
 
 def _chosen(text: str, known: tuple[str, ...], option: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import CurvescopeError
-from ..recording.axis import BATCH, Axis, axis_of
+from ..recording.axis import BATCH, TOKENS, Axis, axis_of
 from ..workload.any_workload import AnyWorkload
 from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
@@ -30,8 +30,7 @@ class Configuration:
         memory_limit_bytes: memory limit of each visit; None for no limit.
         step: function of a user's step, `package.module:make_step` or `file.py:make_step`; None for a network.
         axis: name of the axis: batch, tokens for a network that takes text, or any argument of `make_step`.
-        fixed: names and values of the other arguments of `make_step`; for a network the batch size, if the axis is
-            tokens.
+        fixed: names and values of the other arguments of `make_step`; for a network the other of batch and tokens.
     """
 
     network: str
@@ -109,14 +108,19 @@ class Configuration:
             load_make_step(self.step)
             return
         network = self.find_network()
-        if self.axis != BATCH and not (self.axis == "tokens" and network.reads_text):
-            raise CurvescopeError(
-                f"--axis {self.axis}: {network.name} has only the axis batch"
-                f"{' or tokens' if network.reads_text else ''}; other axes need a step of your own (--step)."
-            )
+        axes = (BATCH, TOKENS) if network.reads_text else (BATCH,)
+        for axis in (self.axis, *dict(self.fixed)):
+            if axis not in axes:
+                raise CurvescopeError(
+                    f"--axis {axis}: the axes of {network.name} are {' and '.join(axes)}; others need a step of your "
+                    "own (--step)."
+                )
 
-    def build(self) -> AnyWorkload:
+    def build(self, find_device: bool = False) -> AnyWorkload:
         """Build the workload, on its device.
+
+        Args:
+            find_device: whether a user's step is measured on the device that it uses, whichever this is.
 
         Raises:
             CurvescopeError: the network or the function of the step does not exist.
@@ -124,16 +128,22 @@ class Configuration:
         if self.step is not None:
             return OwnStep(
                 load_make_step(self.step),
-                self.device,
+                None if find_device else self.device,
                 name=self.network,
                 spec=self.step,
                 axis=Axis(self.axis),
                 fixed=dict(self.fixed),
             )
         self.check()
-        assert self.precision is not None, "only a user's step leaves the precision open"
-        tokens_of = None if self.axis == BATCH else dict(self.fixed).get(BATCH, 1)
-        return Workload(self.find_network(), self.device, self.mode, self.precision, self.compiled, tokens_of=tokens_of)
+        return Workload(
+            self.find_network(),
+            self.device,
+            self.mode,
+            self.precision or "fp32",
+            self.compiled,
+            axis=Axis(self.axis),
+            fixed=dict(self.fixed),
+        )
 
 
 def configuration_of(meta: Mapping[str, Any]) -> Configuration:

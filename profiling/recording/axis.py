@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import CurvescopeError
 
 BATCH = "batch"
+TOKENS = "tokens"  # of networks that take text
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.IGNORECASE)
 
 

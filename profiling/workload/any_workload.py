@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .annotate import layers_of
+from ..attribution.range_names import STEP_RANGE
+from .annotate import annotate, layers_of
 
 Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
 
@@ -57,6 +59,11 @@ class AnyWorkload:
         """Class of each module that can be marked, by path."""
         return {path: type(module).__name__ for path, module in self.layers()}
 
+    @property
+    def loaded(self) -> int | None:
+        """The loaded batch size; None for none."""
+        raise NotImplementedError
+
     def load(self, batch: int) -> None:
         """Prepare the steps of one batch size; what an earlier one needed may be released."""
         raise NotImplementedError
@@ -76,6 +83,25 @@ class AnyWorkload:
         self._run(lambda _: contextlib.nullcontext())
         self._synchronize()
         return start_ns, self.clock_ns() - start_ns
+
+    def annotated_steps(self, count: int) -> Iterator[int]:
+        """Run steps of the loaded batch size in NVTX ranges of step, phase and layer, for a profiler of this process.
+
+        Yields:
+            The duration of each step, nanoseconds, including the cost of the ranges and the profiler.
+        """
+        import nvtx
+
+        assert self.loaded is not None, "load() a batch first"
+        # Hooks inside a compiled model would cause a recompilation: its steps have phases and no layers.
+        unmarked = self.compiled or self.model is None
+        with contextlib.nullcontext() if unmarked else annotate(self.model):
+            for _ in range(count):
+                self._synchronize()
+                start = time.monotonic_ns()
+                with nvtx.annotate(f"{STEP_RANGE}:batch size={self.loaded}"):
+                    self.run(nvtx.annotate)
+                yield time.monotonic_ns() - start
 
     def run(self, ranges: Ranges) -> None:
         """Run one step of the loaded batch size, and wait for the device.

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..attribution import range_names
 from ..errors import BackendMissingError, CurvescopeError
 from ..hardware.precisions import PRECISIONS
-from ..recording.axis import BATCH, Axis
-from .annotate import annotate
+from ..recording.axis import BATCH, TOKENS, Axis
 from .any_workload import AnyWorkload, Ranges
 from .networks import Network
 
@@ -115,7 +114,8 @@ class Workload(AnyWorkload):
         compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
         wrap: wraps the model for the forward pass, e.g. for data-parallel training.
         feed: loads the batch of each step, inside the step; None: one random batch stays on the device.
-        tokens_of: batch size if the axis is the number of tokens per sample, of a network that takes text; else None.
+        axis: what `load` varies: the batch size, or the tokens per sample of a network that takes text.
+        fixed: value of the other of these two; by default one sample, and the network's own number of tokens.
         clock_ns: clock that times steps, nanoseconds; by default the monotonic clock of all recorded times.
         profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
     """
@@ -127,7 +127,8 @@ class Workload(AnyWorkload):
     compiled: bool = False
     wrap: Callable[[Any], Any] | None = None
     feed: Feed | None = None
-    tokens_of: int | None = None
+    axis: Axis = field(default_factory=Axis)
+    fixed: Mapping[str, int] = field(default_factory=dict)
     clock_ns: Callable[[], int] = time.monotonic_ns
     profiler_is_warm: bool = field(init=False, default=False)
     model: Any = field(init=False)
@@ -164,16 +165,23 @@ class Workload(AnyWorkload):
     def spec(self) -> dict[str, Any]:
         """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
         network, own = self.network, ":" in self.network.name
+        varies_tokens = TOKENS in (self.axis.name, *self.fixed)
         return {
             "network": network.name,
             "input_shape": list(network.input_shape) if own else None,
-            "sequence_length": network.input_shape[0] if network.reads_text and self.tokens_of is None else None,
+            "sequence_length": network.input_shape[0] if network.reads_text and not varies_tokens else None,
             "mode": self.mode,
             "precision": self.precision,
             "compiled": self.compiled,
+            "axis": self.axis.entry,
+            "fixed": dict(self.fixed),
             "torch_device": self.device,
-            **({} if self.tokens_of is None else {"axis": Axis("tokens").entry, "fixed": {BATCH: self.tokens_of}}),
         }
+
+    @property
+    def loaded(self) -> int | None:
+        """The loaded batch size; None for none."""
+        return None if self._batch is None else self._batch[0]
 
     def load(self, batch: int) -> None:
         """Create the random inputs of one batch size, after releasing those of the last one."""
@@ -186,10 +194,9 @@ class Workload(AnyWorkload):
 
         self._batch = None
         generator = torch.Generator(device=self.device).manual_seed(_SEED + batch)
-        network, samples = self.network, batch
-        if self.tokens_of is not None:
-            network, samples = network.with_sequence_length(batch), self.tokens_of
-        inputs, targets = network.sample(samples, self.device, generator)
+        values = {BATCH: 1, **self.fixed, self.axis.name: batch}
+        network = self.network.with_sequence_length(values[TOKENS]) if TOKENS in values else self.network
+        inputs, targets = network.sample(values[BATCH], self.device, generator)
         self._batch = (batch, inputs, targets)
 
     def try_step(self, batch: int) -> None:
@@ -209,24 +216,6 @@ class Workload(AnyWorkload):
                 f"{self.network.name} failed on an input of shape {shape} with {type(error).__name__}: {error}. "
                 "For your own model, check --input-shape and --mode."
             ) from error
-
-    def annotated_steps(self, count: int) -> Iterator[int]:
-        """Run steps in NVTX ranges of step, phase and layer, for a profiler of this process.
-
-        Yields:
-            The duration of each step, nanoseconds, including the cost of the ranges and the profiler.
-        """
-        import nvtx
-
-        assert self._batch is not None, "load() a batch first"
-        # Hooks inside a compiled model would cause a recompilation: its steps have phases and no layers.
-        with contextlib.nullcontext() if self.compiled else annotate(self.model):
-            for _ in range(count):
-                self._synchronize()
-                start = time.monotonic_ns()
-                with nvtx.annotate(f"{range_names.STEP_RANGE}:batch size={self._batch[0]}"):
-                    self.run(nvtx.annotate)
-                yield time.monotonic_ns() - start
 
     def release(self) -> None:
         """Release the batch, the gradients, and the allocator's memory."""

@@ -132,6 +132,11 @@ class OwnStep(AnyWorkload):
             "torch_device": self.device,
         }
 
+    @property
+    def loaded(self) -> int | None:
+        """The value of the axis whose step is loaded; None for none."""
+        return self._loaded
+
     def load(self, batch: int) -> None:
         """Make the step of one value, or take the one that was made in an earlier round.
 

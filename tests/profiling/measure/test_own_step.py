@@ -226,5 +226,5 @@ def test_the_number_of_tokens_of_a_network_can_be_the_axis():
     workload.load(16)
     assert workload._batch[1][0].shape == (3, 16)
     assert configuration_of(workload.spec) == configuration
-    with pytest.raises(CurvescopeError, match="alexnet has only the axis batch; other axes need a step"):
+    with pytest.raises(CurvescopeError, match="the axes of alexnet are batch; others need a step"):
         Configuration("alexnet", axis="tokens").check()

@@ -1,0 +1,141 @@
+"""Measures a workload with progress on standard error, for the command `diagnose` and for `curvescope.diagnose`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .analysis.decompose.anomalies import Diagnosis
+    from .profiling.measure.protocol import Protocol
+    from .profiling.measure.sweep import Precise
+    from .profiling.recording.remote_store import AnyPath
+    from .profiling.workload.any_workload import AnyWorkload
+
+
+def diagnose(
+    make_step: Callable[..., Callable[[], object]],
+    batches: Sequence[int] = (1, 2, 4, 8, 16, 32),
+    *,
+    module: Any = None,
+    device: str | None = None,
+    axis: str = "batch",
+    fixed: Mapping[str, int] | None = None,
+    name: str | None = None,
+    protocol: Protocol | str = "default",
+    time_limit_s: float | None = None,
+    curvature: str = "log2",
+    output: str | Path | None = None,
+) -> Diagnosis:
+    """Measure a step of your own over batch sizes, record it, and explain its cost curve.
+
+    The recording is in `runs/DATE_NAME`, or in `output`; its path is printed on standard error. `curvescope explain`
+    reads it later.
+
+    Args:
+        make_step: takes a batch size and returns a function without arguments that runs one step: your model, data,
+            loss, optimizer, precision and compilation. If it has a method `close`, this is called when another batch
+            size follows.
+        batches: batch sizes, or values of another axis, increasing.
+        module: torch module whose layers are named; default: the attribute `module` of the step or of `make_step`.
+            Without a module, kernels have operators and no layers.
+        device: `cpu`, `cuda` or `cuda:N`; default: the one that the step uses.
+        axis: name of the argument of `make_step` that `batches` are for, e.g. tokens. Any name but batch is passed by
+            name.
+        fixed: values of other arguments of `make_step`, by name.
+        name: name of the recording; default: that of the function.
+        protocol: name of a protocol, e.g. quick, or a `Protocol`.
+        time_limit_s: seconds to measure; None for the protocol's own.
+        curvature: axis of curvatures: log2 or linear.
+        output: folder to create for the recording.
+
+    Raises:
+        CurvescopeError: `make_step` returns no step, no batch size can be measured, or a value is out of range.
+    """
+    from .analysis.explaining import explain
+    from .profiling.errors import CurvescopeError
+    from .profiling.measure.protocol import get_protocol
+    from .profiling.recording.axis import Axis
+    from .profiling.recording.remote_store import as_path
+    from .profiling.recording.store import new_recording_path, open_recording
+    from .profiling.workload.network_step import import_torch, pick_device
+    from .profiling.workload.own_step import OwnStep, refuse_while_importing
+
+    refuse_while_importing()
+    values = sorted(set(batches))
+    if not callable(make_step):
+        raise CurvescopeError(f"make_step is {make_step!r}: give a function that takes a batch size.")
+    if not values or any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in values):
+        raise CurvescopeError(f"batches={batches!r}: give whole numbers, at least 1.")
+    how = get_protocol(protocol) if isinstance(protocol, str) else protocol
+    if time_limit_s is not None:
+        how = replace(how, time_limit_s=time_limit_s)
+    import_torch()
+    workload = OwnStep(
+        make_step,
+        None if device is None else pick_device(device),
+        name=name,
+        module=module,
+        axis=Axis(axis),
+        fixed=fixed,
+    )
+    path = new_recording_path(workload.name) if output is None else as_path(str(output))
+    measure(workload, values, how, path)
+    return explain(open_recording(path), curvature)
+
+
+def measure(
+    workload: AnyWorkload,
+    values: Sequence[int],
+    protocol: Protocol,
+    path: AnyPath,
+    precise: Precise = lambda _: False,
+) -> None:
+    """Measure one curve in this process and record it, with a line and a progress bar on standard error.
+
+    Args:
+        workload: steps to measure.
+        values: values of its axis, increasing.
+        protocol: number and length of visits.
+        path: folder to create for the recording.
+        precise: stopping rule, see `run_sweep`.
+
+    Raises:
+        CurvescopeError: see `run_sweep`.
+        KeyboardInterrupt: passed on; the measured data is kept.
+    """
+    from .analysis.render import terminal
+    from .profiling.hardware.host import describe_device
+    from .profiling.measure.experiment import Progress
+    from .profiling.measure.sweep import run_sweep
+    from .profiling.recording.axis import axis_of
+
+    workload.try_step(values[0])
+    spec = workload.spec
+    fixed = "".join(f", {name} {value}" for name, value in spec["fixed"].items())
+    listed = ", ".join(map(str, values))
+    messages = terminal.console(stderr=True)
+    messages.print(
+        f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, on "
+        f"{describe_device(workload.device)['name']} ({workload.device}): {_duration(protocol)}, into {path}."
+    )
+    with terminal.progress_bars(22) as bars:
+        task = bars.add_task("the first step", total=None)
+
+        def report(standing: Progress) -> None:
+            bars.update(task, completed=standing.elapsed_s, total=standing.expected_s, description=standing.doing)
+
+        try:
+            run_sweep(workload, values, protocol, path, report, precise)
+        except KeyboardInterrupt:
+            bars.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
+            raise
+
+
+def _duration(protocol: Protocol) -> str:
+    if protocol.time_limit_s is None:
+        return f"{protocol.rounds[0]} rounds without a time limit"
+    upto = "at most" if protocol.until else "about"
+    return f"{upto} {protocol.time_limit_s / 60:.1f} minutes"

@@ -1,0 +1,133 @@
+"""Strangers' training scripts through `diagnose --step`, `sweep --step` and `curvescope.diagnose`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import curvescope
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.workload.own_step import refuse_while_importing
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
+SHORT = ("--quick", "--time-limit", "1", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copy(EXAMPLE, folder / "train.py")
+    shutil.copy(HERE / "hugging_face_style.py", folder / "tiny_lm.py")
+    return folder
+
+
+def layers_by_phase(recording):
+    kernels = recording.frame("kernels")
+    return {phase: set(rows["layer"].dropna()) for phase, rows in kernels.groupby("phase")}
+
+
+def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(command, workplace):
+    done = command("diagnose", "--step", "train:make_step", "--batch", "4,8", *SHORT, "-o", "loader", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    assert "train:make_step, own step" in done.stdout
+    recording = curvescope.open_recording(workplace / "loader")
+    assert recording.meta["layer_classes"]["4"] == "Conv2d"
+    layers = layers_by_phase(recording)
+    assert {"0", "4", "9"} <= layers["forward"]
+    assert {"0", "4", "9"} <= layers["backward"]
+    ops = recording.frame("kernels").query("phase == 'optimizer'")
+    assert len(ops) > 0
+
+
+def test_a_module_in_the_style_of_hugging_face_needs_no_package_of_theirs(command, workplace):
+    done = command("diagnose", "--step", "tiny_lm.py:make_step", "--batch", "1,2", *SHORT, "-o", "lm", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    recording = curvescope.open_recording(workplace / "lm")
+    inside = {"embed_tokens", "layers.0.norm", "layers.0.mlp.0", "layers.1.mlp.2", "lm_head"}
+    layers = layers_by_phase(recording)
+    assert inside <= layers["forward"]
+    assert inside - {"embed_tokens"} <= layers["backward"]
+    assert recording.meta["layer_classes"]["layers.1"] == "Block"
+
+
+def test_two_axes_make_a_family_of_curves(command, workplace):
+    axes = ("--axis", "tokens=8,16", "--axis", "batch=1,2")
+    done = command("diagnose", "--step", "tiny_lm:make_step", *axes, *SHORT, "-o", "grid", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    folders = sorted(path.name for path in (workplace / "grid").iterdir() if path.is_dir())
+    assert folders == ["tiny_lm-make_step_own_batch1", "tiny_lm-make_step_own_batch2"]
+    meta = curvescope.open_recording(workplace / "grid" / folders[1]).meta
+    assert (meta["axis"]["name"], meta["fixed"], meta["batches"]) == ("tokens", {"batch": 2}, [8, 16])
+    assert "batch=2" in done.stdout
+
+
+def test_isolated_processes_measure_an_own_step_too(command, workplace):
+    arguments = ("--step", "tiny_lm:make_step", "--axis", "tokens=8,16", "--axis", "batch=2")
+    done = command("sweep", *arguments, *SHORT, "-o", "isolated", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    recording = curvescope.open_recording(workplace / "isolated" / "tiny_lm-make_step_own_batch2")
+    assert set(recording.frame("steps")["batch"]) == {8, 16}
+    assert recording.meta["layer_classes"]["lm_head"] == "Linear"
+
+
+def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
+    done = command("step", "--step", "tiny_lm:make_step", "--batch", "2", "--steps", "2", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("including ranges") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--step", "tiny_lm"), "write package.module:make_step or path/to/file.py:make_step"),
+        (("--step", "nowhere.py:make_step"), "no file nowhere.py"),
+        (("--step", "tiny_lm:missing"), "has no function missing"),
+        (("--step", "tiny_lm:make_step", "alexnet"), "brings its own model, data and optimizer: omit a network"),
+        (("--step", "tiny_lm:make_step", "--compile", "--mode", "forward"), "omit --mode, --compile"),
+        (("--step", "tiny_lm:TinyConfig"), "TinyConfig(batch=1) returned a TinyConfig: return a function"),
+        (("--step", "tiny_lm:make_step", "--axis", "tokens"), "write a name and values, e.g. tokens=128..4096"),
+        (("--step", "tiny_lm:make_step", "--axis", "tokens=0"), "values start at 1 and increase"),
+        (("--step", "tiny_lm:make_step", "--axis", "x=1,2", "--axis", "x=3"), "give the values of x once"),
+        (("--step", "tiny_lm:make_step", "--axis", "a=1,2", "--axis", "b=1,2", "--batch", "1,2"), "one is the curve"),
+        (("--step", "tiny_lm:make_step", "--axis", "width=1,2", "-o", "w"), "unexpected keyword argument 'width'"),
+        (("alexnet", "--axis", "tokens=8,16"), "the axes of alexnet are batch; others need a step"),
+        (("bert_base", "--axis", "tokens=8,16", "--device", "model:k40m"), "omit --step and --axis"),
+    ],
+)
+def test_bad_input_says_what_to_do(command, workplace, arguments, message):
+    done = command("diagnose", *arguments, *([] if "--device" in arguments else SHORT), cwd=workplace)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+
+
+def test_diagnose_in_python_returns_the_diagnosis_that_explain_gives(tmp_path, capsys):
+    protocol = Protocol("short", (3, 3), 1, (2, 2), 0.0, 1, None)
+
+    def make_step(batch):
+        return lambda: sum(range(1000 * batch))
+
+    found = curvescope.diagnose(make_step, (1, 2, 4), protocol=protocol, output=tmp_path / "r", name="sums")
+    assert found.curve.conditions == (1, 2, 4)
+    again = curvescope.explain(curvescope.open_recording(tmp_path / "r"))
+    assert again.findings == found.findings
+    assert "Measuring sums (own step), batch 1, 2, 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("batches", [(), (0, 1), (1.5,), (True,)])
+def test_diagnose_in_python_refuses_what_is_no_batch_size(batches):
+    with pytest.raises(CurvescopeError, match="give whole numbers, at least 1"):
+        curvescope.diagnose(lambda batch: print, batches)
+
+
+def test_a_script_that_measures_when_imported_is_told_so(command, workplace):
+    (workplace / "unguarded.py").write_text(
+        "import curvescope\ndef make_step(batch):\n    return lambda: None\ncurvescope.diagnose(make_step, (1, 2))\n"
+    )
+    done = command("diagnose", "--step", "unguarded:make_step", *SHORT, cwd=workplace)
+    assert done.returncode == 2
+    assert "put the call under `if __name__" in done.stderr
+    refuse_while_importing()

@@ -63,6 +63,7 @@ def recorded(recording: Recording) -> Recorded:
         recording.frame("clocks"),
         hardware_of(recording.meta),
         outcomes(recording),
+        recording.meta.get("layer_classes") or {},
     )
 
 

@@ -40,6 +40,7 @@ class Recorded:
         clocks: the `clocks` table; None if missing.
         hardware: limits of the device.
         outcomes: outcomes of the recording's experiments.
+        layer_classes: class of each layer, by path; empty if unknown.
     """
 
     steps: pd.DataFrame
@@ -47,6 +48,7 @@ class Recorded:
     clocks: pd.DataFrame | None = None
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
     outcomes: tuple[Outcome, ...] = ()
+    layer_classes: Mapping[str, str] = field(default_factory=dict)
 
 
 def cases(

@@ -10,7 +10,7 @@ excess on a straight line is the amortised fixed cost of a step: significant and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -187,7 +187,8 @@ def explain(
         kernel_times, steps = in_rounds(kernel_times, recorded.steps, behind.conditions, behind.shared, "batch")
         recorded = replace(recorded, steps=steps)
     kernels = main_kernels(kernel_times, (functional.at, functional.last))
-    shares = [_with_kernels(share, kernels) for share in terms.decompose(functional, curve)]
+    classes = recorded.layer_classes
+    shares = [_with_names(share, kernels, classes) for share in terms.decompose(functional, curve)]
     shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
     value = curve.evaluate(functional)
     weighed = cases(functional, shares, kernel_times, recorded)
@@ -195,11 +196,14 @@ def explain(
     return Explanation(functional, value, tuple(shares), attribute(functional, value, labelled, recorded.outcomes))
 
 
-def _with_kernels(share: Share, kernels: dict[tuple[str | None, str | None], list[str | None]]) -> Share:
+def _with_names(
+    share: Share, kernels: Mapping[tuple[str | None, str | None], list[str | None]], classes: Mapping[str, str]
+) -> Share:
+    """The share with its kernels and the class of its layer."""
     if share.key.kind != KERNELS:
         return share
     before, after = kernels.get((share.key.layer, share.key.phase), [None, None])
-    return replace(share, kernel_before=before, kernel_after=after)
+    return replace(share, kernel_before=before, kernel_after=after, layer_class=classes.get(share.key.layer or ""))
 
 
 def diagnose(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from .curve import Curve, cost_curve
 from .kernel_times import Ints, Work, group_times, profiled_steps
-from .terms import IDLE, LEFT_OVER, OVERHEAD, RECORD_DEVICE, Samples, overhead_ms, undisturbed
+from .terms import IDLE, LEFT_OVER, OVERHEAD, RECORD_DEVICE, Samples, layer_label, overhead_ms, undisturbed
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
 _AMOUNTS = ("flops", "bytes_compulsory")
@@ -74,7 +75,12 @@ class Breakdown:
 
 
 def break_down(
-    steps: pd.DataFrame, work: Work, by: str, batch: int | None = None, statistic: str = "median"
+    steps: pd.DataFrame,
+    work: Work,
+    by: str,
+    batch: int | None = None,
+    statistic: str = "median",
+    layer_classes: Mapping[str, str] | None = None,
 ) -> Breakdown:
     """Split the step at one batch size.
 
@@ -84,6 +90,7 @@ def break_down(
         by: layer, kernel, phase or op.
         batch: a measured batch size; default: the largest.
         statistic: statistic for T(b): median or mean.
+        layer_classes: class of each layer, by path, for the labels.
 
     Raises:
         CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
@@ -98,6 +105,10 @@ def break_down(
         raise CurvescopeError(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
+    if by == "layer" and layer_classes:
+        groups["layer"] = [
+            layer if pd.isna(layer) else layer_label(layer, layer_classes.get(layer)) for layer in groups["layer"]
+        ]
     window, idle_ms = profiled["duration_ns"].to_numpy(np.int64), idle_ns / 1e6
     used = undisturbed(window / 1e6)
     rows = _rows(groups, KEYS[by], used, len(window))

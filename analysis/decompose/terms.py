@@ -74,7 +74,19 @@ class Key(NamedTuple):
     @property
     def label(self) -> str:
         """Layer and phase of kernels, else the kind."""
-        return " ".join(filter(None, (self.layer or "no layer", self.phase))) if self.kind == KERNELS else self.kind
+        return self.labelled()
+
+    def labelled(self, layer_class: str | None = None) -> str:
+        """The same with the class of the layer, e.g. `2 (Conv2d) forward`."""
+        if self.kind != KERNELS:
+            return self.kind
+        return " ".join(filter(None, (layer_label(self.layer, layer_class), self.phase)))
+
+
+def layer_label(layer: str | None, layer_class: str | None) -> str:
+    """A layer's path, and its class if that is known."""
+    path = layer or "no layer"
+    return f"{path} ({layer_class})" if layer_class else path
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,7 @@ class Share:
         kernel_before: kernel with the most time in the term at the condition that the functional is taken at; None if
             unknown.
         kernel_after: kernel with the most time at the condition compared with it.
+        layer_class: class of the layer, e.g. Conv2d; None if unknown.
     """
 
     key: Key
@@ -95,11 +108,12 @@ class Share:
     real: bool = False
     kernel_before: str | None = None
     kernel_after: str | None = None
+    layer_class: str | None = None
 
     @property
     def label(self) -> str:
         """Name of the term."""
-        return self.key.label
+        return self.key.labelled(self.layer_class)
 
 
 def tested(shares: Iterable[Share]) -> list[Share]:

@@ -28,7 +28,7 @@ from ..decompose import anomalies
 from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import Work
-from ..decompose.terms import IDLE, KERNELS, estimate_terms, undisturbed_steps
+from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .documents import estimate_document, finite
@@ -123,10 +123,10 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "curve": _curve(found),
         "findings": [_finding(f) for f in found.findings],
         "anomalies": [_anomaly(e, found, axis) for e in explanations],
-        "heat": _heat(found),
+        "heat": _heat(found, recorded.layer_classes),
         "timelines": [timeline(one.work, steps, used[batch], batch) for batch in focus],
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
-        "kernels": _kernels(found.kernel_times, used, recorded.hardware),
+        "kernels": _kernels(found.kernel_times, used, recorded),
     }
 
 
@@ -304,7 +304,7 @@ def _anomaly(explanation: Explanation, found: Diagnosis, axis: Axis) -> dict[str
     }
 
 
-def _heat(found: Diagnosis) -> dict[str, Any]:
+def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     """Time per sample of every term at every batch size, the largest terms first."""
     terms = found.terms
     if terms is None:
@@ -315,7 +315,7 @@ def _heat(found: Diagnosis) -> dict[str, Any]:
     rows = []
     for index in order[:MOST_HEAT_ROWS]:
         layer, phase, kind = terms.keys[index]
-        label = IDLE if kind == IDLE else (layer or "no layer")
+        label = IDLE if kind == IDLE else layer_label(layer, classes.get(layer or ""))
         rows.append({"label": label, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]})
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
     return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
@@ -333,7 +333,7 @@ def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFra
     return {**document, "points": points[:MOST_POINTS], "more": max(0, len(points) - MOST_POINTS)}
 
 
-def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], hardware: Hardware) -> dict[str, Any]:
+def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded) -> dict[str, Any]:
     """Kernels by name, layer and phase: time, calls, rates and exceeded roofs per step at every batch size."""
     batches = list(used)
     of_used = kernel_times["step"].isin([s for steps in used.values() for s in steps])
@@ -350,7 +350,7 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], hard
                 "name": name,
                 "short": short_name(name or ""),
                 "family": read_name(name or "").family,
-                "layer": layer,
+                "layer": None if layer is None else layer_label(layer, recorded.layer_classes.get(layer)),
                 "phase": phase,
                 **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded")},
             },
@@ -362,7 +362,7 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], hard
             if not pd.isna(amount) and time_ms > 0:
                 entry[column][index] = finite(float(amount) / time_ms / 1e6)
         rates = (entry[column][index] for column in ("gflops", "gbs"))
-        entry["exceeded"][index] = hardware.exceeded(*(None if rate is None else rate * 1e9 for rate in rates))
+        entry["exceeded"][index] = recorded.hardware.exceeded(*(None if rate is None else rate * 1e9 for rate in rates))
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]

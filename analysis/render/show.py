@@ -199,6 +199,7 @@ def _headline(recording: Recording) -> str:
         device.get("name"),
         f"protocol {protocol['name']}" if protocol.get("name") else None,
         f"{device['threads']} threads" if "threads" in device else None,
+        *(f"{name} {value}" for name, value in (meta.get("fixed") or {}).items()),
     )
     return ", ".join(filter(None, facts))
 

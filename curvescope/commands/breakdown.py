@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
 
     with open_any(args.recording) as recording:
         work = device_work(recording)
-        breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic)
+        classes = recording.meta.get("layer_classes")
+        breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic, classes)
         modelled = recording.meta.get("recording_type") == MODELLED
         hardware = hardware_of(recording.meta)
     if args.json:

@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
             "network": recording.meta.get("network"),
             "device": (recording.meta.get("device") or {}).get("name"),
             "batches": recording.meta.get("batches"),
+            "experiments": len(recording.meta.get("experiments") or ()),
         }
         for recording in list_recordings(root)
     ]
@@ -43,10 +44,12 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render import terminal
     from ..analysis.render.text import table
 
-    columns = ("recording", "network", "device", "batches", "status")
+    columns = ("recording", "network", "device", "batches", "experiments", "status")
     listed = table(*columns, left=columns)
     for row in rows:
         batches = ",".join(map(str, row["batches"] or ()))
-        listed.add_row(row["path"], row["network"] or "unknown", row["device"] or "unknown", batches, row["status"])
+        experiments = str(row["experiments"] or "none")
+        known = (row[name] or "unknown" for name in ("network", "device"))
+        listed.add_row(row["path"], *known, batches, experiments, row["status"])
     terminal.console().print(listed)
     return 0

@@ -85,6 +85,4 @@ def report_input(recording: Recording) -> ReportInput:
             f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
     times = exclusive_times(recording, evidence.steps)
-    return ReportInput(
-        recording.path.name, recording.meta, device_work(recording), times, evidence, recording.statistic
-    )
+    return ReportInput(recording, device_work(recording), times, evidence)

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.replayable import why_not_replayed
+from ...profiling.recording.store import Recording
 from ..decompose.statistics import Estimate
 from ..experiments.answer import Answer, Evidence, Remedy
 from ..experiments.outcome import Outcome, Reproduction, Verdict
@@ -33,11 +35,12 @@ def render_answers(answers: Sequence[Answer]) -> RenderableType:
     return rows
 
 
-def how_to_test(path: object) -> str:
-    """How to run the experiments of a recording without any."""
-    return (
-        f"No cause was tested yet: `curvescope confirm {path}` runs the experiments, on the machine of the recording."
-    )
+def how_to_test(recording: Recording) -> str:
+    """How to run the experiments of a recording without any, or why that cannot be."""
+    if why := why_not_replayed(recording):
+        return f"No cause can be tested by experiment: the recording {why}."
+    path = recording.path
+    return f"No cause is tested yet: `curvescope confirm {path}` runs the experiments, on the recording's machine."
 
 
 def remedy_lines(remedy: Remedy | None) -> list[str]:

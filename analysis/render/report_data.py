@@ -18,6 +18,7 @@ from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis, axis_of
+from ...profiling.recording.store import Recording
 from .. import roofline
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED
 from ..causes.context import Recorded
@@ -51,20 +52,26 @@ class ReportInput:
     """The data of one recording.
 
     Attributes:
-        name: name of its folder.
-        meta: its `recording.json`.
+        recording: the recording.
         work: its device work, from `kernel_times.device_work`.
-        kernel_times: its exclusive times, of `kernel_times`.
-        recorded: steps, launches, clocks and limits.
-        statistic: of T(b).
+        kernel_times: its exclusive times, from `kernel_times`.
+        recorded: its steps, API calls, clocks and limits.
     """
 
-    name: str
-    meta: Mapping[str, Any]
+    recording: Recording
     work: Work
     kernel_times: pd.DataFrame
     recorded: Recorded
-    statistic: str = "median"
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return self.recording.path.name
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """Contents of its `recording.json`."""
+        return self.recording.meta
 
 
 def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, Any]:
@@ -81,7 +88,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     """Every recording compared with the first; None for a single recording, or without a common batch size."""
     if len(inputs) < 2:
         return None
-    sides = [side(one.name, one.meta, one.recorded.steps, one.kernel_times, one.statistic) for one in inputs]
+    sides = [side(one.name, one.meta, one.recorded.steps, one.kernel_times, one.recording.statistic) for one in inputs]
     try:
         found = compare(sides)
     except CurvescopeError:
@@ -119,7 +126,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "lead": _lead(found),
         "answers": [answer_entry(answer) for answer in found.answers],
         "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
-        "how_to_test": how_to_test(one.name) if found.answers and not found.outcomes else None,
+        "how_to_test": _how_to_test(one, found),
         "curve": _curve(found),
         "findings": [_finding(f) for f in found.findings],
         "anomalies": [_anomaly(e, found, axis) for e in explanations],
@@ -128,6 +135,13 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
         "kernels": _kernels(found.kernel_times, used, recorded),
     }
+
+
+def _how_to_test(one: ReportInput, found: Diagnosis) -> str | None:
+    """How to test the answers by experiment; None if that was done, or if there is nothing to test."""
+    if found.outcomes or not found.answers or one.meta.get("recording_type") == MODELLED:
+        return None
+    return how_to_test(one.recording)
 
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
@@ -139,7 +153,7 @@ def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
         terms = estimate_terms(times, steps)
         return Diagnosis(terms.curve(steps), (), (), terms, times)
-    return anomalies.diagnose(steps, times, statistic=one.statistic, recorded=recorded)
+    return anomalies.diagnose(steps, times, statistic=one.recording.statistic, recorded=recorded)
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:

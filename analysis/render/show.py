@@ -71,7 +71,7 @@ def show_diagnosis(
     else:
         console.print(Text(headline(recording.meta, diagnosis), "bold"))
     if diagnosis.answers and not diagnosis.outcomes and not modelled:
-        console.print(Text(answers.how_to_test(recording.path), "dim"))
+        console.print(Text(answers.how_to_test(recording), "dim"))
     console.print()
     console.print(text.render_curve(diagnosis.curve, of))
     console.print()

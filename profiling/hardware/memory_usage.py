@@ -47,11 +47,8 @@ def memory_is_short(device: str) -> bool:
         free, total = torch.cuda.mem_get_info(device)
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return bool(free < total * _SHORT_SHARE)
-    with suppress(OSError):
-        kilobytes = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE))
-        if {"MemTotal", "MemAvailable"} <= kilobytes.keys():
-            return int(kilobytes["MemAvailable"]) < int(kilobytes["MemTotal"]) * _SHORT_SHARE
-    return False
+    available, installed = (_kilobytes("/proc/meminfo", name) for name in ("MemAvailable", "MemTotal"))
+    return available is not None and installed is not None and available < installed * _SHORT_SHARE
 
 
 def limit_memory(device: str, limit_bytes: int) -> None:

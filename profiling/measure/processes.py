@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import CurvescopeError
 from ..workload.network_step import prepare_libraries
 from .experiment import Empty
-from .visit import FAILED, OUT_OF_MEMORY
+from .visit import FAILED, OUT_OF_MEMORY, memory_ran_out
 
 KILLED = "killed"
 _POLL_S = 0.5
@@ -108,9 +108,9 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except CurvescopeError as error:
         return Empty(FAILED, str(error))
-    except MemoryError as error:
-        return Empty(OUT_OF_MEMORY, str(error) or "the system gave no more memory")
     except Exception as error:  # any error of a network costs this call alone
+        if memory_ran_out(error):
+            return Empty(OUT_OF_MEMORY, (str(error).strip() or "the system gave no more memory").splitlines()[0])
         return Empty(FAILED, f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0])
 
 

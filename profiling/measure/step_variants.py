@@ -1,22 +1,45 @@
-"""Experiments on complete steps: unprofiled steps with one factor changed at a time, in interleaved rounds."""
+"""Experiments on complete steps: unprofiled steps with one factor changed at a time, in interleaved rounds.
+
+Each variant runs in a process of its own, which stays until the end; so do the steps as they are. Every round visits
+every variant and batch size once, in an order that changes, and only one process works at a time. Variants that do not
+fit the memory together take turns in groups, each with rounds of its own and the steps as they are in all of them.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from ..recording.experiments import Experiment, record_experiment
-from ..recording.store import Recording, RecordingWriter
-from .experiment import Progress
+from ..errors import CurvescopeError
+from ..recording.experiments import Experiment, FactorFacts, record_experiment
+from ..recording.store import Recording, RecordingWriter, columns_of
+from . import experiment as loop
+from .configuration import configuration_of
+from .experiment import Empty, Progress, StepRow
+from .protocol import Protocol
 from .step_factors import STEP_FACTORS
+from .step_factors.factor import StepFactor, Target
+from .step_worker import Number, Ready, StepWorker
+
+MOST_AT_ONCE = 6  # variants beside the steps as they are: enough to share their rounds, few enough for the memory
+_MARGIN = 1.25  # memory of a variant, in peaks of the steps as they are: split, padded and compiled steps take more
+_LEAST_START_S = 10.0
+# Largest difference of results that counts as rounding, relative. Gradients of fp32 differ by 1e-5 between libraries,
+# of 16-bit formats by their 2^-8. A user's step may use any precision.
+_ROUNDING = {"fp32": 1e-3}
+_ROUNDING_ELSE = 2e-2
 
 
 def run_step(
-    recording: Recording,  # noqa: ARG001
+    recording: Recording,
     experiment: Experiment,
     writer: RecordingWriter,
-    report: Callable[[Progress], object] = lambda _: None,  # noqa: ARG001
-    clock_s: Callable[[], float] = time.monotonic,  # noqa: ARG001
+    report: Callable[[Progress], object] = lambda _: None,
+    clock_s: Callable[[], float] = time.monotonic,
+    start: Callable[[Target, str | None], StepWorker] = StepWorker,
 ) -> Experiment:
     """Run an experiment on complete steps and record its timed steps.
 
@@ -25,7 +48,8 @@ def run_step(
         experiment: what to run, with scope `step`.
         writer: writer that extends the recording.
         report: receives the progress after every visit.
-        clock_s: clock of the time limit.
+        clock_s: clock of the time limit, which includes the start of the workers.
+        start: starts the worker of a factor; None for the steps as they are.
 
     Returns:
         The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
@@ -34,8 +58,292 @@ def run_step(
         CurvescopeError: the recording cannot be written.
         KeyboardInterrupt: passed on; the timed steps so far are recorded.
     """
-    why = "experiments on complete steps cannot run yet"
-    untested = {name: why if name in STEP_FACTORS else "there is no such factor" for name in experiment.factors}
-    done = Experiment(**{**vars(experiment), "untested": untested, "done": True})
-    record_experiment(writer, done)
-    return done
+    try:
+        configuration = configuration_of(recording.meta)
+    except CurvescopeError as error:
+        done = replace(experiment, untested=dict.fromkeys(experiment.factors, str(error)), done=True)
+        record_experiment(writer, done)
+        return done
+    target = Target(configuration, experiment.batches, _reserved_bytes(recording))
+    run = _Run(recording, experiment, target, writer, report, clock_s, start)
+    try:
+        run.run()
+        return run.record(done=True)
+    except BaseException:
+        run.record(done=False)
+        raise
+    finally:
+        run.end()
+
+
+class _TooLateError(Exception):
+    """A worker did not start within its time."""
+
+
+class _Run:
+    """One experiment while it runs."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        experiment: Experiment,
+        target: Target,
+        writer: RecordingWriter,
+        report: Callable[[Progress], object],
+        clock_s: Callable[[], float],
+        start: Callable[[Target, str | None], StepWorker],
+    ) -> None:
+        self._recording, self._experiment, self._target, self._writer = recording, experiment, target, writer
+        self._report, self._clock_s, self._start_worker = report, clock_s, start
+        self._began_s = clock_s()
+        self._workers: dict[str | None, StepWorker] = {}
+        self._ready: dict[str | None, Ready] = {}
+        self._untested: dict[str, str] = dict(experiment.untested)
+        self._changed: dict[str, str] = dict(experiment.changed_results)
+        self._facts: list[FactorFacts] = []
+        self._notes: list[str] = list(experiment.notes)
+        self._rows: list[StepRow] = []  # of the round that runs
+        self._unchanged_ns: dict[tuple[int, int], list[int]] = {}  # by batch size and round
+        rows = recording.arrow("experiments", ["experiment", "round"]).to_pylist()
+        earlier = [row["round"] for row in rows if row["experiment"] == experiment.number]
+        self._next_round = max(earlier, default=-1) + 1
+        least, most = experiment.rounds
+        # As many steps in a visit as in those of a quick sweep; more would not help, because rounds vary more.
+        self._protocol = Protocol("experiment", (least, most), 1, (1, 4), 0.15, 0, None)
+
+    def run(self) -> None:
+        """Run all factors that can be changed."""
+        waiting = self._possible()
+        if self._experiment.factors and not waiting:
+            return
+        if (failed := self._start(None)) is not None:
+            self._untested.update(dict.fromkeys(waiting, f"the steps as they are failed: {failed}"))
+            self._notes.append(f"The steps as they are failed: {failed}.")
+            return
+        first = True
+        while (waiting or first) and not self._stopped:
+            first = False
+            before = len(waiting)
+            group = self._start_group(waiting)
+            self._run_rounds(math.ceil(len(waiting) / max(1, before - len(waiting))))
+            for name in group:
+                if name in self._workers:
+                    self._workers.pop(name).end()
+        self._compare_with_sweep()
+
+    def record(self, *, done: bool) -> Experiment:
+        """Write the rows and the entry of the experiment as it is now."""
+        self._write_rows()
+        known = self._experiment.factors
+        now = replace(
+            self._experiment,
+            untested={name: self._untested[name] for name in known if name in self._untested},
+            changed_results={name: self._changed[name] for name in known if name in self._changed},
+            notes=tuple(dict.fromkeys(self._notes)),
+            done=done,
+        )
+        record_experiment(self._writer, now, self._facts)
+        return now
+
+    def end(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            worker.end()
+        self._workers.clear()
+
+    @property
+    def _stopped(self) -> bool:
+        """Whether the steps as they are can no longer run."""
+        return None not in self._workers
+
+    def _possible(self) -> list[str]:
+        """The factors that can be changed, as far as is known before a worker starts."""
+        possible = []
+        for name in self._experiment.factors:
+            if name not in STEP_FACTORS:
+                self._untested[name] = "it is no factor of complete steps"
+                continue
+            factor: StepFactor = STEP_FACTORS[name](self._target)
+            self._facts.append(factor.facts)
+            if (why := factor.reason_against()) is not None:
+                self._untested[name] = why
+            else:
+                possible.append(name)
+        return possible
+
+    def _start_group(self, waiting: list[str]) -> list[str]:
+        """Start the workers of as many factors as fit together; takes them, and those that fail, from `waiting`."""
+        group: list[str] = []
+        while waiting and len(group) < MOST_AT_ONCE:
+            if (short := self._memory_short()) is not None:
+                if not group:  # no other group will have more
+                    self._untested.update(dict.fromkeys(waiting, short))
+                    waiting.clear()
+                break
+            name = waiting.pop(0)
+            if (failed := self._start(name)) is not None:
+                self._untested[name] = failed
+            else:
+                group.append(name)
+                self._compare_results(name)
+        return group
+
+    def _memory_short(self) -> str | None:
+        """The reason why no further worker fits the memory; None if one does or the memory is unknown."""
+        peak, available = self._ready[None].peak_bytes, self._workers[None].available_bytes()
+        if peak is None or available is None or _MARGIN * peak <= available:
+            return None
+        return (
+            f"a further process of these steps needs {_MARGIN * peak / 1e9:.1f} GB of memory, and "
+            f"{available / 1e9:.1f} GB are available"
+        )
+
+    def _start(self, name: str | None) -> str | None:
+        """Start the worker of a factor and warm it up; returns the reason if that failed."""
+        limit_s, began_s = self._experiment.time_limit_s, self._clock_s()
+        elapsed_s = began_s - self._began_s
+        # Compiling takes minutes on large networks; half of the time is left for the rounds.
+        longest_s = math.inf if limit_s is None else max(_LEAST_START_S, (limit_s - elapsed_s) / 2)
+        self._report(Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or 'the steps as they are'}"))
+
+        def wait() -> None:
+            if self._clock_s() - began_s > longest_s:
+                raise _TooLateError
+
+        worker = self._workers[name] = self._start_worker(self._target, name)
+        why = f"its first steps took more than {longest_s:.0f} s of the time limit"
+        try:
+            ready = worker.warm_up(wait)
+            if isinstance(ready, Ready):
+                self._ready[name] = ready
+                return None
+            why = _clause(ready)
+        except _TooLateError:
+            pass
+        self._workers.pop(name).end()
+        return why
+
+    def _compare_results(self, name: str) -> None:
+        """Compare the results of a variant's first steps with those of the steps as they are."""
+        factor = STEP_FACTORS[name](self._target)
+        if (changed := factor.changed_results()) is not None:
+            self._changed[name] = changed
+        if not factor.SAME_INPUTS:
+            return
+        rounding = _ROUNDING.get(self._target.configuration.precision or "", _ROUNDING_ELSE)
+        unchanged, results = self._ready[None], self._ready[name].results
+        far = {batch: _difference(numbers, results.get(batch, ())) for batch, numbers in unchanged.results.items()}
+        batch = max(far, key=lambda one: far[one], default=None)
+        if batch is None or far[batch] <= rounding:
+            return
+        if unchanged.draws:
+            self._notes.append(f"The steps draw random numbers, and {name} draws others: results were not compared.")
+        else:
+            self._changed[name] = f"the result of a step of batch {batch} differs by {far[batch]:.2g} of its size"
+
+    def _run_rounds(self, groups_left: int) -> None:
+        """Run rounds over the workers that run now.
+
+        Args:
+            groups_left: number of groups that follow, which share the time left.
+        """
+        elapsed_s, limit_s = self._clock_s() - self._began_s, self._experiment.time_limit_s
+        first_round = self._next_round
+        loop.Experiment(
+            [(name, batch) for name in self._workers for batch in self._target.batches],
+            lambda condition, round_: self._visit(*condition, first_round + round_),
+            self._experiment.rounds,
+            None if limit_s is None else (limit_s - elapsed_s) / (groups_left + 1),
+            finished=lambda condition: self._stopped or condition[0] not in self._workers,
+            begin_round=self._begin_round,
+            label=lambda condition: f"{condition[0] or 'as it is'}, batch {condition[1]}",
+            report=lambda progress: self._report_rounds(progress, elapsed_s),
+            clock_s=self._clock_s,
+        ).run()
+
+    def _begin_round(self) -> None:
+        self._write_rows()
+        self._next_round += 1
+
+    def _report_rounds(self, progress: Progress, before_s: float) -> None:
+        elapsed_s = progress.elapsed_s + before_s
+        expected_s = max(progress.expected_s + before_s, self._experiment.time_limit_s or 0.0)
+        self._report(Progress(elapsed_s, expected_s, progress.doing))
+
+    def _visit(self, name: str | None, batch: int, round_: int) -> None:
+        """Visit one variant; one that fails ends, and the others continue."""
+        if name not in self._workers:  # it ended in this round
+            return
+        timed = self._workers[name].visit(batch, self._protocol)
+        if isinstance(timed, Empty):
+            self._workers.pop(name).end()
+            why = f"batch {batch}: {_clause(timed)}"
+            if name is not None:
+                self._untested[name] = why
+                return
+            self._notes.append(f"The steps as they are failed at {why}.")
+            lost = [factor for factor in self._workers if factor is not None]
+            self._untested.update(dict.fromkeys(lost, f"the steps as they are failed at {why}"))
+            return
+        key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
+        self._rows += [{**key, "index": index, **row} for index, row in enumerate(timed)]
+        if name is None:
+            self._unchanged_ns[batch, round_] = [row["duration_ns"] for row in timed]
+
+    def _write_rows(self) -> None:
+        if self._rows:
+            self._writer.write("experiments", columns_of(self._rows))
+        self._rows = []
+
+    def _compare_with_sweep(self) -> None:
+        """Note batch sizes whose steps as they are take another time than in the sweep.
+
+        They do if no round of the one reaches the times of the other: with five rounds here and six there, 1 in 231
+        comparisons says so by chance.
+        """
+        columns = ["batch", "round", "duration_ns", "profiled"]
+        swept: dict[tuple[int, int], list[int]] = {}
+        for row in self._recording.arrow("steps", columns).to_pylist():
+            if not row["profiled"]:
+                swept.setdefault((row["batch"], row["round"]), []).append(row["duration_ns"])
+        for batch in self._target.batches:
+            now, then = _medians(self._unchanged_ns, batch), _medians(swept, batch)
+            if not now or not then or (min(now) <= max(then) and min(then) <= max(now)):
+                continue
+            share = statistics.median(now) / statistics.median(then) - 1
+            self._notes.append(
+                f"Batch {batch}: the steps as they are take {abs(share):.0%} {'more' if share > 0 else 'less'} time "
+                "than when the sweep ran."
+            )
+
+
+def _reserved_bytes(recording: Recording) -> int | None:
+    """Most memory that the recording's unprofiled steps reserved from the CUDA allocator; None if unknown."""
+    rows = recording.arrow("steps", ["reserved_memory_bytes", "profiled"]).to_pylist()
+    reserved = [row["reserved_memory_bytes"] for row in rows if not row["profiled"]]
+    return max((one for one in reserved if one is not None), default=None)
+
+
+def _medians(durations_ns: Mapping[tuple[int, int], Iterable[int]], batch: int) -> list[float]:
+    """Median of each round of a batch size."""
+    return [statistics.median(times) for (one, _), times in durations_ns.items() if one == batch]
+
+
+def _difference(numbers: tuple[Number, ...], others: tuple[Number, ...]) -> float:
+    """Largest difference of two results, relative to their scale; infinite if they have different forms."""
+    if len(numbers) != len(others):
+        return math.inf
+    return max((_relative(one, other) for one, other in zip(numbers, others, strict=True)), default=0.0)
+
+
+def _relative(one: Number, other: Number) -> float:
+    (value, scale), (changed, _) = one, other
+    if value == changed or (math.isnan(value) and math.isnan(changed)):
+        return 0.0
+    difference = abs(value - changed) / scale if scale else math.inf
+    return math.inf if math.isnan(difference) else difference
+
+
+def _clause(empty: Empty) -> str:
+    """The reason of a failure as a clause."""
+    return empty.detail if empty.why == "failed" else f"{empty.why} ({empty.detail})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterator
 
 from ..attribution.events import StepRows
@@ -18,6 +19,23 @@ OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"
 # Messages of torch's allocators, oneDNN and the C++ library when memory runs out, on CUDA and on the CPU.
 _OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "bad_alloc", "could not create a memory")
+
+
+class Steps(typing.Protocol):
+    """Steps that can be timed, e.g. a workload."""
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda:N`."""
+
+    def load(self, batch: int) -> None:
+        """Prepare the steps of a batch size."""
+
+    def submit(self) -> object:
+        """Run one step of the loaded batch without waiting for the device; returns what describes its result."""
+
+    def time_step(self) -> tuple[int, int]:
+        """Run one step of the loaded batch; returns its start on the clock and its duration, nanoseconds."""
 
 
 def visit(workload: AnyWorkload, batch: int, protocol: Protocol) -> Visit | Empty:
@@ -67,10 +85,12 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol) -> Visit | Emp
 
 def memory_ran_out(error: Exception) -> bool:
     """Whether an error of any library means that memory ran out."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
-def discard_steps(workload: AnyWorkload, batch: int, count: int) -> int:
+def discard_steps(workload: Steps, batch: int, count: int) -> int:
     """Load a batch and run steps that are not recorded; returns the duration of the last, nanoseconds."""
     workload.load(batch)
     duration_ns = 0
@@ -79,7 +99,7 @@ def discard_steps(workload: AnyWorkload, batch: int, count: int) -> int:
     return duration_ns
 
 
-def time_steps(workload: AnyWorkload, count: int) -> list[StepRow]:
+def time_steps(workload: Steps, count: int) -> list[StepRow]:
     """Time steps of the loaded batch; rows as in `Visit.unprofiled`."""
     fresh_peak = reset_peak(workload.device)
     timed: list[StepRow] = []

@@ -106,7 +106,7 @@ class LocalMeasurer(Measurer):
 
 
 def _visit(configuration: Configuration, batch: int, protocol: Protocol) -> Visit | Empty:
-    workload = _build(configuration)
+    workload = build_workload(configuration)
     # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
     return visit(workload, batch, replace(protocol, discarded_steps=protocol.discarded_steps + 1))
 
@@ -114,10 +114,11 @@ def _visit(configuration: Configuration, batch: int, protocol: Protocol) -> Visi
 def _fits(configuration: Configuration, batch: int) -> bool:
     # Two steps, because the first creates the optimizer's state.
     trial = Protocol("trial", (1, 1), 1, (1, 1), 0.0, 0, None)
-    return isinstance(visit(_build(configuration), batch, trial), Visit)
+    return isinstance(visit(build_workload(configuration), batch, trial), Visit)
 
 
-def _build(configuration: Configuration) -> AnyWorkload:
+def build_workload(configuration: Configuration) -> AnyWorkload:
+    """Build the steps of a configuration in this process, under its memory limit."""
     import_torch()
     if configuration.memory_limit_bytes is not None:
         limit_memory(configuration.device, configuration.memory_limit_bytes)

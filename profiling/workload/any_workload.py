@@ -80,7 +80,7 @@ class AnyWorkload:
         """Run one step; returns its start on the clock and its duration, both in nanoseconds."""
         self._synchronize()
         start_ns = self.clock_ns()
-        self._run(lambda _: contextlib.nullcontext())
+        self.submit()
         self._synchronize()
         return start_ns, self.clock_ns() - start_ns
 
@@ -112,6 +112,15 @@ class AnyWorkload:
         self._run(ranges)
         self._synchronize()
 
+    def submit(self) -> object:
+        """Run one step of the loaded batch size, without waiting for the device.
+
+        Returns:
+            What describes its result: the loss, the output of a step that has only a forward pass, or what a user's
+            step returns.
+        """
+        return self._run(lambda _: contextlib.nullcontext())
+
     def release(self) -> None:
         """Release the memory of the loaded batch size."""
         raise NotImplementedError
@@ -124,7 +133,7 @@ class AnyWorkload:
         """What failed and how, for the user."""
         return f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
 
-    def _run(self, ranges: Ranges) -> None:
+    def _run(self, ranges: Ranges) -> object:
         raise NotImplementedError
 
     def _synchronize(self) -> None:

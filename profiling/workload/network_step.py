@@ -226,7 +226,7 @@ class Workload(AnyWorkload):
         if self.cuda:
             torch.cuda.empty_cache()
 
-    def _run(self, ranges: Ranges) -> None:
+    def _run(self, ranges: Ranges) -> object:
         import torch
 
         assert self._batch is not None, "load() a batch first"
@@ -236,8 +236,7 @@ class Workload(AnyWorkload):
                 inputs, targets = self.feed(batch)
         if self.mode == "forward":
             with torch.inference_mode(), ranges(range_names.PHASE_RANGE + "forward"), self._autocast():
-                self._forward(*inputs)
-            return
+                return self._forward(*inputs)
         with ranges(range_names.PHASE_RANGE + "forward"):
             self.model.zero_grad(set_to_none=True)
             with self._autocast():
@@ -250,6 +249,7 @@ class Workload(AnyWorkload):
             with ranges(range_names.PHASE_RANGE + "optimizer"):
                 self._scaler.step(self._optimizer)
                 self._scaler.update()
+        return loss
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The context of mixed precision; an empty one for other precisions."""

@@ -6,7 +6,8 @@ from typing import Any
 
 from ...errors import CurvescopeError
 from ...recording.experiments import FactorFacts
-from .factor import StepFactor, Steps
+from ..visit import Steps
+from .factor import ChangedModule, StepFactor
 
 
 class ChannelsLast(StepFactor):
@@ -21,13 +22,12 @@ class ChannelsLast(StepFactor):
 
     def change(self, workload: Any) -> Steps:
         """See `StepFactor`."""
-        import torch
+        return ChangedModule(workload, _to_channels_last)
 
-        module = getattr(workload, "model", None)
-        if module is None:
-            raise CurvescopeError("the step names no module whose format could be changed")
-        if not any(parameter.dim() == 4 for parameter in module.parameters()):
-            raise CurvescopeError("the steps have no two-dimensional convolution")
-        module.to(memory_format=torch.channels_last)
-        steps: Steps = workload
-        return steps
+
+def _to_channels_last(module: Any) -> None:
+    import torch
+
+    if not any(parameter.dim() == 4 for parameter in module.parameters()):
+        raise CurvescopeError("the steps have no two-dimensional convolution")
+    module.to(memory_format=torch.channels_last)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from ...recording.experiments import FactorFacts
-from ..configuration import Configuration
-from .factor import StepFactor
+from ..visit import Steps
+from .factor import ChangedModule, StepFactor
+
+_MOST_VERSIONS = 256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
 
 
 class Compiled(StepFactor):
@@ -23,13 +25,15 @@ class Compiled(StepFactor):
         """See `StepFactor`."""
         return "the steps are compiled already" if self.target.configuration.compiled else None
 
-    def configure(self) -> Configuration:
-        """See `StepFactor`."""
-        return replace(self.target.configuration, compiled=True)
-
     def prepare(self) -> None:
         """See `StepFactor`."""
+        import torch._dynamo.config
         import torch._inductor.config
 
         # No pool of compiler processes: they would outlive a worker that is killed, and run beside other visits.
         torch._inductor.config.compile_threads = 1
+        torch._dynamo.config.cache_size_limit = _MOST_VERSIONS
+
+    def change(self, workload: Any) -> Steps:
+        """See `StepFactor`."""
+        return ChangedModule(workload, lambda module: module.compile(dynamic=False))

@@ -6,7 +6,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...recording.experiments import FactorFacts
-from .factor import ChangedSteps, StepFactor, Steps
+from ..visit import Steps
+from .factor import ChangedSteps, StepFactor
 
 _STEPS_BEFORE_CAPTURE = 3  # on the side stream, as torch's documentation of CUDA graphs asks for
 
@@ -15,6 +16,7 @@ class _GraphSteps(ChangedSteps):
     """Replays of a step; loading a batch captures it."""
 
     _graph: Any = None
+    _result: object = None
     _batch: int | None = None
 
     def load(self, batch: int) -> None:
@@ -22,7 +24,7 @@ class _GraphSteps(ChangedSteps):
 
         if batch == self._batch:
             return
-        self._graph = self._batch = None  # releases the last graph's memory
+        self._graph = self._batch = self._result = None  # releases the last graph's memory
         self.workload.load(batch)
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
@@ -32,8 +34,12 @@ class _GraphSteps(ChangedSteps):
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self.workload.submit()
+            self._result = self.workload.submit()
         self._graph, self._batch = graph, batch
+
+    def submit(self) -> object:
+        self._graph.replay()
+        return self._result
 
     def time_step(self) -> tuple[int, int]:
         import torch

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
+from ...errors import CurvescopeError
 from ...recording.experiments import FactorFacts
 from ..configuration import Configuration
+from ..visit import Steps
 
 
 @dataclass(frozen=True)
@@ -29,29 +33,17 @@ class Target:
         return self.configuration.device != "cpu"
 
 
-class Steps(Protocol):
-    """Steps that can be timed, e.g. a `Workload`."""
-
-    @property
-    def device(self) -> str:
-        """`cpu` or `cuda:N`."""
-
-    def load(self, batch: int) -> None:
-        """Prepare steps of a batch size."""
-
-    def time_step(self) -> tuple[int, int]:
-        """Run one step of the loaded batch; returns its start on the clock and its duration, nanoseconds."""
-
-
 class StepFactor:
     """One change of an experiment's steps; without an override nothing changes.
 
     Attributes:
         FACTS: what it changes, for readers of a recording.
+        SAME_INPUTS: whether the changed steps compute on the same samples, so that results can be compared.
         target: the steps that it changes.
     """
 
     FACTS: ClassVar[FactorFacts]
+    SAME_INPUTS: ClassVar[bool] = True
 
     def __init__(self, target: Target) -> None:
         """Take the steps that it changes."""
@@ -110,7 +102,35 @@ class ChangedSteps:
         """See `Steps`."""
         self.workload.load(batch)
 
+    def submit(self) -> object:
+        """See `Steps`."""
+        return self.workload.submit()
+
     def time_step(self) -> tuple[int, int]:
         """See `Steps`."""
         start_ns, duration_ns = self.workload.time_step()
         return start_ns, duration_ns
+
+
+class ChangedModule(ChangedSteps):
+    """Steps whose module is changed in place, before its first step."""
+
+    def __init__(self, workload: Any, change: Callable[[Any], object]) -> None:
+        """Wrap a workload.
+
+        Args:
+            workload: the workload; a user's step may name another module after each `load`.
+            change: changes a module in place.
+        """
+        super().__init__(workload)
+        self._change, self._changed = change, weakref.WeakSet[Any]()
+
+    def load(self, batch: int) -> None:
+        """See `Steps`."""
+        super().load(batch)
+        module = self.workload.model
+        if module is None:
+            raise CurvescopeError("the step names no module: give it the attribute `module`")
+        if module not in self._changed:
+            self._change(module)
+            self._changed.add(module)

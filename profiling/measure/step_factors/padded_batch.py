@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...recording.axis import BATCH
 from ...recording.experiments import FactorFacts
-from .factor import ChangedSteps, StepFactor, Steps
+from ..visit import Steps
+from .factor import ChangedSteps, StepFactor
 
 # Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), and tensor cores of GPUs sizes of 8 in 16 bits.
 MULTIPLE = 8
@@ -31,8 +33,12 @@ class PaddedBatch(StepFactor):
         "append samples, and leave them out of the loss",
     )
 
+    SAME_INPUTS = False
+
     def reason_against(self) -> str | None:
         """See `StepFactor`."""
+        if self.target.configuration.axis != BATCH:
+            return f"the axis is {self.target.configuration.axis}, and only a batch is padded"
         whole = all(padded(batch) == batch for batch in self.target.batches)
         return f"every batch size is a multiple of {MULTIPLE}" if whole else None
 

@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 from ...recording.experiments import FactorFacts
-from .factor import ChangedSteps, StepFactor, Steps
+from ..visit import Steps
+from .factor import ChangedSteps, StepFactor
 
 _LONGEST_S = 1.0
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...recording.axis import BATCH
 from ...recording.experiments import FactorFacts
-from .factor import ChangedSteps, StepFactor, Steps
+from ..visit import Steps
+from .factor import ChangedSteps, StepFactor
 
 
 class _HalvedSteps(ChangedSteps):
@@ -38,8 +40,12 @@ class SplitBatch(StepFactor):
         "divide the batch with torch.chunk; in training add the gradients of both halves before the update",
     )
 
+    SAME_INPUTS = False
+
     def reason_against(self) -> str | None:
         """See `StepFactor`."""
+        if self.target.configuration.axis != BATCH:
+            return f"the axis is {self.target.configuration.axis}, and only a batch has halves"
         return "a batch of one sample has no halves" if max(self.target.batches) < 2 else None
 
     def changed_results(self) -> str | None:

@@ -68,24 +68,21 @@ def record_step(
         before: function that runs under the profiler right before the step and is not recorded: ranks meet in it,
             because their profilers start at different times. Its lost data counts with the step's.
     """
-    import torch
-    from torch.autograd.profiler import record_function
+    from torch.autograd.profiler import profile, record_function
 
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if cuda:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
     verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture()
     with (
         layer_ranges(layers),
         verbose as log,
-        torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True) as profiler,
+        # torch.profiler.profile would build a Python object of every event, but only the raw events are read.
+        profile(use_device="cuda" if cuda else None, record_shapes=True) as profiler,
     ):
         before()
         with record_function(STEP_RANGE):
             step(record_function)
     # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()
-    results = profiler.profiler.kineto_results
+    results = profiler.kineto_results
     host, device = _split(results.events(), results.experimental_event_tree)
     rows = kernel_rows(host, device, log, count_work, host_rows=not cuda)
     (start_ns, duration_ns), *_ = rows.windows

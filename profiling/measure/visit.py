@@ -119,8 +119,8 @@ def profile_steps(
 ) -> Iterator[StepRows]:
     """Profile steps of the loaded batch, one profiler session each.
 
-    A session costs time besides its step: on two busy cores 30 to 60 ms for the 1,000 kernels of AlexNet, 0.7 to 1 s
-    for the 7,500 of GoogLeNet, 3 s for the 17,000 of BERT-Base. So time limits the number.
+    A session costs time besides its step: on two busy cores 30 to 60 ms for the 1,000 kernels of AlexNet, 0.2 to 0.6 s
+    for the 7,500 of GoogLeNet, 1 s for the 17,000 of BERT-Base. So time limits the number.
 
     Args:
         workload: network to step.

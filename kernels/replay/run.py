@@ -35,9 +35,9 @@ from .term import Term, duration_ns, read_term
 
 Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None; batch size
 
-# A visit times at least two runs, and more of short ones. With a cache flush of some milliseconds before each, more
-# than eight cost more time than they add precision: drift between visits dominates.
-_LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 2, 8, 10_000_000
+# A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
+# of some milliseconds before each, more than eight cost more time than they add precision.
+_LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 1, 8, 10_000_000
 _SHARE_OF_MEMORY = 0.5  # for operands that are kept; results and copies need the rest
 
 
@@ -102,7 +102,7 @@ class Runs:
         self._changed_results: dict[str, str] = {}
         self._untested: dict[str, str] = {}
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
-        self._compared: set[Condition] = set()
+        self._compared: set[str] = set()  # factors
         self._kept: list[Any] = []  # results of the current run
         if term.device == "cpu" and "reused_memory" in experiment.factors and heap.can_change():
             heap.hold_thresholds(term.largest_block_bytes)
@@ -170,11 +170,10 @@ class Runs:
 
     def _visit(self, condition: Condition, round_: int) -> None:
         name, batch = condition
-        calls = self._term.runnables(name, batch, self._experiment.batches)
+        plain, calls = (self._term.runnables(one, batch, self._experiment.batches) for one in (None, name))
         change = Change() if name is None else factor(name).CHANGE
-        if name is not None and condition not in self._compared:
-            self._compare(name, batch, calls, change)
-            self._compared.add(condition)
+        if name is not None and name not in self._compared:
+            self._compare(name, plain, calls, change)
         key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
         with change.around():
             for index, row in enumerate(self._time(calls, self._caches(change, batch))):
@@ -221,19 +220,20 @@ class Runs:
             return change.caches
         return Caches.WARM if self._term.step_bytes_near(batch) <= self._backend.cache_bytes else Caches.AS_IN_STEP
 
-    def _compare(self, name: str, batch: int, calls: Sequence[Runnable], change: Change) -> None:
-        """Compare the results with those without the change."""
-        if name in self._changed_results or change.caches is not Caches.AS_IN_STEP:
+    def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: Change) -> None:
+        """Compare the results with those without a change, at the first batch size where something changes."""
+        if change.call is not None and all(one is other for one, other in zip(plain, changed, strict=True)):
             return
+        self._compared.add(name)
         device = self._term.device
-        for plain, changed in zip(self._term.runnables(None, batch, self._experiment.batches), calls, strict=True):
-            expected = try_call(plain, device)
-            with change.around():
-                found = try_call(changed, device)
-            clause = difference(expected, found, tf32=on_cuda(device))
-            if clause is not None:
-                self._changed_results[name] = f"{plain.call.label}: {clause}"
-                return
+        for one, other in zip(plain, changed, strict=True):
+            if change.caches is Caches.AS_IN_STEP and name not in self._changed_results:
+                expected = try_call(one, device)
+                with change.around():
+                    found = try_call(other, device)
+                clause = difference(expected, found, tf32=on_cuda(device))
+                if clause is not None:
+                    self._changed_results[name] = f"{one.call.label}: {clause}"
 
     def _reason_against(self, name: str) -> str | None:
         """The reason why a factor cannot be changed for any call of the term."""

@@ -36,7 +36,7 @@ class Term:
     left_out: list[tuple[CallFamily, str]] = field(default_factory=list)
     _built: dict[tuple[str | None, int], list[Runnable]] = field(default_factory=dict)
     _shared: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
-    _tried: set[tuple[int, int]] = field(default_factory=set)
+    _converted: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def step_bytes_near(self, batch: int) -> int:
         """Bytes of the operands of a step, at the recorded batch size next to this one."""
@@ -63,7 +63,7 @@ class Term:
     def release(self) -> None:
         """Free all operands."""
         self._built.clear()
-        self._shared.clear()
+        self._forget_weights()
 
     def notes(self) -> list[str]:
         """What is left out, with its share of the term's operators, and what is assumed; one sentence each."""
@@ -85,7 +85,7 @@ class Term:
         found: list[Runnable] = []
         for family in [one for one in self.families if self._nearest(batch) in one.calls]:
             try:
-                found.append(Runnable.of(family, self._rebuild(family, family.at(batch))))
+                found.append(Runnable.of(family, self._rebuild(family, family.at(batch)), self._converted))
             except CannotReplay as error:
                 if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
                     raise error.__cause__ from None
@@ -119,6 +119,10 @@ class Term:
             for runnable in self.runnables(None, batch, batches)
         ]
 
+    def _forget_weights(self) -> None:
+        self._shared.clear()
+        self._converted.clear()
+
     def _make_room(self, coming: Iterable[Runnable]) -> None:
         """Free the operands that were built first, until the rest and the coming ones fit the budget."""
         while self._built:
@@ -126,7 +130,7 @@ class Term:
             if _operand_bytes([*kept, *coming]) <= self.budget_bytes:
                 return
             del self._built[next(iter(self._built))]
-            self._shared.clear()
+            self._forget_weights()
 
 
 def read_term(recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float) -> Term:

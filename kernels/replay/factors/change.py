@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -32,6 +32,7 @@ class Runnable:
         arguments: values in the order of the operator's schema.
         run: runs the call once and returns its results.
         notes: what was assumed, one clause each.
+        converted: weights in another form, by factor and identity of the weights; calls at all batch sizes share it.
     """
 
     family: CallFamily
@@ -40,12 +41,16 @@ class Runnable:
     arguments: tuple[Any, ...]
     run: Callable[[], Any]
     notes: tuple[str, ...] = ()
+    converted: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, family: CallFamily, replayed: Replayed) -> Runnable:
+    def of(
+        cls, family: CallFamily, replayed: Replayed, converted: dict[tuple[str, int], Any] | None = None
+    ) -> Runnable:
         """The call as it was rebuilt."""
         arguments, notes = tuple(replayed.arguments), replayed.notes
-        return cls(family, replayed.call, replayed.overload, arguments, replayed.bind(), notes)
+        shared = {} if converted is None else converted
+        return cls(family, replayed.call, replayed.overload, arguments, replayed.bind(), notes, shared)
 
     def with_arguments(self, arguments: tuple[Any, ...]) -> Runnable:
         """The same operator on other arguments."""

@@ -44,8 +44,11 @@ def _store_other_way(runnable: Runnable, batches: tuple[int, ...]) -> Runnable: 
     index = _weights(runnable.family)
     assert index is not None
     arguments = list(runnable.arguments)
-    weights = arguments[index]
-    arguments[index] = weights.t().contiguous().t() if weights.is_contiguous() else weights.contiguous()
+    weights, converted = arguments[index], runnable.converted
+    key = FACTS.name, id(weights)
+    if key not in converted:
+        converted[key] = weights.t().contiguous().t() if weights.is_contiguous() else weights.contiguous()
+    arguments[index] = converted[key]
     return runnable.with_arguments(tuple(arguments))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 
+_NEGATIVE = re.compile(r"(?<![\w.+…-])-(?=\d)")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -16,6 +18,11 @@ def number(value: float, digits: int = 4) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     shown = f"{value:.{min(decimals, 6)}f}"
     return shown if float(shown) else "0"
+
+
+def with_minus_signs(text: str) -> str:
+    """A sentence for a page, with true minus signs before its negative numbers."""
+    return _NEGATIVE.sub("−", text)
 
 
 def signed(value: float, digits: int = 3) -> str:

@@ -33,8 +33,8 @@ from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undist
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .documents import estimate_document, finite
-from .headline import answer_on, headline
-from .numbers import quantity
+from .headline import headline
+from .numbers import quantity, with_minus_signs
 from .report_experiments import answer_entry, experiments_entry
 from .report_timeline import timeline
 
@@ -122,8 +122,8 @@ def _run(one: ReportInput) -> dict[str, Any]:
     return {
         **_facts(one, found.curve.profiled),
         "axis": {"name": axis.name, "one": axis.one, "unit": axis.unit, "value": axis.value, "values": axis.values},
-        "headline": headline(one.meta, found),
-        "lead": _lead(found),
+        "headline": with_minus_signs(headline(one.meta, found)),
+        "lead": with_minus_signs(_lead(found)),
         "answers": [answer_entry(answer) for answer in found.answers],
         "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
         "how_to_test": _how_to_test(one, found),
@@ -264,7 +264,6 @@ def _remark(explanation: Explanation, found: Diagnosis, axis: Axis) -> str:
 
 
 def _anomaly(explanation: Explanation, found: Diagnosis, axis: Axis) -> dict[str, Any]:
-    answer = answer_on(explanation, found.answers)
     shares: list[dict[str, Any]] = [
         {
             "label": p.label,
@@ -291,7 +290,6 @@ def _anomaly(explanation: Explanation, found: Diagnosis, axis: Axis) -> dict[str
         **estimate_document(explanation.value),
         "unit": explanation.functional.unit,
         "also": explanation.also,
-        "sentence": verdict_sentence(explanation.attribution) if answer is None else answer.sentence,
         "shares": [*shown, *([small] if rest else []), *(p for p in shares if p["kind"] != KERNELS)],
         "causes": [
             {

@@ -11,16 +11,17 @@ from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
 from ..experiments.answer import Answer, Evidence
-from ..experiments.outcome import Outcome
+from ..experiments.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome
 from .answers import factor_text, gain_index, notes, remedy_lines, reproduction_sentence
 from .documents import estimate_document, finite
+from .numbers import with_minus_signs
 
 
 def answer_entry(answer: Answer) -> dict[str, Any]:
     """One answer, as the page shows it."""
     return {
         "label": answer.functional.label,
-        "sentence": answer.sentence,
+        "sentence": with_minus_signs(answer.sentence),
         "verdict": answer.verdict,
         "lines": remedy_lines(answer.remedy),
         "tested": bool(answer.evidence),
@@ -35,6 +36,8 @@ def experiments_entry(answer: Answer, found: Diagnosis) -> dict[str, Any] | None
         "label": answer.functional.label,
         "value": answer.value.value,
         "unit": answer.functional.unit,
+        "refuted_below": REFUTED_BELOW,
+        "confirmed_above": CONFIRMED_ABOVE,
         "terms": [_evidence(evidence, answer, found) for evidence in answer.evidence],
     }
 
@@ -45,7 +48,7 @@ def _evidence(evidence: Evidence, answer: Answer, found: Diagnosis) -> dict[str,
     return {
         "label": evidence.label,
         "whole": evidence.share is None,
-        "sentence": reproduction_sentence(evidence, answer.functional.unit),
+        "sentence": with_minus_signs(reproduction_sentence(evidence, answer.functional.unit)),
         "shape": evidence.shape.sentence if evidence.shape is not None else None,
         "step": _in_step(experiment, evidence, found),
         "alone": [] if evidence.alone is None else _points(evidence.alone.batches, evidence.alone.times_ms),

@@ -64,11 +64,21 @@ const tickText = (value) => String(Number(value.toPrecision(4))).replace("-", "â
 const valueAxis = (values, y, left, right) => values.flatMap((value) => [
   svg("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
   svg("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, tickText(value))]);
-// Labels of the batch sizes that have room.
+// Labels of the batch sizes that have room, of the first ones before the others.
 function batchAxis(batches, x, y) {
-  let used = -Infinity;
-  return [...new Set(batches)].sort((a, b) => a - b).filter((batch) => x(batch) - used >= 26 && ((used = x(batch)), true))
-    .map((batch) => svg("text", { x: x(batch), y, "text-anchor": "middle" }, batch));
+  const placed = [];
+  for (const batch of new Set(batches)) {
+    if (placed.every((other) => Math.abs(x(batch) - x(other)) >= 26)) placed.push(batch);
+  }
+  return placed.map((batch) => svg("text", { x: x(batch), y, "text-anchor": "middle" }, batch));
+}
+const cut = (text, letters) => (text.length > letters ? `${text.slice(0, letters - 1)}â€¦` : text);
+// A text on at most two lines of so many letters.
+function inTwoLines(text, letters) {
+  const words = text.split(" ");
+  const first = [];
+  while (words.length && (!first.length || [...first, words[0]].join(" ").length <= letters)) first.push(words.shift());
+  return [first.join(" "), words.join(" ")].filter(Boolean).map((line) => cut(line, letters));
 }
 // The interval of a point; nothing where it is unknown.
 function whisker(point, x, y) {

@@ -48,7 +48,7 @@ function curveChart(run, others, perSample, width) {
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Step time over batch size" });
   if (at && to) root.append(svg("rect", { class: "band", x: x(at.x), y: top, width: x(to.x) - x(at.x), height: height - bottom - top }));
   root.append(...valueAxis(ticks(0, highest * 1.08, height < 200 ? 3 : 5), y, left, width - right),
-    ...batchAxis(run.curve.points[0].batch ? xs : ["unknown"], run.curve.points[0].batch ? x : () => x(1), height - bottom + 18));
+    ...batchAxis(run.curve.points[0].batch ? xs.toSorted((a, b) => a - b) : ["unknown"], run.curve.points[0].batch ? x : () => x(1), height - bottom + 18));
   root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
     svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
     svg("text", { x: left, y: 13, class: "strong" }, perSample ? `ms per ${run.axis.one}` : "ms per step"));
@@ -119,7 +119,7 @@ function waterfall(anomaly, width) {
     const [from, until] = spans[index];
     const strong = row.kind === "total" || row.real ? "strong" : null;
     const room = Math.floor((narrow ? width - 10 : left - 12) / 7);
-    const label = row.label.length > room ? `${row.label.slice(0, room - 1)}…` : row.label;
+    const label = cut(row.label, room);
     root.append(narrow ? svg("text", { x: 14, y: y + 12, class: strong }, label)
       : svg("text", { x: left - 12, y: barY + 12, "text-anchor": "end", class: strong }, label));
     const mark = svg("rect", {

@@ -1,7 +1,5 @@
 // Answers, and the experiments behind them: a term alone beside the same term in the step, and one line per factor.
 
-const REFUTED_BELOW = 1 / 5;
-const CONFIRMED_ABOVE = 1 / 2;
 
 function answersSection(run) {
   if (!run.answers.length) return null;
@@ -25,8 +23,9 @@ function experimentsSection(run) {
     ? [choice("of", run.experiments.map((one) => [one, `${one.label}: ${signed(one.value)} ${one.unit}`]), run.experiments[0],
         (one) => { show(one); redraw(); })] : [];
   const made = block("experiments", run.experiments.length > 1 ? "Experiments" : `Experiments on ${run.experiments[0].label}`, tools, host,
-    note("Each factor is changed alone, in rounds interleaved with runs as it is. The share taken away is (F − F′)/F: F is the anomaly as it is, " +
-      "F′ with the change. A cause is confirmed where the whole interval lies above 1/2, refuted where it lies below 1/5."));
+    note("Each change is made alone, in rounds interleaved with runs as it is. The share taken away is (F − F′)/F: F is the anomaly as it is, " +
+      "F′ with the change; lines are 95 % intervals. A cause is confirmed where the whole interval lies above 1/2, refuted where it lies below 1/5. " +
+      "Taking an anomaly away is a remedy only if the time gets shorter, too."));
   made.classList.add("long");
   return made;
 }
@@ -81,7 +80,8 @@ function termPanel(run, title, lines, factor, [b0, b1], highest, width, height) 
   const [left, right, top, bottom] = [52, 14, 22, 40];
   const x = b0 === b1 ? () => (left + width - right) / 2 : logarithmic([b0, b1], [left + 12, width - right - 12]);
   const y = linear([0, highest], [height - bottom, top]);
-  const points = lines.flatMap(([, list]) => list);
+  // The batch sizes of the anomaly get their labels before those of the finer grid.
+  const points = lines.toSorted(([kind]) => (kind === "fine" ? 1 : -1)).flatMap(([, list]) => list);
   const drawn = [...valueAxis(ticks(0, highest, 4), y, left, width - right), ...batchAxis(points.map((p) => p.batch), x, height - bottom + 18),
     svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
     svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
@@ -102,32 +102,32 @@ function termPanel(run, title, lines, factor, [b0, b1], highest, width, height) 
 function factorLines(run, tested, term, width) {
   const narrow = width < 640;
   const longest = Math.max(...term.factors.map((factor) => factor.what.length));
-  const left = narrow ? 10 : Math.min(340, Math.max(140, longest * 7.4 + 16));
-  const [right, step, top] = [narrow ? 14 : 196, narrow ? 58 : 30, 36];
+  const left = narrow ? 10 : Math.min(340, 0.36 * width, Math.max(140, longest * 7.4 + 16));
+  const [right, step, top] = [narrow ? 14 : 190, narrow ? 58 : 34, 36];
   const height = top + term.factors.length * step + 10;
   const x = linear([-0.25, 1.25], [left, width - right]);
   const [low, high] = [x(-0.25), x(1.25)];
+  const { refuted_below: refuted, confirmed_above: confirmed } = tested;
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Factors changed in ${term.label}` });
-  root.append(svg("rect", { class: "confirms", x: x(CONFIRMED_ABOVE), y: top - 8, width: high - x(CONFIRMED_ABOVE), height: height - top }),
-    svg("rect", { class: "refutes", x: low, y: top - 8, width: x(REFUTED_BELOW) - low, height: height - top }));
-  for (const [value, text] of [[0, "0"], [REFUTED_BELOW, "1/5"], [CONFIRMED_ABOVE, "1/2"], [1, "all"]]) {
-    const limit = value === REFUTED_BELOW || value === CONFIRMED_ABOVE;
+  root.append(svg("rect", { class: "confirms", x: x(confirmed), y: top - 8, width: high - x(confirmed), height: height - top }),
+    svg("rect", { class: "refutes", x: low, y: top - 8, width: x(refuted) - low, height: height - top }));
+  for (const [value, text, limit] of [[0, "0"], [refuted, "1/5", true], [confirmed, "1/2", true], [1, "all"]]) {
     root.append(svg("line", { class: limit ? "limit" : "grid", x1: x(value), x2: x(value), y1: top - 8, y2: height - 8 }),
       svg("text", { x: x(value), y: top - 13, "text-anchor": "middle" }, text));
   }
-  root.append(svg("text", { x: left, y: 10, class: "strong" }, narrow ? "share taken away" : "share taken away, with its 95 % interval"));
+  root.append(svg("text", { x: left, y: 10, class: "strong" }, "share taken away"));
   if (!narrow) root.append(svg("text", { x: width - 6, y: 10, "text-anchor": "end", class: "strong" }, `time at ${run.axis.name} ${term.factors[0].gain_batch}`));
   term.factors.forEach((factor, index) => {
     const y = top + index * step;
     const middle = narrow ? y + 30 : y + step / 2 - 4;
-    const room = Math.floor((narrow ? width - 110 : left - 14) / 7.3);
-    const label = factor.what.length > room ? `${factor.what.slice(0, room - 1)}…` : factor.what;
+    const room = Math.floor((narrow ? width - 110 : left - 14) / 7.2);
+    const label = narrow ? [cut(factor.what, room)] : inTwoLines(factor.what, room);
     const strong = factor.verdict === "confirmed" ? "strong" : null;
-    const time = factor.gain ? `${signed(-100 * factor.gain.value, 2)} %` : "";
-    root.append(narrow ? svg("text", { x: 10, y: y + 12, class: strong }, label)
-      : svg("text", { x: left - 12, y: middle + 4, "text-anchor": "end", class: strong }, label),
+    const saved = factor.gain ? `${signed(-100 * factor.gain.value, 2)} %` : "";
+    root.append(...[narrow ? svg("text", { x: 10, y: y + 12, class: strong }, label[0])
+      : label.map((line, row) => svg("text", { x: left - 12, y: middle + 4 + 13 * (row - (label.length - 1) / 2), "text-anchor": "end", class: strong }, line)),
       svg("text", { class: `verdict is-${factor.verdict}`, x: narrow ? width - 8 : width - right + 14, y: narrow ? y + 12 : middle + 4, "text-anchor": narrow ? "end" : null }, factor.verdict),
-      svg("text", { x: width - (narrow ? 8 : 6), y: narrow ? y + 50 : middle + 4, "text-anchor": "end" }, narrow && time ? `${time} time at ${run.axis.name} ${factor.gain_batch}` : time));
+      svg("text", { x: width - (narrow ? 8 : 6), y: narrow ? y + 50 : middle + 4, "text-anchor": "end" }, narrow && saved ? `${saved} time at ${run.axis.name} ${factor.gain_batch}` : saved)].flat());
     root.append(described(factorMark(factor, x, middle, [low, high]), factorTip(run, tested, factor)));
   });
   return root;

@@ -1,6 +1,6 @@
 import pytest
 
-from curvescope.analysis.render.numbers import quantity
+from curvescope.analysis.render.numbers import quantity, with_minus_signs
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,8 @@ from curvescope.analysis.render.numbers import quantity
 )
 def test_a_quantity_has_the_decimal_prefix_that_fits_it(value, unit, expected):
     assert quantity(value, unit) == expected
+
+
+def test_minus_signs_stand_before_numbers_only():
+    text = "-4.4 ms (-7 … -1.4) at log-2 of runs/2026-11-22, x = 1e-9"
+    assert with_minus_signs(text) == "−4.4 ms (−7 … −1.4) at log-2 of runs/2026-11-22, x = 1e-9"

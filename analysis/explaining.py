@@ -8,6 +8,7 @@ import pandas as pd
 
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import hardware_of
+from ..profiling.recording.axis import axis_of
 from ..profiling.recording.store import Recording
 from .causes.context import Recorded
 from .cost_model.recording import KIND as MODELLED
@@ -64,6 +65,7 @@ def recorded(recording: Recording) -> Recorded:
         hardware_of(recording.meta),
         outcomes(recording),
         recording.meta.get("layer_classes") or {},
+        axis_of(recording.meta),
     )
 
 

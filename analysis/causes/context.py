@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...profiling.hardware.limits import Hardware
+from ...profiling.recording.axis import Axis
 from ..decompose.functionals import Functional
 from ..decompose.terms import IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
 from ..experiments.outcome import Outcome
@@ -41,6 +42,7 @@ class Recorded:
         hardware: limits of the device.
         outcomes: outcomes of the recording's experiments.
         layer_classes: class of each layer, by path; empty if unknown.
+        axis: what batch sizes count, for words.
     """
 
     steps: pd.DataFrame
@@ -49,6 +51,7 @@ class Recorded:
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
     outcomes: tuple[Outcome, ...] = ()
     layer_classes: Mapping[str, str] = field(default_factory=dict)
+    axis: Axis = field(default_factory=Axis)
 
 
 def cases(

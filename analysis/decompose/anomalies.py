@@ -11,12 +11,13 @@ excess on a straight line is the amortised fixed cost of a step: significant and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
 from ...profiling.errors import CurvescopeError
+from ...profiling.recording.axis import Axis
 from ..causes import Attribution, attribute
 from ..causes.context import Recorded, cases
 from .curve import Curve, cost_curve
@@ -113,6 +114,7 @@ class Diagnosis(_Shown):
             2 % of the step; None if there is no such pair, or if no step was profiled.
         outcomes: outcomes of the recording's experiments; empty if none were made.
         answers: the answer on every explanation, in their order, then on the fixed cost.
+        axis: what batch sizes count, for words.
     """
 
     curve: Curve
@@ -123,6 +125,7 @@ class Diagnosis(_Shown):
     fixed_cost: Explanation | None = None
     outcomes: tuple[Outcome, ...] = ()
     answers: tuple[Answer, ...] = ()
+    axis: Axis = field(default_factory=Axis)
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:
@@ -244,7 +247,7 @@ def diagnose_curve(
     """
     findings = find(curve, axis)
     if terms is None:
-        return Diagnosis(curve, findings, (), None, kernel_times)
+        return Diagnosis(curve, findings, (), None, kernel_times, axis=recorded.axis)
     anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
     explanations = [
         explain(f.tested, curve, terms, kernel_times, recorded)
@@ -253,7 +256,7 @@ def diagnose_curve(
     ]
     fixed = find_fixed_cost(curve, terms.conditions)
     explained = explain(fixed, curve, terms, kernel_times, recorded) if fixed else None
-    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, kernel_times, explained)
+    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, kernel_times, explained, axis=recorded.axis)
 
 
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:

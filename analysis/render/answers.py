@@ -16,6 +16,7 @@ from ...profiling.recording.store import Recording
 from ..decompose.statistics import Estimate
 from ..experiments.answer import Answer, Evidence, Remedy
 from ..experiments.outcome import Outcome, Reproduction, Verdict
+from ..experiments.shape import Shape
 from .numbers import signed
 from .text import interval, table
 
@@ -59,7 +60,7 @@ def render_evidence(answer: Answer, axis: Axis, everything: bool = False) -> Ren
     for evidence in answer.evidence:
         blocks += [Text(reproduction_sentence(evidence, answer.functional.unit))]
         if evidence.shape is not None:
-            blocks.append(Text(f"On a finer grid: {evidence.shape.sentence.rstrip('.')}."))
+            blocks.append(Text(shape_sentence(evidence.shape)))
         blocks += _factors(evidence, axis, everything)
         blocks += [Text(note, "dim") for note in notes(evidence)]
     return Padding(Group(*blocks), (0, 0, 0, 2))
@@ -85,6 +86,11 @@ def reproduction_sentence(evidence: Evidence, unit: str) -> str:
     return text
 
 
+def shape_sentence(shape: Shape) -> str:
+    """The shape of the curve on the finer grid."""
+    return f"On a finer grid: {shape.sentence.rstrip('.')}."
+
+
 def notes(evidence: Evidence) -> list[str]:
     """Observations of the runners on these experiments, each once."""
     ran = [one for one in (evidence.alone, *evidence.factors) if one is not None]
@@ -100,16 +106,10 @@ def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[Rende
     ran = [one for one in evidence.factors if one.verdict != Verdict.UNTESTED]
     listed = ran[: None if everything else _SHOWN_FACTORS]
     if listed:
-        batch = listed[0].batches[gain_index(listed[0])]
-        time_at = f"time at {axis.name} {batch}"
-        rows = table("with this change", "takes away", time_at, "verdict", left=("verdict",))
+        rows = table("with this change", "takes away", time_heading(listed[0], axis), "verdict", left=("verdict",))
         for one in listed:
-            rows.add_row(
-                factor_text(one),
-                "" if one.taken is None else f"{percent(one.taken.value)} ({percent_interval(one.taken)})",
-                "" if not one.gains else percent(-one.gains[gain_index(one)].value, sign=True),
-                Text(one.verdict, VERDICT_STYLES.get(one.verdict, "dim")),
-            )
+            style = VERDICT_STYLES.get(one.verdict, "dim")
+            rows.add_row(factor_text(one), *factor_cells(one), Text(one.verdict, style))
         yield Padding(rows, (0, 0, 0, 2))
     if len(ran) > len(listed):
         yield Text(f"{len(ran) - len(listed)} further changes are not shown; --all shows them.", "dim")
@@ -120,6 +120,20 @@ def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[Rende
     untested = [one for one in evidence.factors if one.verdict == Verdict.UNTESTED]
     if untested and not everything:
         yield Text(f"Untested: {', '.join(str(one.factor) for one in untested)}; --all says why.", "dim")
+
+
+def time_heading(outcome: Outcome, axis: Axis) -> str:
+    """Heading of the column of times."""
+    return f"time at {axis.name} {outcome.batches[gain_index(outcome)]}"
+
+
+def factor_cells(outcome: Outcome) -> tuple[str, str]:
+    """The share that a change takes away, with its interval, and what it does to the time."""
+    taken, gains = outcome.taken, outcome.gains
+    return (
+        "" if taken is None else f"{percent(taken.value)} ({percent_interval(taken)})",
+        percent(-gains[gain_index(outcome)].value, sign=True) if gains else "",
+    )
 
 
 def gain_index(outcome: Outcome) -> int:

@@ -24,12 +24,11 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     apart = [total for total in attribution.causes if total.cause == NOT_SIGNIFICANT]
     causes = [total for total in attribution.causes if total.cause != NOT_SIGNIFICANT]
     for total in causes:
-        tested = total.cause != UNEXPLAINED
-        verdict = Text(total.verdict, VERDICT_STYLES.get(total.verdict, "dim")) if tested else Text()
+        verdict = Text(verdict_of(total), VERDICT_STYLES.get(total.verdict, "dim"))
         rows.add_row(*_cause(total, attribution.value), verdict, _terms(total, everything))
     rows.add_section()
     for total in apart:
-        rows.add_row(*_cause(total, attribution.value), Text("no cause", "dim"), _terms(total, everything), style="dim")
+        rows.add_row(*_cause(total, attribution.value), verdict_of(total), _terms(total, everything), style="dim")
     whole = sum(total.amount for total in attribution.causes)
     rows.add_row("total", signed(whole), share(whole, attribution.value), "", "")
     blocks: list[RenderableType] = [rows]
@@ -42,6 +41,13 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     for total in named[: None if everything else _SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))
     return Padding(Group(*blocks), (0, 0, 0, 2))
+
+
+def verdict_of(total: CauseTotal) -> str:
+    """What experiments say of a cause; what is not significant is none."""
+    if total.cause == NOT_SIGNIFICANT:
+        return "no cause"
+    return "" if total.cause == UNEXPLAINED else total.verdict
 
 
 def _cause(total: CauseTotal, value: float) -> tuple[str, str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...profiling.recording.axis import Axis, axis_of
 from ..cost_model.recording import KIND as MODELLED
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..experiments.answer import Answer
@@ -19,14 +18,15 @@ def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
         meta: contents of `recording.json`.
         found: diagnosis of the recording.
     """
-    sentence = finding_sentence(found, axis_of(meta))
+    sentence = finding_sentence(found)
     modelled = " (modelled)" if meta.get("recording_type") == MODELLED else ""
     name = f"{meta['network']}{modelled}" if meta.get("network") else None
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 
 
-def finding_sentence(found: Diagnosis, axis: Axis) -> str:
+def finding_sentence(found: Diagnosis) -> str:
     """The same without a name, in lower case."""
+    axis = found.axis
     batches = found.curve.conditions
     if not found.findings:
         time = found.curve.points[-1].time_ms.value

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ...profiling.escaping import escape_controls
+from ...profiling.recording.axis import Axis
 from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.terms import total_ms
-from .causes import verdict_sentence
+from ..experiments.answer import Answer, Evidence
+from .answers import factor_cells, factor_text, remedy_lines, reproduction_sentence, shape_sentence, time_heading
+from .causes import verdict_of, verdict_sentence
+from .headline import answer_on, headline
 from .numbers import number, signed
 from .text import interval, share, shortened
 
@@ -17,8 +21,9 @@ _CELL = "padding:.15em .7em;text-align:"
 
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
-    """The curve and every anomaly."""
-    points = diagnosis.curve.points
+    """The answers, the curve, and every anomaly with its experiments."""
+    answers = "".join(_answer(answer) for answer in diagnosis.answers)
+    axis, points = diagnosis.axis, diagnosis.curve.points
     rows = [
         [
             str(p.condition),
@@ -29,15 +34,35 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
         ]
         for p in points
     ]
-    blocks = [_table(["batch", "step ms", "95 % interval", "ms/sample", "n"], rows)]
-    if not diagnosis.anomalies:
-        blocks.append("<p>No anomaly.</p>")
-    blocks += [explanation_html(explanation) for explanation in diagnosis.explanations]
+    blocks = [f"<ol>{answers}</ol>" if answers else _paragraph(headline({}, diagnosis))]
+    blocks.append(_table([axis.name, "step ms", "95 % interval", f"ms/{axis.one}", "n"], rows))
+    explanations = [*diagnosis.explanations, *([diagnosis.fixed_cost] if diagnosis.fixed_cost else [])]
+    for explanation in explanations:
+        blocks.append(explanation_html(explanation))
+        if answer := answer_on(explanation, diagnosis.answers):
+            blocks += [_evidence(evidence, answer, axis) for evidence in answer.evidence]
     return "".join(blocks)
 
 
+def _answer(answer: Answer) -> str:
+    lines = "".join(f"<br><small>{_text(line)}</small>" for line in remedy_lines(answer.remedy))
+    return f"<li>{_text(answer.sentence)}{lines}</li>"
+
+
+def _evidence(evidence: Evidence, answer: Answer, axis: Axis) -> str:
+    """The experiments on one term: what it does alone, and a row per change."""
+    sentence = _paragraph(reproduction_sentence(evidence, answer.functional.unit))
+    if evidence.shape is not None:
+        sentence += _paragraph(shape_sentence(evidence.shape))
+    rows = [[factor_text(one), *factor_cells(one), one.verdict, one.reason or ""] for one in evidence.factors]
+    if not rows:
+        return sentence
+    head = ["with this change", "takes away", time_heading(evidence.factors[0], axis), "verdict", "reason"]
+    return sentence + _table(head, rows)
+
+
 def explanation_html(explanation: Explanation) -> str:
-    """The terms of one anomaly, with bars, and its causes."""
+    """The terms of one functional, with bars, and its causes."""
     value, unit = explanation.value, explanation.functional.unit
     title = f"{explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
     shares = sorted(explanation.shares, key=lambda p: -abs(p.value.value))
@@ -55,15 +80,24 @@ def explanation_html(explanation: Explanation) -> str:
             [f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), _bar(amount, largest), ""]
         )
     causes = [
-        [cause.cause, signed(cause.amount), share(cause.amount, value.value), _bar(cause.amount, largest)]
-        for cause in explanation.attribution.causes
+        [one.cause, signed(one.amount), share(one.amount, value.value), _bar(one.amount, largest), verdict_of(one)]
+        for one in explanation.attribution.causes
     ]
     return (
-        f"<p><b>{escape(title)}</b><br>{escape(escape_controls(verdict_sentence(explanation.attribution)))}</p>"
+        f"<p><b>{_text(title)}</b><br>{_text(verdict_sentence(explanation.attribution))}</p>"
         + _table(["term", unit, "share", "", "kernel"], rows)
-        + _table(["cause", unit, "share", ""], causes)
-        + "<p><small>* significant. Terms add up to the anomaly, and so do causes.</small></p>"
+        + _table(["cause", unit, "share", "", "verdict"], causes)
+        + "<p><small>* significant. Terms add up to the anomaly, and so do causes. "
+        + "What is not significant is no cause.</small></p>"
     )
+
+
+def _text(text: str) -> str:
+    return escape(escape_controls(text))
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{_text(text)}</p>"
 
 
 class _Bar(str):
@@ -80,7 +114,7 @@ def _bar(amount: float, largest: float) -> _Bar:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     def cell(tag: str, text: str, index: int) -> str:
-        content = text if isinstance(text, _Bar) else escape(escape_controls(text))
+        content = text if isinstance(text, _Bar) else _text(text)
         side = "left" if index == 0 or (index > 2 and not text[:1].isdigit()) else "right"
         return f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
 

@@ -17,7 +17,6 @@ import pandas as pd
 from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
-from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.store import Recording
 from .. import roofline
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED
@@ -118,7 +117,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
         for batch in batches
     }
     focus = _focus(found.explanations, batches)
-    axis = axis_of(one.meta)
+    axis = found.axis
     return {
         **_facts(one, found.curve.profiled),
         "axis": {"name": axis.name, "one": axis.one, "unit": axis.unit, "value": axis.value, "values": axis.values},
@@ -129,7 +128,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "how_to_test": _how_to_test(one, found),
         "curve": _curve(found),
         "findings": [_finding(f) for f in found.findings],
-        "anomalies": [_anomaly(e, found, axis) for e in explanations],
+        "anomalies": [_anomaly(e, found) for e in explanations],
         "heat": _heat(found, recorded.layer_classes),
         "timelines": [timeline(one.work, steps, used[batch], batch) for batch in focus],
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
@@ -152,7 +151,7 @@ def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     steps = recorded.steps
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
         terms = estimate_terms(times, steps)
-        return Diagnosis(terms.curve(steps), (), (), terms, times)
+        return Diagnosis(terms.curve(steps), (), (), terms, times, axis=recorded.axis)
     return anomalies.diagnose(steps, times, statistic=one.recording.statistic, recorded=recorded)
 
 
@@ -254,16 +253,16 @@ def _finding(finding: anomalies.Finding) -> dict[str, Any]:
     }
 
 
-def _remark(explanation: Explanation, found: Diagnosis, axis: Axis) -> str:
+def _remark(explanation: Explanation, found: Diagnosis) -> str:
     """What is drawn, if it is not an anomaly."""
     if explanation in found.explanations:
         return ""
     if explanation is found.fixed_cost:
-        return f"The fixed cost of a step is its time that does not grow with the {axis.value}."
+        return f"The fixed cost of a step is its time that does not grow with the {found.axis.value}."
     return "Not an anomaly; shown to explain how the cost grows."
 
 
-def _anomaly(explanation: Explanation, found: Diagnosis, axis: Axis) -> dict[str, Any]:
+def _anomaly(explanation: Explanation, found: Diagnosis) -> dict[str, Any]:
     shares: list[dict[str, Any]] = [
         {
             "label": p.label,
@@ -284,7 +283,7 @@ def _anomaly(explanation: Explanation, found: Diagnosis, axis: Axis) -> dict[str
     return {
         "label": explanation.functional.label,
         "anomaly": explanation in found.explanations,
-        "remark": _remark(explanation, found, axis),
+        "remark": _remark(explanation, found),
         "at": explanation.functional.at,
         "to": explanation.functional.last,
         **estimate_document(explanation.value),

@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...profiling.errors import CurvescopeError
-from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording, Status
 from .. import time_tables
@@ -42,7 +41,7 @@ def show_diagnosis(
         everything: show every anomaly and every term.
         as_json: print one JSON document on standard output.
     """
-    evidence, of = recorded(recording), axis_of(recording.meta)
+    evidence = recorded(recording)
     modelled = recording.meta.get("recording_type") == MODELLED
     diagnosis = explain(recording, axis)
     explanations = diagnosis.explanations
@@ -73,15 +72,15 @@ def show_diagnosis(
     if diagnosis.answers and not diagnosis.outcomes and not modelled:
         console.print(Text(answers.how_to_test(recording), "dim"))
     console.print()
-    console.print(text.render_curve(diagnosis.curve, of))
+    console.print(text.render_curve(diagnosis.curve, diagnosis.axis))
     console.print()
-    console.print(text.render_findings(diagnosis.findings, of))
+    console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
     shown = explanations if everything else explanations[: text.SHOWN_EXPLANATIONS]
     asked = explanations is not diagnosis.explanations
     printed = [*shown, *([diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else [])]
     for explanation in printed:
         console.print()
-        _show_explanation(console, explanation, diagnosis, of, everything)
+        _show_explanation(console, explanation, diagnosis, everything)
     console.print()
     console.print(text.render_legend(printed))
     for note in text.hidden_note(len(explanations) - len(shown), "smaller anomalies"):
@@ -90,7 +89,9 @@ def show_diagnosis(
     for line in describe_lost(recording.meta.get("lost", {})):
         console.print(Text(line, "yellow"))
     for cell in recording.meta.get("unmeasured", ()):
-        console.print(Text(f"{of.name} {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow"))
+        console.print(
+            Text(f"{diagnosis.axis.name} {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow")
+        )
     if not recording.complete:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
     console.print(Text(f"Recorded in {recording.path}. Next:"))
@@ -100,7 +101,7 @@ def show_diagnosis(
 
 
 def _show_explanation(
-    console: Console, explanation: anomalies.Explanation, diagnosis: anomalies.Diagnosis, of: Axis, everything: bool
+    console: Console, explanation: anomalies.Explanation, diagnosis: anomalies.Diagnosis, everything: bool
 ) -> None:
     """One anomaly, or the fixed cost: its terms, its causes, and the experiments on them."""
     label = explanation.functional.label
@@ -114,7 +115,7 @@ def _show_explanation(
     if answer is not None and answer.evidence:
         console.print()
         console.print(Text(f"Experiments on {label}", "bold"))
-        console.print(answers.render_evidence(answer, of, everything))
+        console.print(answers.render_evidence(answer, diagnosis.axis, everything))
 
 
 def show_table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from curvescope.analysis.decompose.anomalies import diagnose
+from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..causes.planted_causes import planted

@@ -1,6 +1,7 @@
 """Writes the reference pages that follow from the code: `python docs/generate_reference.py`; a test holds them to it.
 
-Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from `schema.py`.
+Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from `schema.py`, and
+factors of experiments from their modules.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from types import ModuleType
 
 from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
+from curvescope.kernels.replay import factors
 from curvescope.profiling.hardware import devices
+from curvescope.profiling.measure.step_factors import STEP_FACTORS
 from curvescope.profiling.readers import metrics
 from curvescope.profiling.recording import schema_doc
 
@@ -25,6 +28,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "reference" / "commands.md": commands_page(),
         DOCS / "reference" / "devices.md": devices_page(),
+        DOCS / "reference" / "factors.md": factors_page(),
         DOCS / "reference" / "metrics.md": metrics_page(),
         DOCS / "schema.md": schema_doc.schema_page(),
     }
@@ -95,6 +99,26 @@ def devices_page() -> str:
             lines.append(
                 f"| `{name}` | {fact.value:,.0f} | {_cell(fact.source)}{'' if fact.verified else ' (not verified)'} |"
             )
+    return "\n".join(lines) + "\n"
+
+
+def factors_page() -> str:
+    """Every factor that an experiment can change, and how a user sets it."""
+    lines = [
+        "# Factors",
+        "",
+        "Generated from `kernels/replay/factors/` and `profiling/measure/step_factors/`. An experiment changes one "
+        "factor at a time. A factor without an instruction is an experiment only.",
+    ]
+    scopes = {
+        "On one term alone": factors.all_facts(),
+        "On complete steps": {name: one.FACTS for name, one in STEP_FACTORS.items()},
+    }
+    for title, facts in scopes.items():
+        lines += ["", f"## {title}", "", "| factor | what changes | what a user does | how |", "|---|---|---|---|"]
+        for name, one in facts.items():
+            remedy = (one.remedy or "").format(where="the layer" if title == "On one term alone" else "the step")
+            lines.append(f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(one.how or '')} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ from .cost_model.recording import KIND as MODELLED
 from .cost_model.uncertainty import diagnose_modelled
 from .decompose import anomalies
 from .decompose.kernel_times import KEYS, device_work, kernel_times
+from .experiments.answer import answers
 from .experiments.outcome import outcomes
 from .render import notebook  # noqa: F401 - a notebook shows what `explain` returns
 from .render.report_data import ReportInput
@@ -43,8 +44,11 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
     evidence = replace(evidence, steps=evidence.steps[has_batch])
     times = exclusive_times(recording, evidence.steps)
     if recording.meta.get("recording_type") == MODELLED:
-        return diagnose_modelled(times, evidence, recording.meta, axis)
-    return anomalies.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
+        found = diagnose_modelled(times, evidence, recording.meta, axis)
+    else:
+        found = anomalies.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
+        found = replace(found, outcomes=evidence.outcomes)
+    return replace(found, answers=answers(found, recording))
 
 
 def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
 from .memory_pressure import memory_evidence
 
 CAUSE = "page faults"
+COUNT = "page faults per step"  # name of the evidence that counts them
 INTERVENTION = Intervention(
     expected="With an allocator that keeps freed memory, the faults and their time go away.",
     remedy="keep freed memory in the process",
@@ -37,7 +38,7 @@ def weigh(case: Case) -> Claim | None:
     )
     shares = [_share(case, batch) for batch in (case.before, case.after)]
     evidence = (
-        Evidence("page faults per step", before.page_faults, after.page_faults, "", "steps.page_faults"),
+        Evidence(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
         Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
         seen("share of the term in the step's bytes", shares, "1", "kernels.bytes_compulsory"),
         *memory_evidence(case),

@@ -18,6 +18,7 @@ from ..experiments.outcome import (
     CONFIRMED_ABOVE,
     LEVELLED,
     REFUTED_BELOW,
+    TOO_WIDE,
     Outcome,
     Reproduction,
     Verdict,
@@ -150,7 +151,7 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
         return Proof(Verdict.UNDECIDED, outcome, reason=LEVELLED)
     # Bonferroni over the factors that were tried on complete steps.
     if low <= CONFIRMED_ABOVE * claim or removed.p * tried >= LEVEL:
-        return Proof(Verdict.UNDECIDED, outcome, reason="the interval is too wide")
+        return Proof(Verdict.UNDECIDED, outcome, reason=TOO_WIDE)
     if outcome.experiment.stage == Stage.SCREEN:
         return Proof(Verdict.UNDECIDED, outcome, reason="a screen only suggests")
     return Proof(Verdict.CONFIRMED, outcome, sign * min(sign * removed.value, abs(value.value)))

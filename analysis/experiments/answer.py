@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from ...profiling.recording.axis import Axis, axis_of
+from ...profiling.recording.experiments import Scope, Stage
 from ...profiling.recording.store import Recording
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, interventions, page_faults
+from ..causes.proof import about, alone_of, decisive, reproduces
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
-from .outcome import Outcome
-from .shape import Shape
+from ..decompose.terms import KERNELS, Share
+from ..render.numbers import number, signed
+from .outcome import Outcome, Reproduction, Verdict
+from .shape import Shape, shape
 
 if TYPE_CHECKING:
-    from ..decompose.anomalies import Diagnosis
+    from ..decompose.anomalies import Diagnosis, Explanation
+
+_LEAST_CONFIRMED = 0.1  # of an anomaly; a smaller confirmed cause does not lead the answer
+_MOSTLY = 0.5  # of an anomaly that a term makes
+# Least gain that is worth a remedy, as a share of the step, and of a term that was only run alone.
+_LEAST_STEP_GAIN, _LEAST_TERM_GAIN = 0.01, 0.05
+_GONE = 0.9  # share taken away that leaves nothing worth a word
+_FRESH = (Stage.CONFIRM, Stage.REMEDY)
+# Evidence that counts something, by cause, to begin the sentence with.
+_COUNTED = {page_faults.CAUSE: page_faults.COUNT}
+THE_STEP = "the step"
 
 
 @dataclass(frozen=True)
@@ -97,4 +117,275 @@ class Answer:
 
 def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
     """The answer on every explained anomaly, the largest first, and last on the fixed cost, if it is significant."""
-    raise NotImplementedError
+    axis = axis_of(recording.meta)
+    explained = [*diagnosis.explanations, *([diagnosis.fixed_cost] if diagnosis.fixed_cost else [])]
+    rows = pd.DataFrame()
+    if any(outcome.experiment.stage == Stage.GRID for outcome in diagnosis.outcomes):
+        rows = recording.frame("experiments")
+    return tuple(_answer(explanation, diagnosis.outcomes, rows, axis) for explanation in explained)
+
+
+def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis) -> Answer:
+    """The answer on one anomaly."""
+    evidence = tuple(_evidence(explanation, outcomes, rows))
+    what = _what(explanation)
+    if explanation.attribution.noise:
+        sentence = f"{what} is not significant: measure more rounds on a quiet machine."
+        return _plain(explanation, what, sentence, evidence)
+    total = _leading(explanation)
+    if total is None:
+        largest = _largest(explanation.shares, explanation.value)
+        sentence = f"{what} has no term that can be told from 0: measure more rounds."
+        return _plain(explanation, what, sentence, evidence, largest)
+    on_step = total.verdict == Verdict.CONFIRMED and total.measured is not None
+    where = None if on_step else total.terms[0].label
+    decisive_one = _decisive(total.cause, where, evidence)
+    remedy = _remedy(explanation, evidence)
+    taken = decisive_one.taken if decisive_one else None
+    how_sure = _how_sure(total, decisive_one, on_step)
+    why = None if total.cause == UNEXPLAINED else _why(total.cause, decisive_one, total.verdict)
+    sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
+    if remedy is not None:
+        sentence += f" {remedy_sentence(remedy, where or THE_STEP, axis)}"
+    cause = None if total.cause == UNEXPLAINED else total.cause
+    verdict = Verdict.UNTESTED if cause is None else total.verdict
+    return Answer(
+        explanation.functional,
+        explanation.value,
+        what,
+        where,
+        cause,
+        verdict,
+        why,
+        taken,
+        remedy,
+        how_sure,
+        sentence,
+        evidence,
+    )
+
+
+def _plain(
+    explanation: Explanation, what: str, sentence: str, evidence: tuple[Evidence, ...], where: str | None = None
+) -> Answer:
+    """An answer without a cause."""
+    of = explanation.functional, explanation.value, what, where
+    return Answer(*of, None, Verdict.UNTESTED, None, None, None, "not significant", sentence, evidence)
+
+
+def _what(explanation: Explanation) -> str:
+    """The anomaly with its value."""
+    name = _name(explanation.functional)
+    return f"{name[0].upper()}{name[1:]} ({_value(explanation)})"
+
+
+def _name(functional: Functional) -> str:
+    if functional.kind == "fixed cost":
+        return "the fixed cost of a step"
+    if functional.kind == "excess":
+        return f"the excess from {functional.at} to {functional.to}"
+    return f"the {functional.kind} at {functional.at}"
+
+
+def _value(explanation: Explanation) -> str:
+    value, functional = explanation.value.value, explanation.functional
+    text = number(value, 3) if functional.kind == "fixed cost" else signed(value)
+    return f"{text} {functional.unit}"
+
+
+def _leading(explanation: Explanation) -> CauseTotal | None:
+    """The largest confirmed cause, else the largest cause; None if nothing but terms that are not significant."""
+    value = explanation.value.value
+    agreeing = [t for t in explanation.attribution.causes if t.amount * value > 0 and t.cause != NOT_SIGNIFICANT]
+    agreeing.sort(key=lambda total: -abs(total.amount))
+    least = _LEAST_CONFIRMED * abs(value)
+    confirmed = [t for t in agreeing if t.verdict == Verdict.CONFIRMED and abs(t.amount) >= least]
+    return next(iter([*confirmed, *agreeing]), None)
+
+
+def _largest(shares: Iterable[Share], value: Estimate) -> str | None:
+    """Label of the term that makes most of an anomaly."""
+    agreeing = [share for share in shares if share.value.value * value.value > 0]
+    return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
+
+
+def _evidence(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame) -> Iterable[Evidence]:
+    """The experiments on each term, the largest first, then those on complete steps."""
+    shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
+    for share in (*(one for one in shares if one.key.kind == KERNELS), None):
+        own = about(outcomes, explanation.functional, share)
+        if not own:
+            continue
+        alone = alone_of(own) or next(one for one in own if one.factor is None)
+        grids = [one for one in own if one.factor is None and one.experiment.stage == Stage.GRID and one.value]
+        found = None
+        if grids:
+            found = shape(grids[-1], rows[rows["experiment"] == grids[-1].experiment.number])
+        yield Evidence(
+            THE_STEP if share is None else share.label,
+            None if share is None else share.value,
+            alone,
+            None if share is None else reproduces(own, share),
+            found,
+            tuple(sorted(_with_claims(explanation, decisive(own).values()), key=_by_verdict)),
+        )
+
+
+def _with_claims(explanation: Explanation, outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
+    """The outcomes; one that confirms what a cause claims of complete steps is confirmed, whatever its share."""
+    measured = [t.measured for t in explanation.attribution.causes if t.verdict == Verdict.CONFIRMED and t.measured]
+    for one in outcomes:
+        confirmed = one.experiment.scope == Scope.STEP and one.removed in measured
+        yield replace(one, verdict=Verdict.CONFIRMED, reason=None) if confirmed else one
+
+
+def _by_verdict(outcome: Outcome) -> tuple[int, float]:
+    order = (Verdict.CONFIRMED, Verdict.UNDECIDED, Verdict.REFUTED, Verdict.UNTESTED)
+    return order.index(outcome.verdict), -(outcome.taken.value if outcome.taken else 0.0)
+
+
+def _decisive(cause: str, where: str | None, evidence: Sequence[Evidence]) -> Outcome | None:
+    """The outcome that decides on a cause: in the term where it is largest; on complete steps without one."""
+    intervention = interventions().get(cause)
+    if intervention is None:
+        return None
+    for label, names in ((where, intervention.term), (THE_STEP, intervention.step)):
+        of_label = next((one for one in evidence if one.label == label), None)
+        found = [one for one in of_label.factors if one.factor in names and one.taken] if of_label else []
+        if found:
+            return found[0]
+    return None
+
+
+def _why(cause: str, outcome: Outcome | None, verdict: str) -> str:
+    """The cause, and what happens without it, as a clause."""
+    if outcome is None or outcome.taken is None or verdict != Verdict.CONFIRMED:
+        return cause
+    rest = "it" if outcome.taken.value >= _GONE else "most of it"
+    return f"{cause}; when {_facts(outcome)}, {rest} is gone"
+
+
+def _facts(outcome: Outcome) -> str:
+    return outcome.facts.what if outcome.facts else f"{outcome.factor} is changed"
+
+
+def _how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
+    """Verdict and interval."""
+    if total.cause == UNEXPLAINED:
+        return "no cause is known"
+    if on_step and total.measured is not None:
+        return f"confirmed, {number(total.measured.low, 3)} to {number(total.measured.high, 3)} ms"
+    if outcome is None or outcome.taken is None or total.verdict == Verdict.UNTESTED:
+        return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
+    taken = outcome.taken
+    if not math.isfinite(taken.low):
+        return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
+    interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
+    return f"{total.verdict}, {_percent(taken.value)} taken away, {interval}"
+
+
+def _sentence(
+    explanation: Explanation,
+    what: str,
+    total: CauseTotal,
+    where: str | None,
+    why: str | None,
+    how_sure: str,
+    evidence: Sequence[Evidence],
+) -> str:
+    """What, where, why and how sure, without the remedy."""
+    amount, whole = total.amount, explanation.value.value
+    if where is None:  # measured on complete steps
+        subject = total.cause.capitalize()
+        counted = [e for t in total.terms if t.claim for e in t.claim.evidence if e.what == _COUNTED.get(total.cause)]
+        if counted and isinstance(counted[0].before, float):
+            subject = f"{counted[0].before:,.0f} {total.cause} a step"
+        of = f"{_name(explanation.functional)} of {_value(explanation)}"
+        return f"{subject} make{'' if counted else 's'} {number(abs(amount), 3)} ms of {of} ({how_sure})."
+    largest = next((s.value.value for s in explanation.shares if s.label == where), 0.0)
+    mostly = "is mostly" if largest * whole > 0 and abs(largest) > _MOSTLY * abs(whole) else "is largest in"
+    if total.cause == UNEXPLAINED:
+        refuted = _refuted(evidence)
+        tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
+        return f"{what} {mostly} {where}; its cause is not known{tail}."
+    lead = f"{what} {mostly} {where}: {why} ({how_sure})."
+    of_term = next((one for one in evidence if one.label == where), None)
+    if of_term is not None and of_term.reproduction == Reproduction.NOT:
+        lead += " Alone, the layer does not show it: the rest of the step makes it."
+    return lead
+
+
+def _refuted(evidence: Sequence[Evidence]) -> list[str]:
+    """The causes that experiments refuted, each once."""
+    names = {
+        (one.experiment.scope, one.factor)
+        for of_term in evidence
+        for one in of_term.factors
+        if one.verdict == Verdict.REFUTED
+    }
+    return [
+        cause
+        for cause, intervention in interventions().items()
+        if any((Scope.TERM, name) in names for name in intervention.term)
+        or any((Scope.STEP, name) in names for name in intervention.step)
+    ]
+
+
+def _remedy(explanation: Explanation, evidence: Sequence[Evidence]) -> Remedy | None:
+    """What helped most: on complete steps if that was measured, else on the largest term."""
+    index = 0 if explanation.functional.kind == "fixed cost" else -1
+    of_step = {one.factor: one for of in evidence if of.share is None for one in of.factors if _measured(one)}
+    found: list[tuple[float, Remedy]] = []
+    for of_term in evidence:
+        for one in of_term.factors:
+            if not _measured(one) or one.facts is None or one.facts.remedy is None or one.factor is None:
+                continue
+            step = of_step.get(one.factor)
+            gain, batch = one.gains[index], one.batches[index]
+            step_gain = step.gains[step.batches.index(batch)] if step and batch in step.batches else None
+            least = _LEAST_TERM_GAIN if step_gain is None else _LEAST_STEP_GAIN
+            judged = gain if step_gain is None else step_gain
+            if judged.low <= 0 or judged.value < least:
+                continue
+            where = of_term.label
+            changed = one.changed_results or (step.changed_results if step else None)
+            remedy = Remedy(
+                one.factor,
+                one.facts.remedy.format(where=where),
+                one.facts.how,
+                batch,
+                None if of_term.share is None else gain,
+                step_gain,
+                tuple(zip(step.batches, step.gains, strict=True)) if step else (),
+                changed,
+            )
+            # A gain of the complete step counts more than any of a term.
+            found.append((judged.value + (step_gain is not None), remedy))
+    return max(found, key=lambda item: item[0])[1] if found else None
+
+
+def _measured(outcome: Outcome) -> bool:
+    """Whether the gain of a factor was measured on fresh rounds."""
+    return bool(outcome.gains) and outcome.experiment.stage in _FRESH
+
+
+def remedy_sentence(remedy: Remedy, where: str, axis: Axis) -> str:
+    """What to do, and what it gains.
+
+    Args:
+        remedy: the remedy.
+        where: label of the term of `term_gain`.
+        axis: axis of the recording.
+    """
+    at = f"at {axis.name} {remedy.batch}"
+    gains = []
+    if remedy.term_gain is not None:
+        gains.append(f"-{_percent(remedy.term_gain.value)} of {where} {at}")
+    if remedy.step_gain is not None:
+        gains.append(f"-{_percent(remedy.step_gain.value)} of the step{'' if gains else f' {at}'}")
+    text = f"{remedy.what[0].upper()}{remedy.what[1:]}: {', '.join(gains)}"
+    return f"{text}; it changes the results: {remedy.changed_results}." if remedy.changed_results else f"{text}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -27,6 +27,7 @@ _MOST_TAKEN = 1.5
 # All batch sizes of these factors run at nearly the same size, which takes every bend away. They prove something only
 # if they make a batch size faster.
 _LEVELLING = frozenset({"split_batch", "padded_batch"})
+TOO_WIDE = "the interval is too wide"
 LEVELLED = "it takes it away only by making other batch sizes slower"
 
 
@@ -235,7 +236,7 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     elif taken.value > _MOST_TAKEN:
         reason = "it puts another bend in its place"
     elif taken.low <= CONFIRMED_ABOVE or p_adjusted >= LEVEL / 2:
-        reason = reason or "the interval is too wide"
+        reason = reason or TOO_WIDE
     elif outcome.experiment.stage == Stage.SCREEN:
         reason = "a screen only suggests"
     elif reason is None:

@@ -1,15 +1,67 @@
-"""The next experiment worth its time, from the diagnosis and the experiments made so far."""
+"""The next experiment worth its time, from the diagnosis and the experiments made so far.
+
+Every anomaly, and the fixed cost, is a target; the largest share of its step comes first. For each target:
+
+1. Factors of complete steps that the recording's evidence suggests, e.g. memory that the process keeps where there are
+   page faults: rounds of their own confirm or refute them, and give the gain.
+2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
+   factor, first those of the causes that the evidence suggests. What the screen suggests is *confirmed* on fresh
+   rounds, and once more, on more rounds, if it stays undecided. A finer *grid* shows where its curve bends.
+3. A target without a confirmed cause is screened on complete steps.
+4. What helped a term alone, and can be set for the complete step, is measured there as a *remedy*.
+
+An experiment that does not fit the time is passed over.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...profiling.recording.experiments import Experiment
+import numpy as np
+
+from ...profiling.recording.experiments import Experiment, Scope, Stage, experiments_of
 from ...profiling.recording.store import Recording
-from ..decompose.terms import Share
+from .. import causes
+from ..causes.proof import about, decisive, reproduces
+from ..decompose.terms import KERNELS, Key, Share
+from .outcome import LEVELLED, TOO_WIDE, Outcome, Reproduction, Verdict, subject
 
 if TYPE_CHECKING:
-    from ..decompose.anomalies import Diagnosis
+    from ..decompose.anomalies import Diagnosis, Explanation
+
+_MOST = 0.8  # share of a target that the tested terms make
+_MOST_TERMS = 4
+_SUGGESTED = 0.1  # least share of a target that a cause claims, for its factors to come first
+_HOPEFUL = 0.4  # least share that a factor takes away in a screen
+_MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
+_MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
+_GRID_SIZES = 9
+_HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
+_OPEN = 0.2  # share of an anomaly that terms not told from 0 may make
+_LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
+
+# Minimum and maximum number of rounds, and seconds for a limit of one minute for all experiments.
+_ROUNDS = {
+    (Stage.ALONE, Scope.TERM): ((8, 30), 3.0),
+    (Stage.GRID, Scope.TERM): ((5, 15), 4.0),
+    (Stage.SCREEN, Scope.TERM): ((4, 8), 6.0),
+    (Stage.CONFIRM, Scope.TERM): ((10, 40), 6.0),
+    (Stage.SCREEN, Scope.STEP): ((4, 8), 20.0),
+    (Stage.CONFIRM, Scope.STEP): ((8, 25), 20.0),
+    (Stage.REMEDY, Scope.STEP): ((6, 20), 15.0),
+}
+_USUAL_LIMIT_S = 60.0
+# What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
+_RUNS_PER_VISIT = 4
+_STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 5.0, 1.0, 0.005
+_SETUP_S = {"compiled": 40.0}  # of one factor, in place of the usual
+# Whole-step factors that a screen tries without evidence, in this order, by kind of device.
+_STEP_SCREEN = {
+    "cpu": ("kept_memory", "one_thread", "no_onednn", "channels_last", "split_batch", "padded_batch", "compiled"),
+    "cuda": ("cuda_graph", "cudnn_benchmark", "channels_last", "split_batch", "pauses", "padded_batch", "compiled"),
+}
 
 
 def next_experiment(recording: Recording, time_left_s: float) -> Experiment | None:
@@ -22,7 +74,14 @@ def next_experiment(recording: Recording, time_left_s: float) -> Experiment | No
         recording: recording of a sweep, with the experiments made so far.
         time_left_s: seconds left for experiments.
     """
-    raise NotImplementedError
+    from ..explaining import explain
+
+    diagnosis = explain(recording)
+    operators = recording.arrow("operators", ["layer", "phase"]).to_pylist()
+    replayable = {(row["layer"], row["phase"]) for row in operators}
+    kind = (recording.meta.get("device") or {}).get("kind") or "cpu"
+    planner = _Planner(diagnosis, experiments_of(recording.meta), frozenset(replayable), str(kind), time_left_s)
+    return next(planner.candidates(), None)
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
@@ -30,4 +89,280 @@ def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
 
     Empty if there is no anomaly, or if such terms make less than a fifth of it.
     """
-    raise NotImplementedError
+    if not diagnosis.explanations:
+        return ()
+    largest = diagnosis.explanations[0]
+    unclear = {
+        term.label
+        for total in largest.attribution.causes
+        if total.cause == causes.NOT_SIGNIFICANT
+        for term in total.terms
+        if abs(term.amount) >= _LEAST_TERM * abs(largest.value.value)
+    }
+    found = tuple(share for share in largest.shares if share.label in unclear)
+    return found if sum(abs(share.value.value) for share in found) >= _OPEN * abs(largest.value.value) else ()
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Proposes experiments in the order of their worth.
+
+    Attributes:
+        diagnosis: diagnosis of the recording.
+        made: experiments made so far.
+        replayable: layer and phase of the terms whose operators were recorded.
+        device: cpu or cuda.
+        time_left_s: seconds left.
+    """
+
+    diagnosis: Diagnosis
+    made: tuple[Experiment, ...]
+    replayable: frozenset[tuple[str | None, str | None]]
+    device: str
+    time_left_s: float
+
+    def candidates(self) -> Iterator[Experiment]:
+        """Experiments that fit the time, the best first; later ones assume nothing of earlier ones."""
+        targets = self._targets()
+        terms = [self._terms(target) for target in targets]
+        for target, own in zip(targets, terms, strict=True):
+            yield from self._of_evidence(target)
+            yield from self._of_terms(target, own[:1])
+        for target, own in zip(targets, terms, strict=True):
+            yield from self._of_terms(target, own[1:])
+        for target, own in zip(targets, terms, strict=True):
+            yield from self._remedies(target, own)
+            yield from self._of_context(target, own)
+
+    def _targets(self) -> list[Explanation]:
+        """Anomalies and the fixed cost, the largest share of a step first."""
+        curve = self.diagnosis.curve
+        fixed = self.diagnosis.fixed_cost
+        sizes = [
+            (abs(e.value.value) / curve.at(e.functional.last).time_ms.value, e) for e in self.diagnosis.explanations
+        ]
+        if fixed is not None:
+            sizes.append((fixed.value.value / curve.at(fixed.functional.at).time_ms.value, fixed))
+        return [one for _, one in sorted(sizes, key=lambda item: -item[0]) if not one.attribution.noise]
+
+    def _terms(self, target: Explanation) -> list[Share]:
+        """The terms with kernels that make most of the target in its direction, the largest first."""
+        sign = np.sign(target.value.value)
+        agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
+        agreeing.sort(key=lambda share: (-abs(share.value.value), share.label))
+        whole, chosen = sum(abs(share.value.value) for share in agreeing), 0.0
+        found: list[Share] = []
+        for share in agreeing[:_MOST_TERMS]:
+            if chosen >= _MOST * whole:
+                break
+            chosen += abs(share.value.value)
+            found.append(share)
+        return [share for share in found if (share.key.layer, share.key.phase) in self.replayable]
+
+    def _of_evidence(self, target: Explanation) -> Iterator[Experiment]:
+        """Complete steps with the factors that the recording suggests and no term can be tested with alone."""
+        interventions = causes.interventions()
+        least = _SUGGESTED * abs(target.value.value)
+        names: list[str] = []
+        for total in target.attribution.causes:
+            one = interventions.get(total.cause)
+            if one is not None and total.amount * target.value.value > 0 and abs(total.amount) >= least:
+                names += [name for name in one.step if name not in one.term]
+        yield from self._of_step(target, Stage.CONFIRM, names)
+
+    def _of_step(self, target: Explanation, stage: str, names: Iterable[str]) -> Iterator[Experiment]:
+        """Complete steps with the factors not yet tried so; then the undecided ones on more rounds, once."""
+        one = self._experiment(target, None, stage)
+        before = self._like(one, (stage,))
+        tried = {name for earlier in before for name in earlier.factors}
+        new = [name for name in dict.fromkeys(names) if name not in tried][:_MOST_STEP_FACTORS]
+        if new:
+            yield from self._fitting(replace(one, factors=tuple(new)))
+        elif stage == Stage.CONFIRM:
+            owner = causes.factors(Scope.STEP)
+            confirmed = {total.cause for total in target.attribution.causes if total.verdict == Verdict.CONFIRMED}
+            decided = {name for name, cause in owner.items() if cause in confirmed}
+            outcomes = about(self.diagnosis.outcomes, target.functional, None)
+            yield from self._again(one, before, outcomes, decided)
+
+    def _of_terms(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
+        for share in terms:
+            yield from self._of_term(target, share)
+
+    def _of_term(self, target: Explanation, share: Share) -> Iterator[Experiment]:
+        """The next stage of one term."""
+        outcomes = about(self.diagnosis.outcomes, target.functional, share)
+        alone = self._experiment(target, share, Stage.ALONE)
+        tries = len(self._like(alone, (Stage.ALONE,)))
+        shown = reproduces(outcomes, share)
+        if tries == 0 or (shown == Reproduction.UNDECIDED and tries == 1):
+            yield from self._fitting(_with_more_rounds(alone) if tries else alone)
+        if shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
+            return
+        screen = self._experiment(target, share, Stage.SCREEN)
+        confirm = replace(screen, stage=Stage.CONFIRM)
+        if not self._like(screen, (Stage.SCREEN,)):
+            yield from self._fitting(replace(screen, factors=tuple(self._ordered(target, share))))
+            return
+        before = self._like(confirm, (Stage.CONFIRM,))
+        if not before:
+            if hopeful := _hopeful(outcomes):
+                yield from self._fitting(replace(self._experiment(target, share, Stage.CONFIRM), factors=hopeful))
+        else:
+            yield from self._again(self._experiment(target, share, Stage.CONFIRM), before, outcomes)
+        grid = self._experiment(target, share, Stage.GRID)
+        if grid.functional_kind != "fixed cost" and not self._like(grid, (Stage.GRID,)):
+            sizes = _between(grid.batches)
+            if len(sizes) > len(grid.batches) and len(sizes) > 3:
+                yield from self._fitting(replace(grid, batches=sizes))
+
+    def _again(
+        self, one: Experiment, before: Sequence[Experiment], outcomes: Sequence[Outcome], decided: Container[str] = ()
+    ) -> Iterator[Experiment]:
+        """More rounds for factors that stayed undecided, once, unless another one is confirmed."""
+        known = decisive(outcomes)
+        of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
+        if any(outcome.verdict == Verdict.CONFIRMED for outcome in of_first):
+            return
+        undecided = [outcome.factor for outcome in of_first if outcome.reason == TOO_WIDE]
+        if names := tuple(name for name in undecided if name and name not in decided):
+            yield from self._fitting(_with_more_rounds(replace(one, factors=names)))
+
+    def _ordered(self, target: Explanation, share: Share) -> list[str]:
+        """The factors of terms, first those of causes that claim something of this term."""
+        claiming = [
+            total.cause for total in target.attribution.causes for term in total.terms if term.label == share.label
+        ]
+        owner = causes.factors(Scope.TERM)
+        return sorted(owner, key=lambda name: claiming.index(owner[name]) if owner[name] in claiming else len(claiming))
+
+    def _of_context(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
+        """Complete steps for a target of which no cause is confirmed: the rest of the step may make it."""
+        if any(total.verdict == Verdict.CONFIRMED for total in target.attribution.causes):
+            return
+        outcomes = self.diagnosis.outcomes
+        if any(reproduces(about(outcomes, target.functional, s), s) == Reproduction.REPRODUCES for s in terms[:1]):
+            return
+        tried = {
+            name
+            for one in self.made
+            if one.scope == Scope.STEP and one.functional == _weights(target)
+            for name in one.factors
+        }
+        screened = self._like(self._experiment(target, None, Stage.SCREEN), (Stage.SCREEN,))
+        if not screened:
+            yield from self._of_step(
+                target, Stage.SCREEN, [n for n in _STEP_SCREEN.get(self.device, ()) if n not in tried]
+            )
+        else:
+            yield from self._of_step(target, Stage.CONFIRM, _hopeful(about(outcomes, target.functional, None)))
+
+    def _remedies(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
+        """Complete steps with what made a term faster alone."""
+        one = self._experiment(target, None, Stage.REMEDY)
+        tried = {name for e in self.made if e.scope == Scope.STEP and e.stage != Stage.SCREEN for name in e.factors}
+        names: dict[str, float] = {}
+        for share in terms:
+            outcomes = about(self.diagnosis.outcomes, target.functional, share)
+            for name, outcome in decisive(outcomes).items():
+                index = 0 if target.functional.kind == "fixed cost" else -1
+                gain = outcome.gains[index] if outcome.gains else None
+                fresh = outcome.experiment.stage == Stage.CONFIRM
+                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and name in causes.factors(Scope.STEP):
+                    names[name] = max(names.get(name, 0.0), gain.value)
+        new = [name for name in sorted(names, key=lambda name: (-names[name], name)) if name not in tried]
+        if new:
+            largest = int(self.diagnosis.curve.conditions[-1])
+            batches = tuple(sorted({*one.batches, largest}))
+            yield from self._fitting(replace(one, factors=tuple(new[:_MOST_STEP_FACTORS]), batches=batches))
+
+    def _experiment(self, target: Explanation, share: Share | None, stage: str) -> Experiment:
+        """An experiment without factors, with the usual rounds."""
+        scope = Scope.STEP if share is None else Scope.TERM
+        rounds, _ = _ROUNDS[stage, scope]
+        return Experiment(
+            max((one.number for one in self.made), default=-1) + 1,
+            stage,
+            scope,
+            _weights(target),
+            target.functional.kind,
+            tuple(sorted(batch for batch, _ in _weights(target))),
+            layer=share.key.layer if share else None,
+            phase=share.key.phase if share else None,
+            rounds=rounds,
+        )
+
+    def _like(self, one: Experiment, stages: Sequence[str]) -> list[Experiment]:
+        """Earlier experiments on the same subject in these stages; one that was interrupted may be made once more."""
+        same = [e for e in self.made if e.stage in stages and subject(e) == subject(one)]
+        unfinished = [e for e in same if not e.done]
+        return same if len(unfinished) > 1 else [e for e in same if e.done]
+
+    def _fitting(self, one: Experiment) -> Iterator[Experiment]:
+        """The experiment with its time limit, if it fits the time; if need be with fewer factors or rounds."""
+        usual_s = _ROUNDS[one.stage, one.scope][1] * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
+        tested = bool(one.factors)
+        while one.factors or not tested:
+            for least in (one.rounds[0], max(one.rounds[0] // 2, 4)):
+                setup_s, round_s = self._times_s(one)
+                needed_s = setup_s + least * round_s
+                if needed_s <= self.time_left_s:
+                    limit_s = min(self.time_left_s, max(needed_s, setup_s + usual_s))
+                    yield replace(one, rounds=(least, one.rounds[1]), time_limit_s=round(limit_s, 1))
+                    return
+            if not tested:
+                return
+            one = replace(one, factors=one.factors[:-1])
+
+    def _times_s(self, one: Experiment) -> tuple[float, float]:
+        """Expected seconds before the first round, and of one round."""
+        variants = 1 + len(one.factors)
+        if one.scope == Scope.STEP:
+            setup_s = _STEP_SETUP_S + sum(_SETUP_S.get(name, _STEP_SETUP_S) for name in one.factors)
+            points = [point.time_ms.value for point in self.diagnosis.curve.points]
+        else:
+            setup_s = _TERM_SETUP_S
+            points = self._term_ms(Key(one.layer, one.phase, KERNELS))
+        sizes = [float(batch) for batch in self.diagnosis.curve.conditions]
+        pass_ms = float(np.interp(one.batches, sizes, points).sum()) if points else 0.0
+        visits = variants * len(one.batches)
+        return setup_s, variants * _RUNS_PER_VISIT * pass_ms / 1e3 + visits * _VISIT_S
+
+    def _term_ms(self, key: Key) -> list[float]:
+        """Time of a term at every batch size of the curve."""
+        terms = self.diagnosis.terms
+        if terms is None or key not in terms.keys:
+            return []
+        column = terms.values_ms[:, terms.keys.index(key)]
+        return [float(ms) for ms in np.interp(self.diagnosis.curve.conditions, terms.conditions, column)]
+
+
+def _weights(target: Explanation) -> tuple[tuple[int, float], ...]:
+    return tuple((int(batch), float(weight)) for batch, weight in target.functional.coefficients)
+
+
+def _with_more_rounds(one: Experiment) -> Experiment:
+    return replace(one, rounds=(2 * one.rounds[0], 2 * one.rounds[1]))
+
+
+def _hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """The factors that a screen suggests, the best first; those not yet run on fresh rounds."""
+    fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
+    found = [
+        (min(one.taken.value, 1.0), one.factor)
+        for one in outcomes
+        if one.experiment.stage == Stage.SCREEN
+        and one.factor is not None
+        and one.factor not in fresh
+        and one.taken is not None
+        and one.taken.value >= _HOPEFUL
+        and one.verdict != Verdict.REFUTED
+        and one.reason != LEVELLED
+    ]
+    return tuple(name for _, name in sorted(found, key=lambda item: (-item[0], item[1]))[:_MOST_CONFIRMED])
+
+
+def _between(batches: Sequence[int]) -> tuple[int, ...]:
+    """Whole batch sizes from the smallest to the largest, evenly spread, with those of the functional."""
+    even = np.linspace(batches[0], batches[-1], _GRID_SIZES).round().astype(int)
+    return tuple(sorted({*batches, *map(int, even)}))

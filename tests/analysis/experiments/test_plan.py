@@ -1,0 +1,156 @@
+"""Which experiment comes next, and the answer that comes out, on machines of known costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from curvescope.analysis.experiments.outcome import Reproduction, Verdict
+from curvescope.analysis.experiments.plan import next_experiment, open_terms
+from curvescope.analysis.explaining import explain
+from curvescope.profiling.recording.experiments import Scope, Stage
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from ...curvescope.recordings import write_planted
+from ..causes.planted_causes import CPU, Plan
+from .machine import Machine
+
+CPU_META = {"device": {"kind": "cpu", "name": CPU.name}}
+
+
+def jump(batch):
+    """Cost of conv3 backward: twice as much per sample from 16 on."""
+    return (3.0 if batch < 16 else 6.0) * batch
+
+
+def line(batch):
+    return 3.0 * batch
+
+
+def faults(_, duration_ns):
+    return {"cpu_time_ns": duration_ns, "run_queue_wait_ns": 0, "system_time_ns": 40_000_000, "page_faults": 53_250}
+
+
+JUMP = Plan(kernel=lambda b: ("mkl_sgemm", jump(b), {}), hardware=CPU)
+FAULTY = Plan(kernel=lambda b: ("mkl_sgemm", 80.0 + 3.0 * b, {}), host_use=faults, hardware=CPU)
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Writes a planted sweep with operators of conv3 backward."""
+
+    def write(plan):
+        path = write_planted(tmp_path / "r", plan, **CPU_META)
+        rows = [
+            {"batch": b, "layer": "conv3", "phase": "backward", "op": "aten::mm", "arguments": "[]", "calls": 1}
+            | {"position": 0, "source": "torch"}
+            for b in (4, 8, 16)
+        ]
+        with RecordingWriter.extend(path) as writer:
+            writer.write("operators", {name: [row[name] for row in rows] for name in rows[0]})
+        return path
+
+    return write
+
+
+def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record):
+    path = record(JUMP)
+    alone = {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line, ("conv3 backward", "one_thread"): jump}
+    machine = Machine(path, alone).run()
+    of_term = [stage for label, stage, _ in machine.stages() if label == "conv3 backward"]
+    assert of_term[:3] == [Stage.ALONE, Stage.SCREEN, Stage.CONFIRM]
+    assert Stage.GRID in of_term
+    confirm = next(one for one in machine.stages() if one[1] == Stage.CONFIRM and one[0] == "conv3 backward")
+    assert confirm[2] == ("onednn",)
+    diagnosis = explain(open_recording(path))
+    answer = diagnosis.answers[0]
+    assert (answer.where, answer.cause, answer.verdict) == ("conv3 backward", "slow library call", Verdict.CONFIRMED)
+    assert answer.remedy.what == "run conv3 backward through oneDNN"
+    assert answer.remedy.term_gain.value == pytest.approx(0.5, abs=0.02)
+    assert answer.remedy.step_gain is None
+    (evidence,) = answer.evidence
+    assert evidence.reproduction == Reproduction.REPRODUCES
+    assert (evidence.shape.kind, evidence.shape.at) == ("jump", 16)
+    assert [one.verdict for one in evidence.factors][:1] == [Verdict.CONFIRMED]
+    assert answer.sentence.startswith("The excess from 8 to 16 (+41.0 ms)")
+    assert (
+        "is mostly conv3 backward: slow library call; when products run through oneDNN instead of MKL, it is gone ("
+        in answer.sentence
+    )
+    assert "Run conv3 backward through oneDNN: -50 % of conv3 backward at batch 16." in answer.sentence
+
+
+def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
+    path = record(FAULTY)
+    step = lambda b: 87.0 + 5.0 * b  # noqa: E731
+    costs = {("the step", None): step, ("the step", "kept_memory"): lambda b: 51.0 + 5.0 * b}
+    machine = Machine(path, costs).run()
+    assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("kept_memory",))
+    diagnosis = explain(open_recording(path))
+    answer = diagnosis.answers[-1]
+    assert (answer.cause, answer.verdict, answer.where) == ("page faults", Verdict.CONFIRMED, None)
+    assert answer.sentence.startswith(
+        "53,250 page faults a step make 35.2 ms of the fixed cost of a step of 86.4 ms (conf"
+    )
+    assert answer.evidence[-1].factors[0].verdict == Verdict.CONFIRMED
+    assert answer.remedy.batch == 4
+    assert answer.remedy.step_gain.value == pytest.approx(36 / 107, abs=0.02)
+    assert "Keep freed memory: -33 % of the step at batch 4." in answer.sentence
+
+
+def test_a_term_that_shows_nothing_alone_leads_to_complete_steps(record):
+    path = record(JUMP)
+    step = lambda b: 2.0 + 5.0 + 2.0 * b + jump(b)  # noqa: E731
+    costs = {("conv3 backward", None): line, ("the step", None): step, ("the step", "kept_memory"): step}
+    machine = Machine(path, costs).run(seconds=200.0)
+    of_excess = [one for one in machine.made if one.functional_kind == "excess"]
+    assert [(one.scope, one.stage) for one in of_excess][:2] == [(Scope.TERM, Stage.ALONE), (Scope.STEP, Stage.SCREEN)]
+    answer = explain(open_recording(path)).answers[0]
+    assert answer.evidence[0].reproduction == Reproduction.NOT
+    assert answer.cause is None
+    assert "cause is not known" in answer.sentence
+
+
+def test_without_operators_no_term_runs_alone(tmp_path):
+    path = write_planted(tmp_path / "r", JUMP, **CPU_META)
+    experiment = next_experiment(open_recording(path), 600.0)
+    assert experiment is None or experiment.scope == Scope.STEP
+
+
+def test_an_undecided_factor_gets_more_rounds_once(record):
+    path = record(JUMP)
+    half = lambda b: line(b) if b < 16 else 3.0 * b + 22.0  # noqa: E731
+    machine = Machine(path, {("conv3 backward", None): jump, ("conv3 backward", "onednn"): half}, noise=0.05).run()
+    confirms = [one for one in machine.made if one.stage == Stage.CONFIRM and one.scope == Scope.TERM]
+    assert len(confirms) == 2
+    assert confirms[1].rounds[0] == 2 * confirms[0].rounds[0]
+
+
+def test_the_plan_is_a_function_of_the_recording_and_keeps_to_the_time(record):
+    path = record(JUMP)
+    first = next_experiment(open_recording(path), 60.0)
+    assert next_experiment(open_recording(path), 60.0) == first
+    assert first.time_limit_s <= 60.0
+    assert next_experiment(open_recording(path), 0.5) is None
+
+
+def test_an_interrupted_experiment_is_made_once_more(record):
+    path = record(JUMP)
+    first = next_experiment(open_recording(path), 60.0)
+    for number in range(2):
+        with RecordingWriter.extend(path) as writer:
+            entries = [*writer.meta.get("experiments", ()), {**first.to_entry(), "number": number}]
+            writer.update(experiments=entries)
+        following = next_experiment(open_recording(path), 60.0)
+        assert following is None or (following.stage == first.stage) == (number == 0)
+
+
+def test_open_terms_are_those_that_more_rounds_would_tell(tmp_path):
+    clear = write_planted(tmp_path / "clear", JUMP, **CPU_META)
+    assert open_terms(explain(open_recording(clear))) == ()
+    noisy = write_planted(tmp_path / "noisy", replace(JUMP, jitter=0.4), **CPU_META)
+    found = explain(open_recording(noisy))
+    terms = open_terms(found)
+    assert terms or not found.explanations
+    assert not any(share.real for share in terms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,6 +21,10 @@ from ..gemm import Gemm
 from ..launch import Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
+from ..replay.problem import ReplayProblem
+from ..replay.rebuild import rebuild
+from ..replay.recorded_call import CannotReplay
+from ..replay.results import results_of
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from . import Prepared, UnsupportedError, Watch
 from .cuda_device import prepare_launch
@@ -155,6 +160,24 @@ def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     return Prepared(run, lambda: _host(out), f"torch {problem.kind}")
 
 
+def _replay(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - builds its own
+    """A recorded call. Before each sample, what the step has just written is read, and the last result freed."""
+    assert isinstance(problem, ReplayProblem)
+    try:
+        replayed = rebuild(problem.call, device)
+    except CannotReplay as error:
+        raise UnsupportedError(str(error)) from error
+    inputs = [one for index in problem.inputs for one in results_of([replayed.arguments[index]]) if one is not None]
+    call, kept = replayed.bind(), deque[Any](maxlen=1)
+
+    def before() -> None:
+        kept.clear()
+        for tensor in inputs:
+            tensor.sum()
+
+    return Prepared(lambda: kept.append(call()), lambda: None, problem.call.op, before=before)
+
+
 def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
@@ -184,4 +207,5 @@ _BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
     Conv: _conv,
     Memory: _memory,
     Launch: _launch,
+    ReplayProblem: _replay,
 }

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments
 from ...profiling.recording.store import Recording
+from ...profiling.workload.network_step import pick_device
 
 # A number of an argument: its argument, then the tensor in a list, the kind of number, and the dimension.
 NumberPath: TypeAlias = tuple[int | str, ...]
@@ -102,6 +103,16 @@ def read_calls(
         and (op is None or op in (row["op"], row["op"].removeprefix("aten::")))
     ]
     return sorted(calls, key=lambda call: (call.batch is not None, call.batch or 0, call.position))
+
+
+def device_of(recording: Recording) -> str:
+    """The device to replay a recording's calls on: a GPU for a recording of one, else the CPU.
+
+    Raises:
+        CurvescopeError: the recording is of a GPU, and there is none.
+    """
+    kind = (recording.meta.get("device") or {}).get("kind", "cpu")
+    return pick_device("cuda" if kind == "cuda" else "cpu")
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from ...profiling.measure.experiment import Progress
 from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.experiments import Experiment, record_experiment
 from ...profiling.recording.store import Recording, RecordingWriter, columns_of
-from ...profiling.workload.network_step import import_torch, pick_device
+from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
 from . import heap
 from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable
 from .operator_kinds import follows_batch, on_cuda
-from .recorded_call import CannotReplay
+from .recorded_call import CannotReplay, device_of
 from .results import difference, results_of, try_call
 from .term import Term, duration_ns, read_term
 
@@ -66,7 +66,7 @@ def run_term(
         CurvescopeError: the recording's device is missing here, or the recording cannot be written.
         KeyboardInterrupt: passed on; the timed runs so far are recorded.
     """
-    device = _device_of(recording)
+    device = device_of(recording)
     backend = backend or open_backend("torch", device)
     free = available_bytes(device)
     budget = math.inf if free is None else _SHARE_OF_MEMORY * free
@@ -256,13 +256,3 @@ class Runs:
         ):
             return "no operand depends on the batch size, so the step leaves none in the caches"
         return None
-
-
-def _device_of(recording: Recording) -> str:
-    """The device to run on.
-
-    Raises:
-        CurvescopeError: the recording is of a GPU, and there is none.
-    """
-    kind = (recording.meta.get("device") or {}).get("kind", "cpu")
-    return pick_device("cuda" if kind == "cuda" else "cpu")

@@ -17,7 +17,8 @@ BENCHES = {
     "latency": "time of one load in every memory level",
     "launch": "latency and throughput of kernel launches",
     "peak": "fused multiply-adds per second",
-    "all": "each of the above once",
+    "replay": "operator calls of a recorded step, rebuilt and run alone",
+    "all": "each of the above once, without replay",
     "ceilings": "limits of this device, stored for all later utilisations",
     "compile": "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU",
 }

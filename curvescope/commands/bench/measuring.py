@@ -91,7 +91,21 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of every benchmark that times problems."""
     parser.add_argument("--backend", default="torch", help="torch, numba, cupy or pycuda (default: %(default)s)")
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+    parser.add_argument("--no-verify", action="store_true", help="do not check results; the table marks them with *")
+    add_method(parser)
+
+
+def add_method(
+    parser: argparse.ArgumentParser, time_limit_s: float = 3.0, device: str = "cuda if there is one"
+) -> None:
+    """Declare the options of device, method and output.
+
+    Args:
+        parser: parser of the benchmark.
+        time_limit_s: default of --time-limit.
+        device: default of --device, in words.
+    """
+    parser.add_argument("--device", help=f"cpu, cuda or cuda:N (default: {device})")
     parser.add_argument(
         "--cache",
         choices=("cold", "hot"),
@@ -103,9 +117,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until", default="1%", metavar="SHARE", help="stop when the median is known this well (default: 1%%)"
     )
     parser.add_argument(
-        "--time-limit", type=float, default=3.0, metavar="S", help="seconds for one problem (default: %(default)g)"
+        "--time-limit",
+        type=float,
+        default=time_limit_s,
+        metavar="S",
+        help="seconds for one problem (default: %(default)g)",
     )
-    parser.add_argument("--no-verify", action="store_true", help="do not check results; the table marks them with *")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="folder to record in (default: runs/DATE_WHAT)"
     )

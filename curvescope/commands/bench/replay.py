@@ -1,0 +1,188 @@
+"""Replay the operator calls of a recorded step alone, at recorded batch sizes and others.
+
+The recording has the operators of one profiled step per batch size (`sweep`, `diagnose`, or an imported PyTorch trace
+with shapes). Each call is built again from its arguments and measured like every benchmark. With cold caches, the
+default, the caches are flushed before each sample, and then the operands that depend on the batch size are read, since
+the operator before has just written them. `in step` is the time of one call in the profiled step; `kernels` says
+whether the call ran the same kinds of kernels alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...arguments import parse_share
+from . import measuring
+
+if TYPE_CHECKING:
+    from ...kernels.replay.problem import LeftOut, ReplayPlan, ReplaySweep
+    from ...kernels.runner import Result
+    from ...profiling.recording.store import Recording
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the benchmark's arguments."""
+    parser.add_argument("recording", type=Path, metavar="RECORDING", help="recording with operators")
+    parser.add_argument("--layer", help="only calls of this layer and of layers inside it")
+    parser.add_argument("--op", help="only this operator, e.g. linear or aten::linear")
+    parser.add_argument("--phase", help="only calls of this phase: forward, backward or optimizer")
+    parser.add_argument("--batch", help="batch sizes, e.g. 1..64; any size will do (default: the recorded ones)")
+    parser.add_argument(
+        "--share",
+        default="99%",
+        metavar="SHARE",
+        help="replay the calls with most time, up to this share of the time of all (default: 99%%)",
+    )
+    parser.add_argument("--all", action="store_true", help="replay all calls, those with little time, too")
+    measuring.add_method(parser, time_limit_s=1.0, device="that of the recording")
+    parser.set_defaults(backend="torch", no_verify=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay, record and print.
+
+    Raises:
+        CurvescopeError: the recording has no such operators, or none of them can run.
+    """
+    from ...kernels.backends import open_backend
+    from ...kernels.replay.problem import replayed_kernels
+    from ...kernels.replay.recorded_call import device_of
+    from ...profiling.errors import CurvescopeError
+    from ...profiling.recording.store import open_recording
+
+    recording = open_recording(args.recording)
+    plan = _plan(args, recording)
+    if not plan.sweeps:
+        reasons = "; ".join(dict.fromkeys(one.reason for one in plan.left_out))
+        raise CurvescopeError(f"None of the selected operators can be replayed: {reasons}.")
+    backend = open_backend("torch", args.device or device_of(recording))
+    jobs = [(backend, one.sweep) for one in plan.sweeps]
+    measured = measuring.collect(args, "replay", jobs)
+    rows = []
+    for replayed, one in zip(plan.sweeps, measured, strict=True):
+        kernels = replayed_kernels(open_recording(one.path))
+        rows += [_row(replayed, result, kernels.get(result.value)) for result in one.results]
+    left_out = [_left_out(one) for one in plan.left_out]
+    left_out += [
+        {**_call(one), "batch": result.value, "reason": result.detail}
+        for one, measurement in zip(plan.sweeps, measured, strict=True)
+        for result in measurement.results
+        if result.median_ns is None
+    ]
+    if args.json:
+        method = dataclasses.asdict(measuring.method_of(args))
+        document = {"method": method, "recording": str(args.recording), "calls": rows, "left_out": left_out}
+        print(json.dumps({**document, "minor": plan.minor, "minor_share": plan.minor_share}))
+    else:
+        _print(plan, rows, left_out, measured)
+    return 0
+
+
+def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
+    from ...kernels.replay.problem import plan_replay
+    from ...kernels.replay.recorded_call import families, read_calls
+    from ...profiling.errors import CurvescopeError
+    from ...profiling.measure.protocol import parse_batches
+
+    if not recording.count_rows("operators"):
+        raise CurvescopeError(
+            f"{args.recording} has no operators. `curvescope sweep` and `diagnose` of this version record them, and "
+            "imported PyTorch traces have them if they were taken with record_shapes=True."
+        )
+    found = families(read_calls(recording, layer=args.layer, phase=args.phase, op=args.op))
+    if not found:
+        known = sorted({call.layer or "" for call in read_calls(recording)})
+        raise CurvescopeError(f"No recorded operator is of that layer, phase and name; layers: {', '.join(known)}.")
+    batches = None if args.batch is None else parse_batches(args.batch)
+    share = 1.0 if args.all else parse_share("--share", args.share, "a share of the time, e.g. 95% or 0.95")
+    return plan_replay(found, batches, share, recording.meta.get("precision") or "fp32")
+
+
+def _call(replayed: ReplaySweep) -> dict[str, Any]:
+    call = replayed.families[0].largest
+    return {"op": call.op, "layers": list(replayed.sweep.layers), "phase": call.phase}
+
+
+def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -> dict[str, Any]:
+    """One call at one batch size; times of one call, in nanoseconds."""
+    from ...kernels.replay.problem import compare_kernels
+
+    in_step_ns = replayed.in_step_ns(result.value)
+    return {
+        **_call(replayed),
+        "batch": result.value,
+        "problem": result.problem,
+        "calls": replayed.calls(result.value),
+        "n": result.n,
+        "alone_ns": result.median_ns,
+        "low_ns": result.low_ns,
+        "high_ns": result.high_ns,
+        "in_step_ns": in_step_ns,
+        "ratio": None if in_step_ns is None or not result.median_ns else in_step_ns / result.median_ns,
+        "kernels": compare_kernels(replayed.kernels(result.value), kernels),
+        "notes": [note._asdict() for note in result.notes],
+    }
+
+
+def _left_out(one: LeftOut) -> dict[str, Any]:
+    call = one.call
+    layers = [] if call.layer is None else [call.layer]
+    return {"op": call.op, "layers": layers, "phase": call.phase, "batch": one.batch, "reason": one.reason}
+
+
+def _print(plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str, Any]], measured: list[Any]) -> None:
+    from rich.text import Text
+
+    from ...analysis.render import terminal
+    from ...analysis.render.numbers import duration
+    from ...analysis.render.text import table
+
+    console = terminal.console()
+    shown = table("operator", "batch", "alone", "±", "in step", "ratio", "kernels", left=("kernels",))
+    for column in shown.columns[1:]:
+        column.no_wrap = True
+    for row in rows:
+        if row["alone_ns"] is None:
+            continue
+        spread = None if row["low_ns"] is None else (row["high_ns"] - row["low_ns"]) / 2 / row["alone_ns"]
+        shown.add_row(
+            " ".join(filter(None, (_where(row), row["phase"], row["op"].removeprefix("aten::")))),
+            str(row["batch"]),
+            duration(row["alone_ns"]),
+            measuring.percent(spread),
+            "-" if row["in_step_ns"] is None else duration(row["in_step_ns"]),
+            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            row["kernels"],
+        )
+    console.print(shown)
+    for batch in sorted({row["batch"] for row in rows}):
+        both = [r for r in rows if r["batch"] == batch and r["ratio"] is not None]
+        alone_ns, in_step_ns = (sum(r["calls"] * r[name] for r in both) for name in ("alone_ns", "in_step_ns"))
+        if both:
+            line = f"Batch {batch}: alone {duration(alone_ns)}, in the step {duration(in_step_ns)} in all"
+            console.print(Text(f"{line}, ratio {in_step_ns / alone_ns:.2f}."))
+    reasons: dict[str, list[dict[str, Any]]] = {}
+    for one in left_out:
+        reasons.setdefault(f"{one['op']}: {one['reason']}", []).append(one)
+    for reason, ones in reasons.items():
+        batches = sorted({one["batch"] for one in ones if one["batch"] is not None})
+        at = f", batch {', '.join(map(str, batches))}" if batches else ""
+        console.print(Text(f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).", "yellow"))
+    if plan.minor:
+        console.print(
+            Text(f"{plan.minor} calls with {plan.minor_share:.1%} of the time are left out: --all replays them, too.")
+        )
+    measuring.print_notes(measured)
+    path = measured[0].path if len(measured) == 1 else measured[0].path.parent
+    console.print(Text(f"Recorded in {path}."))
+
+
+def _where(row: dict[str, Any]) -> str:
+    layers = row["layers"]
+    more = f" (and {len(layers) - 1} alike)" if len(layers) > 1 else ""
+    return (layers[0] if layers else "outside layers") + more

@@ -216,6 +216,11 @@ class _Run:
             ready = worker.warm_up(wait)
             if isinstance(ready, Ready):
                 self._ready[name] = ready
+                if not ready.quiet:
+                    self._notes.append(
+                        "Threads of waiting processes keep the cores busy and disturb the times: set "
+                        "OMP_WAIT_POLICY=passive."
+                    )
                 return None
             why = _clause(ready)
         except _TooLateError:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ...profiling.hardware import heap
 from ...profiling.hardware.host_usage import host_use_between, read_host_use
 from ...profiling.hardware.memory_usage import available_bytes
 from ...profiling.measure.experiment import Experiment as Rounds
@@ -25,7 +26,6 @@ from ...profiling.recording.experiments import Experiment, record_experiment
 from ...profiling.recording.store import Recording, RecordingWriter, columns_of
 from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
-from . import heap
 from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable
 from .operator_kinds import follows_batch, on_cuda

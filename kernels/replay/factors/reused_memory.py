@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ....profiling.hardware import heap
 from ....profiling.recording.experiments import FactorFacts
-from .. import heap
 from ..operator_kinds import on_cuda
 from ..recorded_call import CallFamily
 from .change import Change
@@ -12,7 +12,7 @@ FACTS = FactorFacts(
     "reused_memory",
     what="results go to memory that the process has used before, so that they cause no page faults",
     remedy="keep freed memory for {where}",
-    how="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 in the environment of the process (glibc)",
+    how=heap.HOW_TO_KEEP,
 )
 
 

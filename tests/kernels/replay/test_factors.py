@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from curvescope.kernels.replay import factors, heap
+from curvescope.kernels.replay import factors
 from curvescope.kernels.replay.factors.change import Runnable
 from curvescope.kernels.replay.rebuild import rebuild
 from curvescope.kernels.replay.recorded_call import CallFamily, CannotReplay, RecordedCall, families
 from curvescope.kernels.replay.results import difference, try_call
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.hardware import heap
 from curvescope.profiling.recording.operators import Argument, TensorArgument, TensorList, Value
 
 torch = pytest.importorskip("torch")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 # Numbers of malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 _DEFAULT_MMAP_MAX = 65_536
 _SMALLEST_THRESHOLD, _LARGEST_THRESHOLD = 128 << 10, 32 << 20
 VARIABLES = (
@@ -24,6 +24,16 @@ VARIABLES = (
     "MALLOC_TOP_PAD_",
     "GLIBC_TUNABLES",
 )
+# What keeps all freed memory from the start of a process: no block below 2 GiB is mapped by itself, nothing is given
+# back, and growth takes 64 MiB at a time.
+_NEVER_MMAP_BYTES, _AHEAD_BYTES = 2**31 - 1, 64 << 20
+KEEPING = {
+    "MALLOC_MMAP_THRESHOLD_": str(_NEVER_MMAP_BYTES),
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),  # more than any process has
+    "MALLOC_TOP_PAD_": str(_AHEAD_BYTES),
+}
+_SETTINGS = " ".join(f"{name}={value}" for name, value in KEEPING.items())
+HOW_TO_KEEP = f"{_SETTINGS} in the environment of the process (glibc)"
 _threshold_bytes = _LARGEST_THRESHOLD
 
 
@@ -32,6 +42,16 @@ def can_change() -> bool:
     library = _library()
     named = not any(name in os.environ for name in VARIABLES)
     return named and hasattr(library, "gnu_get_libc_version") and hasattr(library, "malloc_trim")
+
+
+def keep_all_memory() -> bool:
+    """Do for the rest of this process what the variables of `KEEPING` do from its start; returns whether that worked.
+
+    Until version 2.34, glibc refuses a threshold above 32 MiB.
+    """
+    library = _library()
+    settings = ((_MMAP_THRESHOLD, _NEVER_MMAP_BYTES), (_TRIM_THRESHOLD, -1), (_TOP_PAD, _AHEAD_BYTES))
+    return all(library.mallopt(name, value) == 1 for name, value in settings)
 
 
 def hold_thresholds(largest_block_bytes: int) -> None:

@@ -27,6 +27,8 @@ class Scale:
         step_network: network of single steps.
         step_batch: batch size of single steps.
         counted: networks whose DRAM bytes are measured.
+        tested: networks whose causes are tested by experiment.
+        experiments_s: time limit of the experiments on one of them, seconds.
     """
 
     device: str
@@ -36,6 +38,8 @@ class Scale:
     step_network: str
     step_batch: int
     counted: tuple[str, ...]
+    tested: tuple[str, ...]
+    experiments_s: int
 
 
 FULL = Scale(
@@ -50,8 +54,12 @@ FULL = Scale(
     "resnet50",
     64,
     ("alexnet", "resnet50"),
+    ("alexnet", "vgg_a", "resnet50"),
+    120,
 )
-REHEARSAL = Scale("cpu", "1,2", 1, {"small": ("alexnet",), "deep": ("googlenet",)}, "alexnet", 1, ("alexnet",))
+REHEARSAL = Scale(
+    "cpu", "1,2", 1, {"small": ("alexnet",), "deep": ("googlenet",)}, "alexnet", 1, ("alexnet",), ("alexnet",), 5
+)
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,7 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
                         *(
                             Command(
                                 f"curvescope diagnose {network} --mode {kind} --batch {scale.batches} {short} --all "
-                                f"-o {network}-{kind}",
+                                f"--experiments 0 -o {network}-{kind}",
                                 f"{network}-{kind}.txt",
                             )
                             for kind in KINDS
@@ -222,6 +230,28 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
                 ),
             )
             for name, networks in scale.networks.items()
+        ),
+        *(
+            Stage(
+                f"experiments-{network}",
+                8,
+                f"causes in a training step of {network} tested by experiment, and its operators replayed alone",
+                (
+                    Command(
+                        f"curvescope diagnose {network} --batch {scale.batches} {short} --all "
+                        f"--experiments {scale.experiments_s}s -o recording",
+                        "diagnosis.txt",
+                    ),
+                    Command(f"python {here}/experiment_rows.py recording experiments.md"),
+                    Command("curvescope explain recording --json", "diagnosis.json"),
+                    Command(
+                        f"curvescope bench replay recording {device} --time-limit {problem_s} --json -o replay",
+                        "replay.json",
+                    ),
+                    Command(f"curvescope confirm recording --experiments {scale.experiments_s}s", "confirmed.txt"),
+                ),
+            )
+            for network in scale.tested
         ),
         Stage(
             "overhead",

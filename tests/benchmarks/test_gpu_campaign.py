@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
+from curvescope.profiling.recording.store import RecordingWriter, columns_of
+
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 
 
@@ -97,6 +100,59 @@ def test_a_stage_that_is_done_is_not_run_again_and_nothing_is_overwritten(tmp_pa
     assert any(row["name"] == "CPU" for row in doctor)
 
 
+def experiment(number, stage, scope, factors=(), **changes):
+    return Experiment(number, stage, scope, ((4, -2.0), (8, 1.0)), "excess", (4, 8), factors, **changes)
+
+
+def rows_of(path, tmp_path):
+    script = FOLDER / "experiment_rows.py"
+    return subprocess.run([sys.executable, script, path, tmp_path / "rows.md"], capture_output=True, text=True)
+
+
+def test_the_table_of_experiments_has_a_line_per_factor(tmp_path):
+    """A screen of two factors, of which one could not be changed."""
+    screen = experiment(
+        0,
+        Stage.SCREEN,
+        Scope.TERM,
+        ("onednn", "cublaslt"),
+        layer="fc6",
+        phase="forward",
+        untested={"cublaslt": "no GPU"},
+    )
+    operators = {"batch": 4, "op": "aten::mm", "arguments": "[]", "calls": 1, "position": 0, "source": "torch"}
+    runs = [(factor, batch, round_) for factor in (None, "onednn") for batch in (4, 8) for round_ in (0, 1)]
+    with RecordingWriter(tmp_path / "run", {"recording_type": "sweep"}) as writer:
+        writer.write("operators", {name: [value] for name, value in operators.items()})
+        writer.write(
+            "experiments",
+            columns_of(
+                [
+                    {"experiment": 0, "factor": f, "batch": b, "round": r, "index": 0, "duration_ns": b * 10**6}
+                    for f, b, r in runs
+                ]
+            ),
+        )
+        record_experiment(writer, screen)
+    done = rows_of(tmp_path / "run", tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "rows.md").read_text().splitlines()
+    assert lines[0] == "1 rows of operators, 8 timed runs of experiments."
+    assert lines[4:] == [
+        "| fc6 forward, screen | excess over 4, 8 | as it is | 2 | 8 | 8 |  |",
+        "| fc6 forward, screen | excess over 4, 8 | onednn | 2 | 8 | 8 |  |",
+        "| fc6 forward, screen | excess over 4, 8 | cublaslt | 0 | 8 |  | no GPU |",
+    ]
+
+
+def test_a_stage_without_timed_experiments_fails(tmp_path):
+    with RecordingWriter(tmp_path / "run", {"recording_type": "sweep"}) as writer:
+        record_experiment(writer, experiment(0, Stage.REMEDY, Scope.STEP, ("kept_memory",)))
+    done = rows_of(tmp_path / "run", tmp_path)
+    assert done.returncode == 1
+    assert "has no rows of operators and of experiments" in done.stdout
+
+
 def keep(*arguments):
     return subprocess.run([sys.executable, FOLDER / "keep.py", *arguments], capture_output=True, text=True)
 
@@ -158,3 +214,14 @@ def test_a_rehearsal_packs_the_records_that_a_cpu_gives(tmp_path):
     log = (tmp_path / "out" / "records" / "log.txt").read_text()
     assert "raw_buffers.chunks.gz: not recorded here" in log
     assert "ncu.csv: not recorded here" in log
+
+
+@pytest.mark.slow
+def test_a_rehearsal_runs_experiments_and_replays_operators(tmp_path):
+    """On a CPU, with five seconds of experiments: rows exist, or the stage says that a command failed."""
+    done = run(tmp_path, "--rehearse", "experiments-alexnet")
+    assert done.returncode == 0, done.stdout + done.stderr
+    stage = tmp_path / "out" / "experiments-alexnet"
+    outcomes = json.loads((stage / "done.json").read_text())["outcomes"]
+    assert (outcomes["failed"], outcomes["timed out"]) == (0, 0), (stage / "log.txt").read_text()
+    assert "as it is" in (stage / "experiments.md").read_text()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import re
 
+DEFAULT_EXPERIMENTS_S = 60.0
+QUICK_EXPERIMENTS_S = 15.0  # with --quick
+
 
 def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:
     """Parse a share written as `5%` or `0.05`, more than 0 and less than 1.
@@ -50,3 +53,8 @@ def parse_duration(option: str, text: str) -> float:
 
 
 _SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in words, e.g. `60 s` or `2.5 minutes`."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} minutes"

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from .arguments import DEFAULT_EXPERIMENTS_S
 from .profiling.errors import CurvescopeError
 from .profiling.measure.experiment import Progress
 from .profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
-from .profiling.recording.remote_store import RemotePath
+from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.replayable import why_not_replayed
 from .profiling.recording.store import Recording, RecordingWriter, open_recording
 
-DEFAULT_S = 60.0
-QUICK_S = 15.0  # with --quick
 _STAGES = {
     Stage.ALONE: "alone",
     Stage.GRID: "finer grid",
@@ -28,7 +27,7 @@ _REASON_LENGTH = 300  # characters of an error's message in an entry
 
 def confirm(
     recording: Recording | str | os.PathLike[str] | RemotePath,
-    seconds: float = DEFAULT_S,
+    seconds: float = DEFAULT_EXPERIMENTS_S,
     report: Callable[[Progress], object] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> Recording:
@@ -116,3 +115,25 @@ def _differences(recording: Recording) -> tuple[str, ...]:
         return check_same_machine(recording.meta)
     except CurvescopeError as error:
         raise CurvescopeError(f"{recording.path}: {error}") from None
+
+
+def confirm_with_bars(path: AnyPath, seconds: float) -> Recording:
+    """Run experiments with a progress bar; see `confirming.confirm`.
+
+    Raises:
+        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
+        KeyboardInterrupt: passed on, after a line that says what is kept.
+    """
+    from .analysis.render import terminal
+
+    with terminal.progress_bars(44) as bars:
+        task = bars.add_task("choosing the next experiment", total=seconds)
+
+        def report(progress: Progress) -> None:
+            bars.update(task, completed=progress.elapsed_s, total=progress.expected_s, description=progress.doing)
+
+        try:
+            return confirm(path, seconds, report)
+        except KeyboardInterrupt:
+            bars.console.print(f"Interrupted. Finished experiments are kept: `curvescope explain {path}` reads them.")
+            raise

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .arguments import DEFAULT_EXPERIMENTS_S, duration_text
+from .profiling.errors import CurvescopeError
+
 if TYPE_CHECKING:
     from .analysis.decompose.anomalies import Diagnosis
     from .profiling.measure.protocol import Protocol
@@ -26,10 +29,11 @@ def diagnose(
     name: str | None = None,
     protocol: Protocol | str = "default",
     time_limit_s: float | None = None,
+    experiments_s: float = DEFAULT_EXPERIMENTS_S,
     curvature: str = "log2",
     output: str | Path | None = None,
 ) -> Diagnosis:
-    """Measure a step of your own over batch sizes, record it, and explain its cost curve.
+    """Measure a step of your own over batch sizes, explain its cost curve, and test the causes by experiment.
 
     The recording is in `runs/DATE_NAME`, or in `output`; its path is printed on standard error. `curvescope explain`
     reads it later.
@@ -48,6 +52,7 @@ def diagnose(
         name: name of the recording; default: that of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
+        experiments_s: time limit of the experiments after it, seconds; 0 for none. `confirm` makes more of them later.
         curvature: axis of curvatures: log2 or linear.
         output: folder to create for the recording.
 
@@ -55,7 +60,6 @@ def diagnose(
         CurvescopeError: `make_step` returns no step, no batch size can be measured, or a value is out of range.
     """
     from .analysis.explaining import explain
-    from .profiling.errors import CurvescopeError
     from .profiling.measure.protocol import get_protocol
     from .profiling.recording.axis import Axis
     from .profiling.recording.remote_store import as_path
@@ -82,7 +86,7 @@ def diagnose(
         fixed=fixed,
     )
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
-    measure(workload, values, how, path)
+    measure(workload, values, how, path, experiments_s)
     return explain(open_recording(path), curvature)
 
 
@@ -91,15 +95,17 @@ def measure(
     values: Sequence[int],
     protocol: Protocol,
     path: AnyPath,
+    experiments_s: float,
     precise: Precise = lambda _: False,
 ) -> None:
-    """Measure one curve in this process and record it, with a line and a progress bar on standard error.
+    """Measure one curve in this process and record it, then run experiments; with a line and progress bars on stderr.
 
     Args:
         workload: steps to measure.
         values: values of its axis, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
+        experiments_s: time limit of the experiments, seconds; 0 for none.
         precise: stopping rule, see `run_sweep`.
 
     Raises:
@@ -107,6 +113,8 @@ def measure(
         KeyboardInterrupt: passed on; the measured data is kept.
     """
     from .analysis.render import terminal
+    from .confirming import confirm_with_bars
+    from .focusing import focus_of
     from .profiling.hardware.host import describe_device
     from .profiling.measure.experiment import Progress
     from .profiling.measure.sweep import run_sweep
@@ -117,9 +125,10 @@ def measure(
     fixed = "".join(f", {name} {value}" for name, value in spec["fixed"].items())
     listed = ", ".join(map(str, values))
     messages = terminal.console(stderr=True)
+    takes = _duration(protocol, experiments_s)
     messages.print(
         f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, on "
-        f"{describe_device(workload.device)['name']} ({workload.device}): {_duration(protocol)}, into {path}."
+        f"{describe_device(workload.device)['name']} ({workload.device}): {takes}, into {path}."
     )
     with terminal.progress_bars(22) as bars:
         task = bars.add_task("the first step", total=None)
@@ -128,14 +137,21 @@ def measure(
             bars.update(task, completed=standing.elapsed_s, total=standing.expected_s, description=standing.doing)
 
         try:
-            run_sweep(workload, values, protocol, path, report, precise)
+            run_sweep(workload, values, protocol, path, report, precise, focus=focus_of(protocol, path))
         except KeyboardInterrupt:
             bars.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
             raise
+    if experiments_s:
+        try:
+            confirm_with_bars(path, experiments_s)
+        except CurvescopeError as error:  # what was measured is explained without experiments
+            messages.print(f"No experiments: {error}", style="yellow", markup=False)
 
 
-def _duration(protocol: Protocol) -> str:
+def _duration(protocol: Protocol, experiments_s: float) -> str:
+    """What a run takes, in words."""
     if protocol.time_limit_s is None:
-        return f"{protocol.rounds[0]} rounds without a time limit"
-    upto = "at most" if protocol.until else "about"
-    return f"{upto} {protocol.time_limit_s / 60:.1f} minutes"
+        sweep = f"{protocol.rounds[0]} rounds without a time limit"
+    else:
+        sweep = f"{'at most' if protocol.until else 'about'} {duration_text(protocol.time_limit_s)}"
+    return f"{sweep}, then up to {duration_text(experiments_s)} of experiments" if experiments_s else sweep

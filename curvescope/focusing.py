@@ -64,8 +64,7 @@ class OpenTerms:
             return None
         if not open_terms(diagnosis):
             return None
-        largest = max(diagnosis.explanations, key=lambda explanation: abs(explanation.value.value))
-        return frozenset(largest.functional.conditions)
+        return frozenset(diagnosis.explanations[0].functional.conditions)
 
 
 def focus_of(protocol: Protocol, path: AnyPath) -> Callable[[int, float], Collection[int] | None]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .profiling.measure.axes import Axes
     from .profiling.measure.configuration import Configuration
     from .profiling.measure.protocol import Protocol
-    from .profiling.recording.store import Recording
     from .profiling.workload.networks import Network
 
 CURVATURES = ("log2", "linear")
@@ -77,7 +76,7 @@ def add_curvature_argument(parser: argparse.ArgumentParser) -> None:
 
 def curvature_of(args: argparse.Namespace) -> str:
     """The axis of curvatures: `--curvature`, or `--axis log2` and `--axis linear`, its name until version 0.1."""
-    former = next((text for text in args.axis if text in CURVATURES), None)
+    former = next((text for text in getattr(args, "axis", ()) if text in CURVATURES), None)
     return str(args.curvature or former or CURVATURES[0])
 
 
@@ -266,34 +265,3 @@ def experiments_s_of(args: argparse.Namespace, default_s: float) -> float:
         CurvescopeError: the value is not a duration.
     """
     return default_s if args.experiments is None else parse_duration("--experiments", args.experiments)
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in words, e.g. `60 s` or `2.5 minutes`."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} minutes"
-
-
-def confirm_with_bars(recording: Recording, seconds: float) -> Recording:
-    """Run experiments with a progress bar; see `confirming.confirm`.
-
-    Raises:
-        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
-        KeyboardInterrupt: passed on, after a line that says what is kept.
-    """
-    from .analysis.render import terminal
-    from .confirming import confirm
-    from .profiling.measure.experiment import Progress
-
-    with terminal.progress_bars(44) as bars:
-        task = bars.add_task("choosing the next experiment", total=seconds)
-
-        def report(progress: Progress) -> None:
-            bars.update(task, completed=progress.elapsed_s, total=progress.expected_s, description=progress.doing)
-
-        try:
-            return confirm(recording, seconds, report)
-        except KeyboardInterrupt:
-            bars.console.print(
-                f"Interrupted. Finished experiments are kept: `curvescope explain {recording.path}` reads them."
-            )
-            raise

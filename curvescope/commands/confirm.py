@@ -17,12 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
     measuring.add_experiments_argument(parser, " (default: 60s)")
-    parser.add_argument(
-        "--axis",
-        choices=("log2", "linear"),
-        default="log2",
-        help="axis of curvatures: log2, of time per sample (default), or linear, of the step time",
-    )
+    measuring.add_curvature_argument(parser)
     parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -31,17 +26,14 @@ def run(args: argparse.Namespace) -> int:
     """Run experiments and print the diagnosis with their verdicts."""
     from ..analysis.render import terminal
     from ..analysis.render.show import show_diagnosis
-    from ..confirming import DEFAULT_S
+    from ..arguments import DEFAULT_EXPERIMENTS_S, duration_text
+    from ..confirming import confirm_with_bars
     from ..profiling.errors import CurvescopeError
-    from ..profiling.recording.store import open_recording
 
-    seconds = measuring.experiments_s_of(args, DEFAULT_S)
+    seconds = measuring.experiments_s_of(args, DEFAULT_EXPERIMENTS_S)
     if not seconds:
         raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
-    recording = open_recording(args.recording)
-    terminal.console(stderr=True).print(
-        f"Experiments on {args.recording}: at most about {measuring.duration_text(seconds)}."
-    )
-    recording = measuring.confirm_with_bars(recording, seconds)
-    show_diagnosis(recording, axis=args.axis, everything=args.all, as_json=args.json)
+    terminal.console(stderr=True).print(f"Experiments on {args.recording}: at most about {duration_text(seconds)}.")
+    recording = confirm_with_bars(args.recording, seconds)
+    show_diagnosis(recording, axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
     return 0

@@ -1,7 +1,8 @@
 """Measure a network, or a step of your own, over batch sizes on this machine and explain its cost curve.
 
-Runs on CUDA if there is a device, else on the CPU. Takes about two minutes on two cores, with --quick under 40
-seconds. After Ctrl-C the measured data is kept, and `curvescope explain` reads it.
+Runs on CUDA if there is a device, else on the CPU. Measures for about two minutes, with --quick for half a
+minute, and then tests the causes by experiment for up to a minute more (--experiments). After Ctrl-C everything
+measured is kept, and `curvescope explain` reads it; `curvescope confirm` makes the missing experiments later.
 
 `--device model:gtx1080` runs nothing: the cost model predicts the steps on that GPU (`curvescope devices` lists the
 GPUs), and every view of the result is marked as modelled.
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
+from ..arguments import DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S
 from ..diagnosing import measure
 from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import AnyPath, as_path
@@ -40,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "GPU` lists them)",
     )
     measuring.add_protocol_arguments(parser)
+    measuring.add_experiments_argument(parser, "; 0 for none (default: 60s, with --quick 15s)")
     parser.add_argument(
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     )
@@ -55,11 +58,14 @@ def run(args: argparse.Namespace) -> int:
 
     axes = measuring.axes_of(args)
     protocol = measuring.protocol_of(args)
+    _experiments_s(args, protocol)  # a wrong value is refused before anything is measured
     modelled = (args.device or "").startswith("model:")
     device = "cpu" if modelled else pick_device(args.device)
     configurations = measuring.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
     if modelled:
+        if args.experiments is not None:
+            raise CurvescopeError("--experiments: a modelled GPU has nothing to run; omit it.")
         if args.step or axes.curve != BATCH or axes.family is not None:
             raise CurvescopeError("The cost model knows networks over batch sizes: omit --step and --axis.")
         return _model(args, measuring.network_of(args), axes.values, path)
@@ -80,7 +86,13 @@ def _measure(
     args: argparse.Namespace, configuration: Configuration, axes: Axes, protocol: Protocol, path: AnyPath
 ) -> None:
     workload = configuration.build(find_device=args.device is None)
-    measure(workload, axes.values, protocol, path, measuring.precise_enough(protocol))
+    seconds = _experiments_s(args, protocol) / len(axes.curves)
+    measure(workload, axes.values, protocol, path, seconds, measuring.precise_enough(protocol))
+
+
+def _experiments_s(args: argparse.Namespace, protocol: Protocol) -> float:
+    default_s = QUICK_EXPERIMENTS_S if protocol.name == "quick" else DEFAULT_EXPERIMENTS_S
+    return measuring.experiments_s_of(args, default_s)
 
 
 def _family(

@@ -28,8 +28,8 @@ def open_terms(monkeypatch):
 JUMP, BEND = (excess(4, 8), 3.0), (bend(4, 8, 16), -20.0)
 
 
-def test_rounds_visit_all_batch_sizes_for_half_of_the_time_and_then_the_largest_anomalys():
-    focus = OpenTerms(lambda: diagnosis(JUMP, BEND), 100.0)
+def test_rounds_visit_all_batch_sizes_for_half_of_the_time_and_then_the_first_anomalys():
+    focus = OpenTerms(lambda: diagnosis(BEND, JUMP), 100.0)
     assert focus(6, 20.0) is None
     assert focus(12, 49.9) is None
     assert focus(13, 50.0) == {4, 8, 16}

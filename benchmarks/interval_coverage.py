@@ -22,6 +22,10 @@ import pandas as pd
 from rich.progress import track
 from scipy.stats import beta
 
+try:
+    from . import focused_rounds
+except ImportError:  # run as a script
+    import focused_rounds
 from curvescope.analysis.decompose.anomalies import Verdict, find
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import bend, excess
@@ -397,7 +401,7 @@ def main() -> int:
         of_terms = [(s, r, False) for s in TERM_SHAPES for r in TERM_ROUNDS] + [(s, 12, True) for s in TERM_SHAPES]
         done_terms = pool.map(_run_terms, of_terms, [args.sweeps] * len(of_terms))
         split = dict(zip(of_terms, track(done_terms, "terms", total=len(of_terms)), strict=True))
-    text = page(results, args.sweeps, term_table(split))
+    text = page(results, args.sweeps, term_table(split) + focused_rounds.section())
     if args.write:
         PAGE.write_text(text)
     else:

@@ -125,7 +125,19 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
 
 
 def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, command):
-    recorded = ("diagnose", "alexnet", "--batch", "1", "--quick", "--time-limit", "1", "-o", "step")
+    recorded = (
+        "diagnose",
+        "alexnet",
+        "--batch",
+        "1",
+        "--quick",
+        "--time-limit",
+        "1",
+        "--experiments",
+        "0",
+        "-o",
+        "step",
+    )
     assert command(*recorded, cwd=tmp_path).returncode == 0
     layers = (
         "bench",

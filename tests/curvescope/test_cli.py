@@ -66,7 +66,8 @@ MODEL = ("--model", "my_model:small", "--input-shape", "3,16,16")
 
 @pytest.fixture(scope="module")
 def recorded(workplace, command):
-    done = command("diagnose", *MODEL, "--batch", "1,2,4", "--quick", "--time-limit", "1", "-o", "mine", cwd=workplace)
+    short = ("--quick", "--time-limit", "1", "--experiments", "2s")
+    done = command("diagnose", *MODEL, "--batch", "1,2,4", *short, "-o", "mine", cwd=workplace)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -77,7 +78,7 @@ def test_diagnose_prints_curve_findings_and_what_to_do_next(recorded):
     assert "excess ms" in out
     assert "curvature" in out
     assert "curvescope breakdown mine" in out
-    assert "about" in recorded.stderr
+    assert "about 1 s, then up to 2 s of experiments" in " ".join(recorded.stderr.split())
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -210,6 +211,9 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("step",), "Name a network"),
         (("step", "alexnet", "--batch", "0"), "must be at least 1"),
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
+        (("diagnose", "alexnet", "--experiments", "long"), "a duration, e.g. 60s or 2m"),
+        (("diagnose", "alexnet", "--device", "model:gtx1080", "--experiments", "9s"), "nothing to run"),
+        (("confirm", "mine", "--experiments", "0"), "no time is left"),
         (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
         (("diagnose", "alexnet", "--device", "abacus"), "Unknown device"),
         (("diagnose", "--model", "my_model:small"), "--input-shape"),

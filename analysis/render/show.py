@@ -218,6 +218,7 @@ def _document(
         "protocol": recording.meta.get("protocol"),
         "lost": recording.meta.get("lost"),
         "empty": recording.meta.get("unmeasured", []),
+        "warnings": recording.meta.get("warnings", []),
         "curve": [_point_document(point) for point in diagnosis.curve.points],
         "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
         "anomalies": [_explanation_document(explanation, diagnosis) for explanation in explanations],

@@ -39,6 +39,15 @@ def read_peak(device: str) -> dict[str, int | None]:
     }
 
 
+def read_current(device: str) -> int | None:
+    """Bytes held now: by tensors of the CUDA allocator, or resident memory of this process; None if unknown."""
+    if device == "cpu":
+        return _kilobytes("/proc/self/status", "VmRSS")
+    import torch
+
+    return int(torch.cuda.memory_allocated(device))
+
+
 def memory_is_short(device: str) -> bool:
     """Whether less than a quarter of the memory is available: of the CUDA device, or of a CPU's machine."""
     if device != "cpu":
@@ -47,7 +56,7 @@ def memory_is_short(device: str) -> bool:
         free, total = torch.cuda.mem_get_info(device)
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return bool(free < total * _SHORT_SHARE)
-    available, installed = (_kilobytes("/proc/meminfo", name) for name in ("MemAvailable", "MemTotal"))
+    available, installed = available_bytes(device), _kilobytes("/proc/meminfo", "MemTotal")
     return available is not None and installed is not None and available < installed * _SHORT_SHARE
 
 

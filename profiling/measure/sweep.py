@@ -15,12 +15,14 @@ from typing import Any
 from ..errors import CurvescopeError
 from ..hardware.clocks import ClockSampler
 from ..masking import without_secrets
+from ..recording.axis import axis_of
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
 from .experiment import SEED, Empty, Experiment, Progress, StepRow, Visit, VisitWriter
 from .machine import describe_machine
 from .protocol import Protocol
+from .step_checks import StepChecks
 from .visit import FAILED, visit
 
 Precise = Callable[[Sequence[StepRow]], bool]
@@ -65,15 +67,23 @@ def run_sweep(
     clocks = ClockSampler(workload.device)
     meta = describe_sweep(workload.spec, batches, protocol) | describe_machine(workload.device).entry
 
+    checks = StepChecks(axis_of(meta), workload.device, protocol.discarded_steps)
+
     def measure(batch: int) -> Visit | Empty:
         with clocks:
             result = visit(workload, batch, protocol)
-        return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
+        if isinstance(result, Empty):
+            return result
+        checks.note(batch, result)
+        return replace(result, clocks=clocks.take())
 
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
-            if why := sweep_batches(visits, measure, protocol, report, precise, clock_s, focus):
+            why = sweep_batches(visits, measure, protocol, report, precise, clock_s, focus)
+            if workload.is_users:
+                writer.update(warnings=checks.warnings())
+            if why is not None:
                 failed = any(entry["why"] == FAILED for entry in writer.meta["unmeasured"])
                 advice = "" if failed else " Choose smaller sizes with --batch."
                 raise CurvescopeError(f"No batch size could be measured; {why}.{advice}")

@@ -24,6 +24,7 @@ class AnyWorkload:
         model: module whose layers are marked; None if there is none.
         clock_ns: clock that times steps, nanoseconds.
         profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
+        is_users: whether the user wrote the step, so that it may do anything.
         errors_are_results: whether an error of a step costs only its batch size.
     """
 
@@ -34,6 +35,7 @@ class AnyWorkload:
     model: Any
     clock_ns: Callable[[], int]
     profiler_is_warm: bool
+    is_users: bool = False
     errors_are_results: bool = False
 
     @property

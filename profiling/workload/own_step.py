@@ -73,6 +73,7 @@ class OwnStep(AnyWorkload):
     mode = MODE
     precision = None
     compiled = False
+    is_users = True
 
     def __init__(
         self,

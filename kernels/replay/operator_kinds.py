@@ -36,6 +36,16 @@ def is_half(call: RecordedCall) -> bool:
     return any(tensor.dtype in HALF for tensor in tensors_of(call.arguments))
 
 
+def ran_through_onednn(family: CallFamily) -> bool | None:
+    """Whether a CPU call ran primitives of oneDNN at a recorded batch size; None if its kernels are not known.
+
+    Names of primitives have two words, e.g. `convolution.forward_training jit:avx512_core`; so do MKL's, e.g.
+    `mkl SGEMM(T,N)`.
+    """
+    names = [name for call in family.calls.values() for name in call.kernels or ()]
+    return any(" " in name and not name.startswith("mkl ") for name in names) if names else None
+
+
 def follows_batch(family: CallFamily) -> bool:
     """Whether an extent of a tensor depends on the batch size; False if only one batch size was recorded."""
     return any("shape" in path for path in family.moving)

@@ -28,6 +28,7 @@ from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
 from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable
+from .factors.padded_batch import multiple_of
 from .operator_kinds import follows_batch, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import difference, results_of, try_call
@@ -66,6 +67,7 @@ def run_term(
         CurvescopeError: the recording's device is missing here, or the recording cannot be written.
         KeyboardInterrupt: passed on; the timed runs so far are recorded.
     """
+    began_s = clock_s()
     device = device_of(recording)
     backend = backend or open_backend("torch", device)
     free = available_bytes(device)
@@ -82,6 +84,7 @@ def run_term(
             begin_round=runs.write,
             label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
             report=report,
+            elapsed_s=clock_s() - began_s,
             clock_s=clock_s,
         ).run()
         done = True
@@ -104,8 +107,8 @@ class Runs:
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
         self._kept: list[Any] = []  # results of the current run
-        if term.device == "cpu" and "reused_memory" in experiment.factors and heap.can_change():
-            heap.hold_thresholds(term.largest_block_bytes)
+        if term.device == "cpu" and heap.can_change():
+            heap.hold_thresholds(term.block_bytes)
         for batch in experiment.batches:
             self._guard((None, batch), lambda condition: self._term.runnables(*condition, experiment.batches))
         reasons = {name: self._reason_against(name) for name in experiment.factors}
@@ -132,12 +135,16 @@ class Runs:
 
     def described(self, *, done: bool) -> Experiment:
         """The experiment, with what was found besides times."""
+        notes = [*self._experiment.notes, *self._term.notes()]
+        multiple = multiple_of(self._experiment.batches)
+        if ("padded_batch", self._experiment.batches[-1]) in self.conditions and multiple is not None:
+            notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
         unfit = (f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values())
         return replace(
             self._experiment,
             untested=self._untested,
             changed_results=self._changed_results,
-            notes=(*self._experiment.notes, *self._term.notes(), *unfit),
+            notes=(*notes, *unfit),
             done=done,
         )
 

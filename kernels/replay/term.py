@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...profiling.measure.visit import memory_ran_out
@@ -11,7 +11,7 @@ from ...profiling.recording.store import Recording
 from .factors import factor
 from .factors.change import Runnable
 from .rebuild import Replayed, memory_bytes, rebuild
-from .recorded_call import CallFamily, CannotReplay, RecordedCall, families, read_calls
+from .recorded_call import CallFamily, CannotReplay, RecordedCall, families, read_calls, tensors_of
 from .results import results_of
 
 
@@ -22,7 +22,7 @@ class Term:
     Attributes:
         families: the calls over batch sizes, in the order of the step; those that cannot run are removed.
         step_bytes: by recorded batch size, bytes of the operands of all calls of a step, counted at each use.
-        largest_block_bytes: bytes of the largest operand of a step.
+        block_bytes: sizes of the operands of a step.
         device: `cpu` or `cuda:N`.
         budget_bytes: memory for operands that are kept from visit to visit.
         left_out: by family that cannot run, the reason.
@@ -30,7 +30,7 @@ class Term:
 
     families: list[CallFamily]
     step_bytes: dict[int, int]
-    largest_block_bytes: int
+    block_bytes: frozenset[int]
     device: str
     budget_bytes: float
     left_out: list[tuple[CallFamily, str]] = field(default_factory=list)
@@ -145,17 +145,17 @@ def read_term(recording: Recording, layer: str | None, phase: str | None, device
     """
     everything = [call for call in read_calls(recording) if call.batch is not None]
     step_bytes: dict[int, int] = {}
-    largest = 0
+    blocks = set()
     for call in everything:
         assert call.batch is not None
-        size = _recorded_bytes(call)
-        step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * size
-        largest = max(largest, size)
+        operands = [_bytes(replace(call, arguments=(tensor,))) for tensor in tensors_of(call.arguments)]
+        step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * sum(operands)
+        blocks.update(operands)
     own = families([call for call in everything if (call.layer, call.phase) == (layer, phase)])
-    return Term(own, step_bytes, largest, device, budget_bytes)
+    return Term(own, step_bytes, frozenset(blocks), device, budget_bytes)
 
 
-def _recorded_bytes(call: RecordedCall) -> int:
+def _bytes(call: RecordedCall) -> int:
     try:
         return memory_bytes(call)
     except CannotReplay:  # an unknown type

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,16 +54,17 @@ def keep_all_memory() -> bool:
     return all(library.mallopt(name, value) == 1 for name, value in settings)
 
 
-def hold_thresholds(largest_block_bytes: int) -> None:
-    """Set the thresholds for the rest of the process to what freeing a block makes glibc choose by itself.
+def hold_thresholds(block_bytes: Iterable[int]) -> None:
+    """Set the thresholds for the rest of the process to what glibc chooses by itself once it has freed such blocks.
 
-    Otherwise a first call of `keep_freed_memory` would change the runs after it.
+    Else they depend on what the process did before, and a first call of `keep_freed_memory` would change them.
 
     Args:
-        largest_block_bytes: size of the largest block that the process frees; more than 32 MiB counts as 32 MiB.
+        block_bytes: sizes of blocks; those above 32 MiB do not count.
     """
     global _threshold_bytes
-    _threshold_bytes = min(max(largest_block_bytes, _SMALLEST_THRESHOLD), _LARGEST_THRESHOLD)
+    smaller = [size for size in block_bytes if size <= _LARGEST_THRESHOLD]
+    _threshold_bytes = max([_SMALLEST_THRESHOLD, *smaller])
     library = _library()
     library.mallopt(_MMAP_THRESHOLD, _threshold_bytes)
     library.mallopt(_TRIM_THRESHOLD, 2 * _threshold_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....profiling.recording.experiments import FactorFacts
 from ....profiling.workload.network_step import import_torch
-from ..operator_kinds import is_convolution, is_half, is_product, on_cuda
+from ..operator_kinds import is_convolution, is_half, is_product, on_cuda, ran_through_onednn
 from ..recorded_call import CallFamily
 from .change import Change, setting
 
@@ -20,8 +20,8 @@ def reason_against(family: CallFamily, device: str) -> str | None:
     """See `FactorModule`."""
     if on_cuda(device):
         return "oneDNN runs on CPUs"
-    call = family.largest
-    if not is_convolution(call) and not (is_product(call) and is_half(call)):
+    call, ran = family.largest, ran_through_onednn(family)
+    if ran is False or (ran is None and not is_convolution(call) and not (is_product(call) and is_half(call))):
         return "PyTorch does not run this operator through oneDNN"
     return None if import_torch().backends.mkldnn.is_available() else "this PyTorch has no oneDNN"
 

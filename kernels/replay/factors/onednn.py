@@ -8,7 +8,7 @@ from functools import partial
 from ....profiling.recording.experiments import FactorFacts
 from ....profiling.recording.operators import TensorArgument, Value
 from ....profiling.workload.network_step import import_torch
-from ..operator_kinds import FLOAT32, on_cuda
+from ..operator_kinds import FLOAT32, on_cuda, ran_through_onednn
 from ..recorded_call import CallFamily, RecordedCall, tensors_of
 from .change import Change, Runnable
 
@@ -33,6 +33,8 @@ def reason_against(family: CallFamily, device: str) -> str | None:
         return "oneDNN runs on CPUs"
     if call.op not in _PRODUCTS:
         return "it is no matrix product that oneDNN takes"
+    if ran_through_onednn(family):
+        return "it runs through oneDNN already"
     if any(tensor.dtype != FLOAT32 for tensor in tensors_of(call.arguments)):
         return "PyTorch runs products of this type through oneDNN already, if the CPU has instructions for it"
     if call.op == "aten::addmm" and not _is_plain_addmm(call):

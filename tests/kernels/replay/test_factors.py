@@ -124,6 +124,17 @@ def test_the_factors_that_apply_to_an_operator(
     assert found == set(applicable.split())
 
 
+def test_recorded_kernels_decide_whether_a_call_runs_through_onednn() -> None:
+    def with_kernels(plain: CallFamily, *kernels: str) -> CallFamily:
+        return replace(plain, calls={b: replace(call, kernels=kernels) for b, call in plain.calls.items()})
+
+    reason = factors.factor("no_onednn").reason_against
+    assert reason(with_kernels(RELU, "eltwise.forward jit:avx2", "aten::relu"), "cpu") is None
+    assert reason(with_kernels(CONV, "aten::_slow_conv2d_forward", "mkl SGEMM(N,N)"), "cpu") is not None
+    through = with_kernels(LINEAR, "inner_product.forward_inference brgemm:avx2")
+    assert factors.factor("onednn").reason_against(through, "cpu") == "it runs through oneDNN already"
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_results_with_a_factor_are_equal_or_said_to_differ(call: str) -> None:
     family, differing = CALLS[call], set()
@@ -277,7 +288,7 @@ class _FakeGlibc:
 def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch: pytest.MonkeyPatch) -> None:
     library = _FakeGlibc()
     monkeypatch.setattr(heap, "_library", lambda: library)
-    heap.hold_thresholds(5 << 20)
+    heap.hold_thresholds([1 << 20, 5 << 20, 151 << 20])
     with factors.factor("reused_memory").CHANGE.around():
         library.calls.append(())
     mmap_threshold, trim_threshold, mmap_max = -3, -1, -4

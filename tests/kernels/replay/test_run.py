@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from curvescope.kernels.replay import factors, run
+from curvescope.kernels.replay import factors, run, term
 from curvescope.kernels.replay.factors.change import Change
+from curvescope.kernels.replay.rebuild import rebuild
 from curvescope.kernels.replay.run import run_term
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.experiment import Progress
@@ -160,6 +161,28 @@ def test_sizes_that_were_not_recorded_run_by_rule(writer: RecordingWriter) -> No
     assert {batch for _, batch, _ in visits(writer.path)} == {2, 3, 4, 8}
 
 
+def test_without_memory_to_keep_operands_every_visit_builds_them(
+    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    def count(call: Any, *arguments: Any, **named: Any) -> Any:
+        built.append(call.batch)
+        return rebuild(call, *arguments, **named)
+
+    monkeypatch.setattr(term, "rebuild", count)
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    names = ("split_batch", "other_layout")
+    run_term(recording, experiment(*names), writer, backend=Backend())
+    assert built == [2, 4]
+    built.clear()
+    monkeypatch.setattr(run, "available_bytes", lambda _: 0)
+    again = replace(experiment(*names), number=1)
+    assert run_term(recording, again, writer, backend=Backend()).changed_results == {}
+    assert len(built) > 8
+    assert len(visits(writer.path)) == 3 * 2 * 2
+
+
 def test_operators_that_cannot_run_alone_are_left_out_with_their_share(writer: RecordingWriter) -> None:
     rows = [row(b, LINEAR, linear(b)) for b in (2, 4)]
     rows += [row(b, "mine::op", [tensor(b, 8)], duration_ns=3000, position=1) for b in (2, 4)]
@@ -203,7 +226,6 @@ def test_rounds_beyond_the_least_start_only_within_the_time_limit(writer: Record
     recording = record(writer, [row(2, LINEAR, linear(2))])
     ticks = itertools.count()
     limited = replace(experiment(batches=(2,)), rounds=(2, 9), time_limit_s=8.0)
-    # A visit takes one tick, the check before each round another.
     run_term(recording, limited, writer, clock_s=lambda: float(next(ticks)), backend=Backend())
     rounds = {round_ for *_, round_ in visits(writer.path)}
     assert 2 <= len(rounds) < 9

@@ -7,7 +7,7 @@ focused, and over no others: in each of them its conditions met the same state o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -128,10 +128,19 @@ def native(condition: Condition) -> Condition:
     return condition.item() if isinstance(condition, np.generic) else condition
 
 
+def _visited(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:
+    """Conditions that were measured, by round."""
+    visited: dict[int, set[Condition]] = {}
+    for round_, condition in zip(steps["round"].tolist(), steps[by].tolist(), strict=True):
+        visited.setdefault(int(round_), set()).add(condition)
+    return {round_: frozenset(conditions) for round_, conditions in visited.items()}
+
+
 def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
     """Rounds in which every condition was measured, increasing; replicates draw from them."""
-    rounds = [set(of_condition.astype(int)) for _, of_condition in steps.groupby(by)["round"]]
-    return sorted(set.intersection(*rounds)) if rounds else []
+    visited = _visited(steps, by)
+    every = frozenset().union(*visited.values())
+    return sorted(round_ for round_, conditions in visited.items() if conditions == every)
 
 
 def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[Condition, ...], list[int]]]:
@@ -144,10 +153,7 @@ def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[C
     Returns:
         Conditions of each set, increasing, with the rounds that visited all of them.
     """
-    visited = {
-        int(round_): frozenset(map(native, conditions))
-        for round_, conditions in steps.groupby("round")[by].unique().items()
-    }
+    visited = _visited(steps, by)
     every = frozenset().union(*visited.values())
     complete = sum(conditions == every for conditions in visited.values())
     found = []
@@ -196,16 +202,18 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     )
     if focused and len(shared) > 1:
         timed = timed[timed["round"].isin(shared)]
-    grouped = {
-        native(condition): {
-            int(r): g["duration_ns"].to_numpy(np.float64) / 1e6 for r, g in of_condition.groupby("round")
-        }
-        for condition, of_condition in timed.groupby(by)
+    visits = {
+        (native(condition), int(round_)): rows
+        for (condition, round_), rows in timed.groupby([by, "round"]).indices.items()
     }
+    times_ms = timed["duration_ns"].to_numpy(np.float64) / 1e6
+    grouped: dict[Condition, dict[int, Floats]] = {}
+    for condition, round_ in sorted(visits):
+        grouped.setdefault(condition, {})[round_] = times_ms[visits[condition, round_]]
     drawn = resample_rounds(max(len(shared), 1))
-    correlation = _round_correlation(timed, by)
+    correlation = _round_correlation(timed, visits)
     points, replicates = [], []
-    for condition, rounds in sorted(grouped.items()):
+    for condition, rounds in grouped.items():
         values = np.concatenate(list(rounds.values()))
         center = float(STATISTICS[statistic](values))
         if shared:
@@ -221,18 +229,31 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
 
 
-def _round_correlation(timed: pd.DataFrame, by: str) -> dict[Condition, float]:
-    """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits."""
+def _round_correlation(
+    timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], npt.NDArray[np.int64]]
+) -> dict[Condition, float]:
+    """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits.
+
+    Args:
+        timed: the unprofiled steps.
+        visits: positions of the steps of every visit, by condition and round.
+    """
     if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
         return {}
-    visits = timed.groupby([by, "round"]).agg(start_ns=("start_ns", "min"), duration_ns=("duration_ns", "median"))
-    if not visits["start_ns"].is_unique:
+    start_ns, duration_ns = (timed[column].to_numpy(np.int64) for column in ("start_ns", "duration_ns"))
+    began_ns = np.array([start_ns[rows].min() for rows in visits.values()])
+    order = np.argsort(began_ns)
+    if not np.diff(began_ns[order]).all():
         return {}
-    visits = visits.sort_values("start_ns")
-    logs = np.log(visits["duration_ns"].astype(np.float64))
-    errors = (logs - logs.groupby(by).transform("median")).to_numpy()
-    positions = pd.Series(np.arange(len(visits)), visits.index).groupby(by)
-    return {native(condition): mean_correlation(errors, rows.to_numpy()) for condition, rows in positions}
+    logs = np.log([np.median(duration_ns[rows]) for rows in visits.values()])[order]
+    conditions = [condition for condition, _ in visits]
+    positions: dict[Condition, list[int]] = {}
+    for position, visit in enumerate(order):
+        positions.setdefault(conditions[visit], []).append(position)
+    errors = logs.copy()
+    for of_condition in positions.values():
+        errors[of_condition] -= np.median(logs[of_condition])
+    return {condition: mean_correlation(errors, np.array(found)) for condition, found in positions.items()}
 
 
 def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,12 +48,23 @@ class Estimate:
     p: float
 
 
+@cache
 def resample_rounds(rounds: int, replicates: int = REPLICATES) -> npt.NDArray[np.int64]:
-    """Round numbers of every replicate, shape (replicates, rounds)."""
-    return np.random.default_rng(_SEED).integers(0, rounds, size=(replicates, rounds))
+    """Round numbers of every replicate, shape (replicates, rounds); read-only."""
+    drawn = np.random.default_rng(_SEED).integers(0, rounds, size=(replicates, rounds))
+    drawn.setflags(write=False)
+    return drawn
 
 
-STATISTICS: dict[str, Callable[..., Any]] = {"median": np.nanmedian, "mean": np.nanmean}
+def medians(values: Floats, axis: int = -1) -> Any:
+    """Medians without the NaN; every row holds a number. np.nanmedian gives the same in ten times the time."""
+    ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
+    counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+    middle = [np.take_along_axis(ordered, position, -1)[..., 0] for position in ((counts - 1) // 2, counts // 2)]
+    return (middle[0] + middle[1]) / 2
+
+
+STATISTICS: dict[str, Callable[..., Any]] = {"median": medians, "mean": np.nanmean}
 
 
 def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic: str = "median") -> Floats:
@@ -66,17 +78,29 @@ def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic:
     Returns:
         Shape (replicates,).
     """
-    generator = np.random.default_rng(_SEED + 1)
-    counts = np.array([len(values) for values in rounds])
-    padded = np.full((len(rounds), counts.max()), np.nan)
+    counts = tuple(len(values) for values in rounds)
+    padded = np.full((len(rounds), max(counts) + 1), np.nan)
     for i, values in enumerate(rounds):
         padded[i, : len(values)] = values
-    inside = generator.random((*drawn.shape, counts.max()))
-    chosen = (inside * counts[drawn][..., None]).astype(np.int64)
-    values = padded[drawn[..., None], chosen]
-    # A round of fewer steps contributes only that many.
-    values[np.arange(counts.max()) >= counts[drawn][..., None]] = np.nan
-    return np.asarray(STATISTICS[statistic](values.reshape(len(drawn), -1), axis=1))
+    positions = _resampled(counts, np.ascontiguousarray(drawn).tobytes(), drawn.shape)
+    return np.asarray(STATISTICS[statistic](padded.ravel()[positions], axis=1))
+
+
+@lru_cache(maxsize=4)  # the conditions of a curve mostly have as many steps in each round as the others
+def _resampled(counts: tuple[int, ...], drawn: bytes, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
+    """Positions of the resampled steps of every replicate in a table of the rounds, shape (replicates, steps).
+
+    Args:
+        counts: number of steps of each round; the table has one column more than the largest, without a step.
+        drawn: rounds of each replicate, int64.
+        shape: (replicates, rounds).
+    """
+    generator = np.random.default_rng(_SEED + 1)
+    of_round = np.frombuffer(drawn, np.int64).reshape(shape)[..., None]
+    size, most = np.array(counts)[of_round], max(counts)
+    chosen = (generator.random((*shape, most)) * size).astype(np.int64)
+    chosen[np.arange(most) >= size] = most  # a round of fewer steps contributes only that many
+    return np.asarray((of_round * (most + 1) + chosen).reshape(shape[0], -1), np.int64)
 
 
 def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> Estimate:

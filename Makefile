@@ -20,6 +20,9 @@ $(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard na
 run: $(INSTALLED)  ## set up and diagnose AlexNet on this machine (about three minutes)
 	$(BIN)/curvescope diagnose alexnet
 
+# Tests start hundreds of processes; each would compile the package again.
+test test-slow: export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow"

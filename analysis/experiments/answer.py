@@ -32,6 +32,7 @@ _GONE = 0.9  # share taken away that leaves nothing worth a word
 _FRESH = (Stage.CONFIRM, Stage.REMEDY)
 # Evidence that counts something, by cause, to begin the sentence with.
 _COUNTED = {page_faults.CAUSE: page_faults.COUNT}
+_OUTSIDE = "no layer "  # beginning of the label of a term outside layers
 THE_STEP = "the step"
 
 
@@ -307,12 +308,20 @@ def _sentence(
     if total.cause == UNEXPLAINED:
         refuted = _refuted(evidence)
         tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
-        return f"{what} {mostly} {where}; its cause is not known{tail}."
-    lead = f"{what} {mostly} {where}: {why} ({how_sure})."
+        return f"{what} {mostly} {_place(where)}; its cause is not known{tail}."
+    lead = f"{what} {mostly} {_place(where)}{'' if where == total.cause else f': {why}'} ({how_sure})."
     of_term = next((one for one in evidence if one.label == where), None)
     if of_term is not None and of_term.reproduction == Reproduction.NOT:
         lead += " Alone, the layer does not show it: the rest of the step makes it."
     return lead
+
+
+def _place(label: str) -> str:
+    """A term's label as words of a sentence."""
+    outside, _, phase = label.partition(_OUTSIDE)
+    if outside or not phase:
+        return label
+    return "the optimizer" if phase == "optimizer" else f"work outside layers ({phase})"
 
 
 def _refuted(evidence: Sequence[Evidence]) -> list[str]:

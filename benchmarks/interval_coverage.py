@@ -384,7 +384,9 @@ def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: st
             for label, counts in told["verdicts"].items()
         )
         text += REAL.format(**told["host"], **{**told, "verdicts": verdicts})
-    return text
+    # benchmarks/experiment_verdicts.py writes the section after it.
+    _, heading, rest = PAGE.read_text().partition("\n## Verdicts of experiments\n")
+    return text + heading + rest
 
 
 def main() -> int:

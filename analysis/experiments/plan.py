@@ -196,7 +196,7 @@ class _Planner:
         tries = len(self._like(alone, (Stage.ALONE,)))
         shown = reproduces(outcomes, share)
         if tries == 0 or (shown == Reproduction.UNDECIDED and tries == 1):
-            yield from self._fitting(_with_more_rounds(alone) if tries else alone)
+            yield from self._fitting(with_more_rounds(alone) if tries else alone)
         if shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
             return
         screen = self._experiment(target, share, Stage.SCREEN)
@@ -206,8 +206,8 @@ class _Planner:
             return
         before = self._like(confirm, (Stage.CONFIRM,))
         if not before:
-            if hopeful := _hopeful(outcomes):
-                yield from self._fitting(replace(self._experiment(target, share, Stage.CONFIRM), factors=hopeful))
+            if names := hopeful(outcomes):
+                yield from self._fitting(replace(self._experiment(target, share, Stage.CONFIRM), factors=names))
         else:
             yield from self._again(self._experiment(target, share, Stage.CONFIRM), before, outcomes)
         grid = self._experiment(target, share, Stage.GRID)
@@ -226,7 +226,7 @@ class _Planner:
             return
         undecided = [outcome.factor for outcome in of_first if outcome.reason == TOO_WIDE]
         if names := tuple(name for name in undecided if name and name not in decided):
-            yield from self._fitting(_with_more_rounds(replace(one, factors=names)))
+            yield from self._fitting(with_more_rounds(replace(one, factors=names)))
 
     def _ordered(self, target: Explanation, share: Share) -> list[str]:
         """The factors of terms, first those of causes that claim something of this term."""
@@ -255,7 +255,7 @@ class _Planner:
                 target, Stage.SCREEN, [n for n in _STEP_SCREEN.get(self.device, ()) if n not in tried]
             )
         else:
-            yield from self._of_step(target, Stage.CONFIRM, _hopeful(about(outcomes, target.functional, None)))
+            yield from self._of_step(target, Stage.CONFIRM, hopeful(about(outcomes, target.functional, None)))
 
     def _remedies(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         """Complete steps with what made a term faster alone."""
@@ -279,7 +279,6 @@ class _Planner:
     def _experiment(self, target: Explanation, share: Share | None, stage: str) -> Experiment:
         """An experiment without factors, with the usual rounds."""
         scope = Scope.STEP if share is None else Scope.TERM
-        rounds, _ = _ROUNDS[stage, scope]
         return Experiment(
             max((one.number for one in self.made), default=-1) + 1,
             stage,
@@ -289,7 +288,7 @@ class _Planner:
             tuple(sorted(batch for batch, _ in _weights(target))),
             layer=share.key.layer if share else None,
             phase=share.key.phase if share else None,
-            rounds=rounds,
+            rounds=rounds_of(stage, scope),
         )
 
     def _like(self, one: Experiment, stages: Sequence[str]) -> list[Experiment]:
@@ -341,11 +340,17 @@ def _weights(target: Explanation) -> tuple[tuple[int, float], ...]:
     return tuple((int(batch), float(weight)) for batch, weight in target.functional.coefficients)
 
 
-def _with_more_rounds(one: Experiment) -> Experiment:
+def rounds_of(stage: str, scope: str) -> tuple[int, int]:
+    """Minimum and maximum number of rounds of an experiment."""
+    return _ROUNDS[stage, scope][0]
+
+
+def with_more_rounds(one: Experiment) -> Experiment:
+    """The experiment with twice as many rounds, for factors that stayed undecided."""
     return replace(one, rounds=(2 * one.rounds[0], 2 * one.rounds[1]))
 
 
-def _hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """The factors that a screen suggests, the best first; those not yet run on fresh rounds."""
     fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
     found = [

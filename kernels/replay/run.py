@@ -21,6 +21,7 @@ from ...profiling.hardware.host_usage import host_use_between, read_host_use
 from ...profiling.hardware.memory_usage import available_bytes
 from ...profiling.measure.experiment import Experiment as Rounds
 from ...profiling.measure.experiment import Progress
+from ...profiling.measure.step_factors.padded_batch import multiple_of
 from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.experiments import Experiment, record_experiment
 from ...profiling.recording.store import Recording, RecordingWriter, columns_of
@@ -28,7 +29,6 @@ from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
 from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable
-from .factors.padded_batch import multiple_of
 from .operator_kinds import follows_batch, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import difference, results_of, try_call

@@ -233,7 +233,6 @@ class _Run:
         factor = STEP_FACTORS[name](self._target)
         if (changed := factor.changed_results()) is not None:
             self._changed[name] = changed
-        if not factor.SAME_INPUTS:
             return
         rounding = _ROUNDING.get(self._target.configuration.precision or "", _ROUNDING_ELSE)
         unchanged, results = self._ready[None], self._ready[name].results

@@ -166,9 +166,9 @@ def _numbers(result: object, module: Any) -> Iterator[Number]:
     """Numbers that describe what a step returned, and the gradients that it left in the parameters of its module."""
     import torch
 
-    for tensor in _tensors(result):
-        values = tensor.detach().to(torch.float64)
-        yield float(values.sum()), float(values.abs().sum())
+    values = [tensor.detach().double() for tensor in _tensors(result)]
+    if values:
+        yield sum(float(one.sum()) for one in values), sum(float(one.abs().sum()) for one in values)
     gradients = [p.grad for p in (() if module is None else module.parameters()) if p.grad is not None]
     if gradients:
         norm = float(torch.stack([gradient.detach().double().norm() for gradient in gradients]).norm())

@@ -116,6 +116,7 @@ class Workload(AnyWorkload):
         feed: loads the batch of each step, inside the step; None: one random batch stays on the device.
         axis: what `load` varies: the batch size, or the tokens per sample of a network that takes text.
         fixed: value of the other of these two; by default one sample, and the network's own number of tokens.
+        halved: run the two halves of the batch one after the other, and add their gradients.
         clock_ns: clock that times steps, nanoseconds; by default the monotonic clock of all recorded times.
         profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
     """
@@ -129,6 +130,7 @@ class Workload(AnyWorkload):
     feed: Feed | None = None
     axis: Axis = field(default_factory=Axis)
     fixed: Mapping[str, int] = field(default_factory=dict)
+    halved: bool = False
     clock_ns: Callable[[], int] = time.monotonic_ns
     profiler_is_warm: bool = field(init=False, default=False)
     model: Any = field(init=False)
@@ -236,19 +238,46 @@ class Workload(AnyWorkload):
                 inputs, targets = self.feed(batch)
         if self.mode == "forward":
             with torch.inference_mode(), ranges(range_names.PHASE_RANGE + "forward"), self._autocast():
-                return self._forward(*inputs)
+                if not self.halved:
+                    return self._forward(*inputs)
+                return [self._forward(*half) for half, _, _ in _halves(inputs, targets)]
+        if not self.halved:
+            loss = self._add_gradients(ranges, inputs, targets)
+        else:
+            halves = enumerate(_halves(inputs, targets))
+            losses = [self._add_gradients(ranges, *half, first=not number) for number, half in halves]
+            loss = torch.stack([one.detach() for one in losses]).sum()
+        if self._optimizer is not None:
+            with ranges(range_names.PHASE_RANGE + "optimizer"):
+                self._scaler.step(self._optimizer)
+                self._scaler.update()
+        return loss
+
+    def _add_gradients(
+        self, ranges: Ranges, inputs: tuple[Any, ...], targets: Any, share: float | None = None, *, first: bool = True
+    ) -> Any:
+        """Run forward and backward.
+
+        Args:
+            ranges: see `run`.
+            inputs: inputs of the model.
+            targets: targets of the loss.
+            share: share of these samples in the batch, a weight of their loss; None for the complete batch.
+            first: whether these are the first samples of the step, so that earlier gradients are dropped.
+
+        Returns:
+            The weighted loss.
+        """
         with ranges(range_names.PHASE_RANGE + "forward"):
-            self.model.zero_grad(set_to_none=True)
+            if first:
+                self.model.zero_grad(set_to_none=True)
             with self._autocast():
                 output = self._forward(*inputs)
                 with ranges(range_names.LAYER_RANGE + "loss"):
                     loss = self.network.loss(output, targets)
         with ranges(range_names.PHASE_RANGE + "backward"):
+            loss = loss if share is None else loss * share
             self._scaler.scale(loss).backward()
-        if self._optimizer is not None:
-            with ranges(range_names.PHASE_RANGE + "optimizer"):
-                self._scaler.step(self._optimizer)
-                self._scaler.update()
         return loss
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -259,3 +288,20 @@ class Workload(AnyWorkload):
         if self.precision not in types:
             return contextlib.nullcontext()
         return torch.autocast("cuda" if self.cuda else "cpu", types[self.precision])
+
+
+def _halves(inputs: tuple[Any, ...], targets: Any) -> list[tuple[tuple[Any, ...], Any, float]]:
+    """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one sample.
+
+    Args:
+        inputs: tensors whose first dimension is the batch.
+        targets: such a tensor, several, or None.
+    """
+    if targets is None:
+        cut: list[Any] = [None, None]
+    elif isinstance(targets, tuple):
+        cut = list(zip(*(target.chunk(2) for target in targets), strict=True))
+    else:
+        cut = list(targets.chunk(2))
+    parts = list(zip(*(tensor.chunk(2) for tensor in inputs), strict=True))
+    return [(part, target, len(part[0]) / len(inputs[0])) for part, target in zip(parts, cut, strict=False)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....profiling.measure.step_factors.padded_batch import MULTIPLES, multiple_of
 from ....profiling.recording.experiments import FactorFacts
 from ..recorded_call import CallFamily, CannotReplay
 from .batch_extents import pad_batch, reason_against_other_batch
@@ -17,17 +18,10 @@ FACTS = FactorFacts(
     ),
 )
 
-_MULTIPLES = (8, 16, 32)
-
 
 def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - on any device
     """See `FactorModule`."""
     return reason_against_other_batch(family)
-
-
-def multiple_of(batches: tuple[int, ...]) -> int | None:
-    """The multiple to pad to: the smallest that not all batch sizes are already; None if they are of all."""
-    return next((multiple for multiple in _MULTIPLES if any(batch % multiple for batch in batches)), None)
 
 
 def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
@@ -35,7 +29,7 @@ def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
     call, multiple = runnable.call, multiple_of(batches)
     assert call.batch is not None
     if multiple is None:
-        raise CannotReplay(f"every batch size is a multiple of {_MULTIPLES[-1]}")
+        raise CannotReplay(f"every batch size is a multiple of {MULTIPLES[-1]}")
     padded = -(-call.batch // multiple) * multiple
     if padded == call.batch:
         return runnable

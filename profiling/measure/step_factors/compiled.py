@@ -36,4 +36,20 @@ class Compiled(StepFactor):
 
     def change(self, workload: Any) -> Steps:
         """See `StepFactor`."""
-        return ChangedModule(workload, lambda module: module.compile(dynamic=False))
+        return ChangedModule(workload, _compile)
+
+
+def _compile(module: Any) -> None:
+    """Compile the module's forward pass in place.
+
+    `module.compile()` does nothing for torch's own containers, e.g. `Sequential` (torch 2.13): their code is never
+    compiled by itself, only when a function that is calls it.
+    """
+    import torch
+
+    forward = module.forward
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return forward(*arguments, **named)
+
+    module.forward = torch.compile(call, dynamic=False)

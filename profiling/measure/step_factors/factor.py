@@ -38,12 +38,10 @@ class StepFactor:
 
     Attributes:
         FACTS: what it changes, for readers of a recording.
-        SAME_INPUTS: whether the changed steps compute on the same samples, so that results can be compared.
         target: the steps that it changes.
     """
 
     FACTS: ClassVar[FactorFacts]
-    SAME_INPUTS: ClassVar[bool] = True
 
     def __init__(self, target: Target) -> None:
         """Take the steps that it changes."""
@@ -59,7 +57,10 @@ class StepFactor:
         return None
 
     def changed_results(self) -> str | None:
-        """What the change does to the results by its nature, beyond rounding; None if nothing."""
+        """What the change does to the results by its nature, beyond rounding; None if nothing.
+
+        With None, the results of the first steps are compared.
+        """
         return None
 
     def configure(self) -> Configuration:

@@ -1,4 +1,4 @@
-"""The batch is padded to the next multiple of 8: a cost of sizes that kernels handle badly goes away."""
+"""The batch is padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes away."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from ...recording.experiments import FactorFacts
 from ..visit import Steps
 from .factor import ChangedSteps, StepFactor
 
-# Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), and tensor cores of GPUs sizes of 8 in 16 bits.
-MULTIPLE = 8
+# Blocked kernels of CPUs take 8 or 16 fp32 lanes (AVX2, AVX-512), tensor cores of GPUs sizes of 8 in 16 bits, and
+# tiles of products are 16 or 32 rows at least.
+MULTIPLES = (8, 16, 32)
 
 
-def padded(batch: int) -> int:
-    """The next multiple of `MULTIPLE`; the batch size itself if it is one."""
-    return -(-batch // MULTIPLE) * MULTIPLE
+def multiple_of(batches: tuple[int, ...]) -> int | None:
+    """The multiple to pad to: the smallest that not all batch sizes are already; None if they are of all."""
+    return next((multiple for multiple in MULTIPLES if any(batch % multiple for batch in batches)), None)
 
 
 class _PaddedSteps(ChangedSteps):
+    def __init__(self, workload: Any, multiple: int) -> None:
+        super().__init__(workload)
+        self._multiple = multiple
+
     def load(self, batch: int) -> None:
-        super().load(padded(batch))
+        super().load(-(-batch // self._multiple) * self._multiple)
 
 
 class PaddedBatch(StepFactor):
-    """Steps of the next multiple of 8; the time is still that of a step of the smaller batch."""
+    """Steps of the next multiple; their time counts for the smaller batch."""
 
     FACTS = FactorFacts(
         "padded_batch",
-        f"the batch is padded to the next multiple of {MULTIPLE}",
-        f"pad the batch of {{where}} to a multiple of {MULTIPLE}",
+        "the batch is padded to the next multiple of 8, 16 or 32",
+        "pad the batch of {where} to the next multiple of 8, 16 or 32",
         "append samples, and leave them out of the loss",
     )
-
-    SAME_INPUTS = False
 
     def reason_against(self) -> str | None:
         """See `StepFactor`."""
         if self.target.configuration.axis != BATCH:
             return f"the axis is {self.target.configuration.axis}, and only a batch is padded"
-        whole = all(padded(batch) == batch for batch in self.target.batches)
-        return f"every batch size is a multiple of {MULTIPLE}" if whole else None
+        known = multiple_of(self.target.batches)
+        return f"every batch size is a multiple of {MULTIPLES[-1]}" if known is None else None
 
     def changed_results(self) -> str | None:
         """See `StepFactor`."""
@@ -48,4 +51,4 @@ class PaddedBatch(StepFactor):
 
     def change(self, workload: Any) -> Steps:
         """See `StepFactor`."""
-        return _PaddedSteps(workload)
+        return _PaddedSteps(workload, multiple_of(self.target.batches) or 1)

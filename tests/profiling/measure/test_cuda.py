@@ -1,4 +1,4 @@
-"""Sweeps on a CUDA device. Not one of these has run on a GPU yet."""
+"""Sweeps and experiments on a CUDA device. Not one of these has run on a GPU yet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import pytest
 
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.step_variants import run_step
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 pytestmark = pytest.mark.gpu
 
@@ -40,3 +42,18 @@ def test_layers_phases_clocks_and_memory_of_a_training_step(tmp_path):
     assert recording.meta["lost"].get("kernels_without_operator", {"count": 0})["count"] < 0.01 * len(kernels)
     if recording.meta["clocks_missing"] is None:
         assert (recording.frame("clocks")["sm_clock_hz"] > 10**8).any()
+
+
+def test_complete_steps_run_with_each_factor_changed(tmp_path):
+    recording = sweep(tmp_path / "r", Configuration("resnet50", device="cuda:0"), (8, 16))
+    names = ("kept_memory", "cuda_graph", "cudnn_benchmark", "channels_last", "smaller_memory", "compiled")
+    functional = ((8, -2.0), (16, 1.0))
+    experiment = Experiment(0, Stage.SCREEN, Scope.STEP, functional, "excess", (8, 16), names, rounds=(2, 2))
+    with RecordingWriter.extend(recording.path) as writer:
+        done = run_step(recording, experiment, writer)
+    rows = open_recording(recording.path).frame("experiments")
+    ran = {*names} - {*done.untested}
+    assert {"kept_memory", "cuda_graph", "cudnn_benchmark", "channels_last"} <= ran
+    assert set(rows["factor"].dropna()) == ran
+    assert rows["factor"].isna().any()
+    assert not {"kept_memory", "cuda_graph"} & {*done.changed_results}

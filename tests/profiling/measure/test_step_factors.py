@@ -1,0 +1,192 @@
+"""What each factor of complete steps does to a workload that only counts."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.configuration import Configuration
+from curvescope.profiling.measure.step_factors import STEP_FACTORS
+from curvescope.profiling.measure.step_factors.factor import Target
+from curvescope.profiling.workload.network_step import Workload
+from curvescope.profiling.workload.networks import Network
+
+OWN = Configuration.of_step("steps.py:make_step", "cpu")
+
+
+class Counting:
+    """A workload whose step takes a microsecond per sample; `log` has what it was asked for."""
+
+    device = "cpu"
+
+    def __init__(self, model=None):
+        self.model, self.log, self.now_ns, self._batch = model, [], 0, None
+
+    def clock_ns(self):
+        return self.now_ns
+
+    def load(self, batch):
+        self._batch = batch
+        self.log.append(f"load {batch}")
+
+    def run(self, _ranges):
+        self.log.append("run")
+
+    def submit(self):
+        self.log.append("submit")
+        return 5.0
+
+    def time_step(self):
+        self.log.append("step")
+        return 70, 1000 * self._batch
+
+
+def changed(name, workload, batches=(3, 5), configuration=OWN):
+    return STEP_FACTORS[name](Target(configuration, batches)).change(workload)
+
+
+def test_an_own_step_is_split_into_two_steps_of_half_the_batch():
+    steps = changed("split_batch", workload := Counting())
+    steps.load(5)
+    assert steps.time_step() == (70, 5000)
+    assert workload.log == ["load 2", "load 2", "step", "load 3", "step"]
+    steps.load(1)
+    assert steps.time_step() == (70, 1000)
+
+
+@pytest.mark.parametrize("samples", [4, 5, 1])
+def test_a_network_that_is_split_computes_the_gradients_of_the_complete_batch(samples):
+    """Shares weight the halves of an odd batch."""
+
+    def build():
+        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+    whole, split = (Workload(Network("net", "a test's", (6,), build, classes=3)) for _ in range(2))
+    assert changed("split_batch", split, configuration=Configuration("net")) is split
+    losses = []
+    for workload in (whole, split):
+        workload.load(samples)
+        losses.append(float(workload.submit().detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for one, other in zip(whole.model.parameters(), split.model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+        torch.testing.assert_close(one, other)
+
+
+def test_the_outputs_of_a_split_forward_pass_are_those_of_the_batch():
+    whole, split = (
+        Workload(Network("net", "a test's", (6,), lambda: nn.Linear(6, 3), classes=3), mode="forward", halved=halved)
+        for halved in (False, True)
+    )
+    whole.load(5)
+    split.load(5)
+    torch.testing.assert_close(torch.cat(split.submit()), whole.submit())
+
+
+@pytest.mark.parametrize(("batches", "ran"), [((3, 8), [8, 8]), ((8, 16, 24), [16, 16, 32]), ((16, 48), [32, 64])])
+def test_a_batch_is_padded_to_the_smallest_multiple_that_changes_one(batches, ran):
+    steps = changed("padded_batch", workload := Counting(), batches)
+    for batch in batches:
+        steps.load(batch)
+    assert workload.log == [f"load {batch}" for batch in ran]
+
+
+def test_factors_of_the_batch_refuse_what_they_cannot_change():
+    tokens = replace(OWN, axis="tokens")
+    why = {
+        (name, configuration.axis, batches): STEP_FACTORS[name](Target(configuration, batches)).reason_against()
+        for name in ("padded_batch", "split_batch")
+        for configuration, batches in ((OWN, (32, 64)), (OWN, (1,)), (tokens, (3, 5)))
+    }
+    assert why == {
+        ("padded_batch", "batch", (32, 64)): "every batch size is a multiple of 32",
+        ("padded_batch", "batch", (1,)): None,
+        ("padded_batch", "tokens", (3, 5)): "the axis is tokens, and only a batch is padded",
+        ("split_batch", "batch", (32, 64)): None,
+        ("split_batch", "batch", (1,)): "a batch of one sample has no halves",
+        ("split_batch", "tokens", (3, 5)): "the axis is tokens, and only a batch has halves",
+    }
+
+
+def test_a_pause_is_as_long_as_the_step_before_it(monkeypatch):
+    slept = []
+    monkeypatch.setattr("curvescope.profiling.measure.step_factors.pauses.time.sleep", slept.append)
+    steps = changed("pauses", Counting())
+    for batch in (2, 2, 10**7):
+        steps.load(batch)
+        assert steps.time_step() == (70, 1000 * batch)
+    steps.time_step()
+    assert slept == [0.0, 2e-6, 2e-6, 1.0]
+
+
+def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
+    convolution = nn.Conv2d(2, 4, 3)
+    steps = changed("channels_last", Counting(convolution))
+    steps.load(2)
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    convolution.weight.data = convolution.weight.data.contiguous()
+    steps.load(3)
+    assert not convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    with pytest.raises(CurvescopeError, match="no two-dimensional convolution"):
+        changed("channels_last", Counting(nn.Linear(2, 2))).load(2)
+    with pytest.raises(CurvescopeError, match="give it the attribute `module`"):
+        changed("compiled", Counting()).load(2)
+
+
+def test_the_limit_of_smaller_memory_is_below_what_the_steps_reserved():
+    target = Target(replace(OWN, device="cuda:0"), (1, 2), reserved_bytes=8000)
+    assert STEP_FACTORS["smaller_memory"](target).configure().memory_limit_bytes == 6000
+    assert STEP_FACTORS["smaller_memory"](replace(target, reserved_bytes=None)).reason_against() is not None
+
+
+def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monkeypatch):
+    workload = Counting()
+
+    class Stream:
+        def wait_stream(self, _other):
+            pass
+
+    class Graph:
+        def replay(self):
+            workload.log.append("replay")
+            workload.now_ns += 30
+
+    for name, fake in {
+        "Stream": lambda _device: Stream(),
+        "current_stream": lambda _device: Stream(),
+        "stream": lambda _stream: nullcontext(),
+        "CUDAGraph": Graph,
+        "graph": lambda _graph: nullcontext(),
+        "synchronize": lambda _device: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    steps = changed("cuda_graph", workload)
+    for batch in (2, 2, 3):
+        steps.load(batch)
+    assert workload.log == [
+        *("load 2", "run", "run", "run", "submit"),
+        *("load 3", "run", "run", "run", "submit"),
+    ]
+    workload.log.clear()
+    assert [steps.time_step(), steps.time_step()] == [(0, 30), (30, 30)]
+    assert workload.log == ["replay", "replay"]
+    assert steps.submit() == 5.0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_compiled_module_computes_the_same(monkeypatch):
+    """It needs a C++ compiler, as torch.compile does."""
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    x = torch.randn(3, 4)
+    expected = model(x)
+    changed("compiled", Counting(model)).load(3)
+    torch._dynamo.utils.counters.clear()
+    torch.testing.assert_close(model(x), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,58 @@ def test_what_does_not_fit_the_memory_ends_alone(
     assert done.untested == ({} if name is None else {"split_batch": f"b{message}"})
     ran = {(factor, batch) for factor, batch, _ in visits(writer.path)}
     assert ran == ({(None, 2), ("split_batch", 2)} if name is None else {(None, 2), (None, 4)})
+
+
+def conv(batch: int) -> list[Argument]:
+    geometry = [Value((1, 1)), Value((1, 1)), Value((1, 1)), Value(1)]
+    return [tensor(batch, 3, 8, 8), tensor(4, 3, 3, 3), tensor(4), *geometry]
+
+
+def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(
+    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The calls run on the CPU; everything around them does what it does for a GPU."""
+    monkeypatch.setattr(run, "device_of", lambda _: "cuda:0")
+    monkeypatch.setattr(run, "available_bytes", lambda _: 10**9)
+    monkeypatch.setattr(term, "rebuild", lambda call, _, **others: rebuild(call, "cpu", **others))
+    monkeypatch.setattr(torch.random, "fork_rng", lambda _: nullcontext())
+    backend = Backend()
+    cudnn, found, take = torch.backends.cudnn, Counter[tuple[bool, bool, bool]](), backend.timer.take
+
+    def take_noted(*arguments: Any) -> Any:
+        found[cudnn.enabled, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()] += 1
+        return take(*arguments)
+
+    monkeypatch.setattr(backend.timer, "take", take_noted)
+    names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cublaslt", "reused_memory", "one_thread", "onednn")
+    recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
+    done = run_term(recording, experiment(*names), writer, backend=backend)
+    assert set(done.untested) == {"cublaslt", "reused_memory", "one_thread", "onednn"}
+    runs = 2 * 2 * (1 + 5)  # two batch sizes and two rounds, one discarded run and five timed ones each
+    assert found == {
+        (True, False, False): runs,
+        (False, False, False): runs,
+        (True, True, False): runs,
+        (True, False, True): runs,
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("op", "arguments", "others"),
+    [
+        (LINEAR, linear, {"no_cudnn", "cudnn_benchmark", "channels_last"}),
+        ("aten::conv2d", conv, {"cublaslt", "small_workspace", "other_layout"}),
+    ],
+)
+def test_every_factor_of_a_gpu_runs_there(tmp_path: Path, op: str, arguments: Any, others: set[str]) -> None:
+    with RecordingWriter(tmp_path / "gpu", {"device": {"kind": "cuda"}}) as writer:
+        recording = record(writer, [row(b, op, arguments(b)) for b in (2, 4)])
+        done = run_term(recording, experiment(*factors.NAMES), writer)
+    # Those of a CPU, those of other operators, and the caches, which hold the operands anyway.
+    assert set(done.untested) == others | {"onednn", "no_onednn", "one_thread", "reused_memory", "warm_caches"}
+    assert done.changed_results == {}
+    assert {name for name, *_ in visits(writer.path)} == {None, *factors.NAMES} - set(done.untested)
 
 
 def test_a_recording_of_a_gpu_needs_one(tmp_path: Path) -> None:

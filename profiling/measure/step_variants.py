@@ -26,7 +26,10 @@ from .step_worker import Number, Ready, StepWorker
 
 MOST_AT_ONCE = 6  # variants beside the steps as they are: enough to share their rounds, few enough for the memory
 _MARGIN = 1.25  # memory of a variant, in peaks of the steps as they are: split, padded and compiled steps take more
+_NOTED_SHARE = 1.1  # of the memory of the steps as they are: a variant that takes more is noted
 _LEAST_START_S = 10.0
+# A visit has at most five steps, and as many batch sizes as the first steps. One that takes so much longer hangs.
+_LEAST_VISIT_S, _VISIT_SHARE = 120.0, 20.0
 # Largest difference of results that counts as rounding, relative. Gradients of fp32 differ by 1e-5 between libraries,
 # of 16-bit formats by their 2^-8. A user's step may use any precision.
 _ROUNDING = {"fp32": 1e-3}
@@ -77,7 +80,7 @@ def run_step(
 
 
 class _TooLateError(Exception):
-    """A worker did not start within its time."""
+    """A worker did not answer within its time."""
 
 
 class _Run:
@@ -98,6 +101,7 @@ class _Run:
         self._began_s = clock_s()
         self._workers: dict[str | None, StepWorker] = {}
         self._ready: dict[str | None, Ready] = {}
+        self._start_s: dict[str | None, float] = {}  # duration of the first steps
         self._untested: dict[str, str] = dict(experiment.untested)
         self._changed: dict[str, str] = dict(experiment.changed_results)
         self._facts: list[FactorFacts] = []
@@ -129,6 +133,7 @@ class _Run:
             for name in group:
                 if name in self._workers:
                     self._workers.pop(name).end()
+        self._untested.update(dict.fromkeys(waiting, "the steps as they are failed"))
         self._compare_with_sweep()
 
     def record(self, *, done: bool) -> Experiment:
@@ -186,6 +191,7 @@ class _Run:
             else:
                 group.append(name)
                 self._compare_results(name)
+                self._compare_memory(name)
         return group
 
     def _memory_short(self) -> str | None:
@@ -200,22 +206,18 @@ class _Run:
 
     def _start(self, name: str | None) -> str | None:
         """Start the worker of a factor and warm it up; returns the reason if that failed."""
-        limit_s, began_s = self._experiment.time_limit_s, self._clock_s()
-        elapsed_s = began_s - self._began_s
+        limit_s = self._experiment.time_limit_s
+        elapsed_s = self._clock_s() - self._began_s
         # Compiling takes minutes on large networks; half of the time is left for the rounds.
         longest_s = math.inf if limit_s is None else max(_LEAST_START_S, (limit_s - elapsed_s) / 2)
         self._report(Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or 'the steps as they are'}"))
-
-        def wait() -> None:
-            if self._clock_s() - began_s > longest_s:
-                raise _TooLateError
-
         worker = self._workers[name] = self._start_worker(self._target, name)
         why = f"its first steps took more than {longest_s:.0f} s of the time limit"
         try:
-            ready = worker.warm_up(wait)
+            ready = worker.warm_up(self._refuse_after(longest_s))
             if isinstance(ready, Ready):
                 self._ready[name] = ready
+                self._start_s[name] = self._clock_s() - self._began_s - elapsed_s
                 if not ready.quiet:
                     self._notes.append(
                         "Threads of waiting processes keep the cores busy and disturb the times: set "
@@ -227,6 +229,24 @@ class _Run:
             pass
         self._workers.pop(name).end()
         return why
+
+    def _refuse_after(self, seconds: float) -> Callable[[], None]:
+        """A function that refuses to wait any longer once the seconds are over."""
+        until_s = self._clock_s() + seconds
+
+        def refuse() -> None:
+            if self._clock_s() > until_s:
+                raise _TooLateError
+
+        return refuse
+
+    def _compare_memory(self, name: str) -> None:
+        """Note a variant whose process takes more memory."""
+        usual, now = self._ready[None].peak_bytes, self._ready[name].peak_bytes
+        if usual is not None and now is not None and now > _NOTED_SHARE * usual:
+            self._notes.append(
+                f"The first steps took {now / 1e9:.2f} GB of memory with {name}, {usual / 1e9:.2f} GB as they are."
+            )
 
     def _compare_results(self, name: str) -> None:
         """Compare the results of a variant's first steps with those of the steps as they are."""
@@ -278,7 +298,11 @@ class _Run:
         """Visit one variant; one that fails ends, and the others continue."""
         if name not in self._workers:  # it ended in this round
             return
-        timed = self._workers[name].visit(batch, self._protocol)
+        longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
+        try:
+            timed = self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
+        except _TooLateError:
+            timed = Empty("failed", f"its steps took more than {longest_s:.0f} s")
         if isinstance(timed, Empty):
             self._workers.pop(name).end()
             why = f"batch {batch}: {_clause(timed)}"

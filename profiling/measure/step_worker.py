@@ -69,9 +69,20 @@ class StepWorker:
         result: Ready | Empty = self._child.call("warm_up", while_waiting=while_waiting)
         return result
 
-    def visit(self, batch: int, protocol: Protocol) -> list[StepRow] | Empty:
-        """Time steps of one batch size; rows of the table `experiments` without the columns of the experiment."""
-        result: list[StepRow] | Empty = self._child.call("visit", batch, protocol)
+    def visit(
+        self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
+    ) -> list[StepRow] | Empty:
+        """Time steps of one batch size.
+
+        Args:
+            batch: the batch size.
+            protocol: number of steps.
+            while_waiting: see `warm_up`.
+
+        Returns:
+            Rows of the table `experiments`, without the columns of the experiment.
+        """
+        result: list[StepRow] | Empty = self._child.call("visit", batch, protocol, while_waiting=while_waiting)
         return result
 
     def available_bytes(self) -> int | None:

@@ -52,9 +52,19 @@ class Workers:
     `fails` has the outcome of a variant's visits from the third round on; `never_ready` that of its first steps.
     """
 
-    def __init__(self, clock, speed=None, fails=None, never_ready=None, results=None, draws=False, available=64 * GB):
+    def __init__(
+        self,
+        clock,
+        speed=None,
+        fails=None,
+        never_ready=None,
+        results=None,
+        memory=None,
+        draws=False,
+        available=64 * GB,
+    ):
         self.clock, self.speed, self.fails, self.never_ready = clock, speed or {}, fails or {}, never_ready or {}
-        self.results, self.draws, self.available = results or {}, draws, available
+        self.results, self.memory, self.draws, self.available = results or {}, memory or {}, draws, available
         self.running, self.most, self.visits = [], 0, []
 
     def start(self, _target, factor):
@@ -66,11 +76,15 @@ class Workers:
                     for _ in range(1000):
                         workers.clock.now_ns += 10**9
                         while_waiting()
-                return outcome or Ready({1: ((workers.results.get(factor, 5.0), 5.0),)}, workers.draws, GB)
+                results = {1: ((workers.results.get(factor, 5.0), 5.0),)}
+                return outcome or Ready(results, workers.draws, workers.memory.get(factor, GB))
 
-            def visit(self, batch, protocol):
+            def visit(self, batch, _protocol, while_waiting):
                 workers.visits.append((factor, batch))
                 if factor in workers.fails and workers.visits.count((factor, batch)) > 2:
+                    while workers.fails[factor] == "hangs":
+                        workers.clock.now_ns += 10**9
+                        while_waiting()
                     if isinstance(workers.fails[factor], BaseException):
                         raise workers.fails[factor]
                     return workers.fails[factor]
@@ -145,6 +159,12 @@ def test_a_variant_that_dies_is_untested_and_the_others_continue(tmp_path):
     assert [row["factor"] for row in rows].count("one_thread") == 3 * 2
 
 
+def test_a_variant_that_hangs_is_given_up(tmp_path):
+    done, rows = run(tmp_path / "r", Workers(FakeClock(), fails={"compiled": "hangs"}), experiment("compiled"))
+    assert done.untested["compiled"].endswith("its steps took more than 120 s")
+    assert [row["factor"] for row in rows].count(None) == 3 * 2
+
+
 def test_a_variant_that_does_not_start_is_untested(tmp_path):
     fails = {"compiled": Empty("failed", "no C++ compiler"), "channels_last": Empty("out of memory", "8 GB")}
     workers = Workers(FakeClock(), never_ready=fails)
@@ -194,6 +214,19 @@ def test_variants_that_do_not_fit_the_memory_together_take_turns(tmp_path):
     assert rounds["one_thread"] == rounds["no_onednn"] == {0, 1, 2}
     assert rounds["channels_last"] == {3, 4, 5}
     assert rounds[None] == set(range(6))
+
+
+def test_variants_that_did_not_get_their_turn_are_untested(tmp_path):
+    workers = Workers(FakeClock(), fails={None: Empty("killed", "SIGKILL")}, available=int(2.5 * GB))
+    done, _ = run(tmp_path / "r", workers, experiment("one_thread", "no_onednn"))
+    assert "killed (SIGKILL)" in done.untested["one_thread"]
+    assert done.untested["no_onednn"] == "the steps as they are failed"
+
+
+def test_a_variant_that_takes_more_memory_is_noted(tmp_path):
+    workers = Workers(FakeClock(), memory={"kept_memory": int(1.5 * GB), "one_thread": int(1.05 * GB)})
+    done, _ = run(tmp_path / "r", workers, experiment("kept_memory", "one_thread"))
+    assert done.notes == ("The first steps took 1.50 GB of memory with kept_memory, 1.00 GB as they are.",)
 
 
 def test_variants_that_fit_the_memory_not_at_all_are_untested(tmp_path):

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, Attribution, Claim
+from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, Attribution, Claim, interventions
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.profiling.hardware.host import describe_host
@@ -42,26 +42,37 @@ Every anomaly splits exactly into terms (layer and phase, idle, profiling overhe
 cause of every term: each cause checks the recording for its evidence and claims an amount, with a score. The claim with the
 best score takes its amount first, then the next one. The rest is `unexplained`, with its own amount. Amounts add up to the
 anomaly to the last digit. A verdict names the cause, the rows it uses, and what would refute it; `--json` also lists the
-rival claims.
+rival claims. [Experiments](experiments.md) then decide: a confirmed cause takes what was measured, a refuted one takes nothing.
 
 | cause | evidence in the recording | amount |
 |---|---|---|
 | algorithm switch | kernels of the term that run at only one of the two batch sizes; their families by name | what those kernels contribute (arithmetic) |
 | wave and tile quantisation | grid, block, registers and shared memory give the waves; the tail predicts the time ratio within 30 % | the empty part of the last waves, and blocks beyond proportional growth with the batch (modelled) |
 | memory pressure | allocations and frees inside the step; an algorithm switch while memory is over 85 % full | their time in idle; the amount of the switch |
-| page faults | on a CPU, page faults that grow faster than the batch: new memory in every step | system CPU time, by the term's share of the bytes (modelled) |
+| page faults | on a CPU, page faults that do not grow in proportion to the batch: new memory in every step | system CPU time, by the term's share of the bytes (modelled) |
 | launch- or host-bound | idle, kernels per step, launch, memcpy and synchronisation calls | idle that allocations do not explain; host-to-device memcpys |
 | cache capacity | bytes of one launch exceed the cache's size, bandwidth falls by over 10 % | time beyond that at the smaller batch size's bandwidth |
 | roof change | FLOPs per byte cross the ridge, the roofline predicts the time ratio | difference of the roofline's times (modelled) |
 | throttling | clock lower by over 3 % at the larger batch size, throttle reasons | time beyond that at the smaller batch size's clock: an upper bound |
 | CPU contention | on a CPU, ready threads waited for a core, longer by over 5 % | time beyond that at the smaller batch size's share of cores: an upper bound |
+| idle threads | on a CPU, over 10 % fewer threads at work at one of the batch sizes | time beyond that with the most threads at work: an upper bound |
+| slow library call | the same kernel at a rate that is over 10 % lower, as a share of the roofline's; without roofs in FLOPs and in bytes per second | time beyond that at the best rate |
+| size of one call | none: only an experiment names it | what splitting the batch takes away |
+| weights read every step | bytes that do not grow with the batch, in a term that takes as long as moving its bytes | their time at the DRAM roof (modelled) |
+| optimizer work | terms of the optimizer that do not grow with the batch | all of the term |
 | not significant (no cause, listed last) | the term's interval contains 0 | all of the term |
-| fixed cost amortised | same kernels, negative share of an excess, the fixed time fits | all of the term |
+| fixed cost amortised | same kernels, negative share of an excess, the fixed time fits | what other causes leave of the term |
 | profiling overhead | profiled steps compared with unprofiled ones of the same visit | its own term |
 | unexplained | none | the rest |
 
 If the total anomaly is less than its noise, it is not significant, whatever its terms are.
 
+## The experiment of each cause
+
+A factor whose change takes the anomaly away confirms its cause. Each factor belongs to one cause; [Factors](reference/factors.md) says
+what each one changes.
+
+{experiments}
 ## Does the verdict name the planted cause?
 
 `python benchmarks/causes_matrix.py --write` writes this table. tests/analysis/causes/planted_causes.py plants each cause from
@@ -91,8 +102,21 @@ def page() -> str:
     right = sum(counts[cause][cause] for cause in listed)
     every = sum(sum(c.values()) for c in counts.values())
     jitters = ", ".join(f"{jitter:.0%}" for jitter in JITTERS)
-    head = HEAD.format(jitters=jitters, seeds=SEEDS * len(JITTERS))
+    head = HEAD.format(jitters=jitters, seeds=SEEDS * len(JITTERS), experiments=experiments_table())
     return head + "\n".join(lines) + f"\n\n{right} of {every} right.\n"
+
+
+def experiments_table() -> str:
+    """The factors that test each cause, and what they show, as Markdown."""
+    lines = [
+        "| cause | factors of a term alone | factors of complete steps | if the cause is right |",
+        "|---|---|---|---|",
+    ]
+    for cause, one in interventions().items():
+        names = [", ".join(f"`{name}`" for name in factors) for factors in (one.term, one.step)]
+        why = f"not tested: {one.untested}" if one.untested else one.expected[0].lower() + one.expected[1:].rstrip(".")
+        lines.append(f"| {cause} | {names[0]} | {names[1]} | {why} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cells(named: Counter[str], listed: list[str]) -> str:

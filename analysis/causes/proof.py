@@ -101,15 +101,15 @@ def prove_term(outcomes: Sequence[Outcome], share: Share, factors: Sequence[str]
         factors: factors that take the cause away.
     """
     known = decisive(outcomes)
-    found = [_of_term(known[name], share) for name in factors if name in known]
+    shown = reproduces(outcomes, share)
+    found = [_of_term(known[name], share, shown) for name in factors if name in known]
     return _together(found)
 
 
-def _of_term(outcome: Outcome, share: Share) -> Proof:
+def _of_term(outcome: Outcome, share: Share, shown: str | None) -> Proof:
     if outcome.taken is None or outcome.value is None or outcome.removed is None:
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
-    shown = reproduction(share.value, outcome.value)
-    if shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
+    if outcome.value.value * share.value.value <= 0 or shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
         return Proof(Verdict.UNDECIDED, outcome, reason="the term alone does not show its share")
     if outcome.verdict != Verdict.CONFIRMED:
         return Proof(outcome.verdict, outcome, reason=outcome.reason)

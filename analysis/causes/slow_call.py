@@ -1,7 +1,7 @@
 """Slow library call: a library runs an operator at a lower rate at one batch size than at another.
 
 Amount: the time beyond that of the best rate at any of the batch sizes. Rates are shares of the roofline's time, so a
-crossing of the ridge is no lower rate; without roofs they are FLOP per second.
+crossing of the ridge is no lower rate. Without roofs both FLOP per second and bytes per second must be lower.
 """
 
 from __future__ import annotations
@@ -25,25 +25,36 @@ def weigh(case: Case) -> Claim | None:
     """Claim the time lost to lower rates, for kernels that run at both sizes."""
     if case.share.key.kind != "kernels" or case.main_kernel(case.before) != case.main_kernel(case.after):
         return None
-    ideal = {batch: _ideal(case, batch) for batch in case.functional.conditions}
-    rates = {batch: size / case.time_ms(batch) for batch, size in ideal.items() if size and case.time_ms(batch) > 0}
-    if len(rates) < len(ideal) or min(rates.values()) > _FALLEN * max(rates.values()):
+    rates = _rates(case)
+    if not rates or min(rates.values()) > _FALLEN:
         return None
-    best = max(rates.values())
-    amount = sum(case.coefficient(batch) * case.time_ms(batch) * (1 - rate / best) for batch, rate in rates.items())
+    amount = sum(case.coefficient(batch) * case.time_ms(batch) * (1 - rate) for batch, rate in rates.items())
     evidence = (
-        seen(
-            "rate, as a share of the best", (rates[b] / best for b in (case.before, case.after)), "1", "kernels.flops"
-        ),
+        seen("rate, as a share of the best", (rates[b] for b in (case.before, case.after)), "1", "kernels.flops"),
         seen("time per step", map(case.time_ms, (case.before, case.after)), "ms", "kernels.duration_ns"),
     )
     return Claim(CAUSE, amount, _SCORE, evidence, "Through another library the term keeps its value.")
 
 
-def _ideal(case: Case, batch: int) -> float | None:
-    """Time in ms by the roofline; without roofs the FLOPs; None if unknown."""
-    flops, size = total(case.at(batch), "flops"), total(case.at(batch), "bytes_compulsory")
+def _rates(case: Case) -> dict[int, float]:
+    """Rate at each batch size as a share of the best, the highest of what can be its limit; empty if unknown."""
+    batches = case.functional.conditions
     compute, dram = case.hardware.roof("compute"), case.hardware.roof("DRAM")
-    if compute is None or dram is None or not size:
-        return flops
-    return 1e3 * max((flops or 0.0) / compute.per_s, size / dram.per_s)
+    work = {
+        batch: (total(case.at(batch), "flops") or 0.0, total(case.at(batch), "bytes_compulsory") or 0.0)
+        for batch in batches
+    }
+    if any(case.time_ms(batch) <= 0 for batch in batches):
+        return {}
+    limits: list[dict[int, float]] = []
+    if compute is not None and dram is not None and all(size for _, size in work.values()):
+        limits.append({b: max(flops / compute.per_s, size / dram.per_s) for b, (flops, size) in work.items()})
+    else:
+        limits += [{b: amounts[index] for b, amounts in work.items()} for index in (0, 1)]
+    shares = []
+    for ideal in limits:
+        rates = {batch: size / case.time_ms(batch) for batch, size in ideal.items()}
+        best = max(rates.values())
+        if min(rates.values()) > 0:
+            shares.append({batch: rate / best for batch, rate in rates.items()})
+    return {batch: max(share[batch] for share in shares) for batch in batches} if shares else {}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MOST = 0.8  # share of a target that the tested terms make
 _MOST_TERMS = 4
-_SUGGESTED = 0.1  # least share of a target that a cause claims, for its factors to come first
+_SUGGESTED = 0.03  # least share of a target that a cause claims, for its factors to come first
 _HOPEFUL = 0.4  # least share that a factor takes away in a screen
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..profiling.recording.axis import BATCH, axis_of
 from ..profiling.recording.store import Recording
 from .decompose.curve import cost_curve
 
@@ -38,7 +39,8 @@ class Cell:
         samples_per_s: batch divided by T(b).
         peak_memory_bytes: largest peak of the visits.
         empty: reason for a missing time; None if there is one.
-        fixed: values of other axes, e.g. `tokens=128`; None for none.
+        axis: name of what `batch` counts.
+        fixed: values of other axes, e.g. `tokens=128 width=64`; None for none.
         source: the recording, or the publication.
     """
 
@@ -59,6 +61,7 @@ class Cell:
     samples_per_s: float | None = None
     peak_memory_bytes: int | None = None
     empty: str | None = None
+    axis: str = BATCH
     fixed: str | None = None
     source: str = field(kw_only=True)
 
@@ -88,7 +91,7 @@ def cells_of(recording: Recording) -> list[Cell]:
 
     def cell(batch: int, empty: str | None = None) -> Cell:
         shared = (origin, network, mode, precision, compiled, framework, device, protocol)
-        return Cell(*shared, batch, empty=empty, fixed=fixed, source=str(recording.path))
+        return Cell(*shared, batch, empty=empty, axis=axis_of(meta).name, fixed=fixed, source=str(recording.path))
 
     cells = []
     measured = steps[~steps["profiled"].astype(bool)]

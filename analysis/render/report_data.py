@@ -29,10 +29,13 @@ from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import Work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps
+from ..step_family import families
+from ..step_table import cells_of
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .documents import estimate_document, finite
 from .headline import headline
+from .heat_map import family_document
 from .numbers import quantity, with_minus_signs
 from .report_experiments import answer_entry, experiments_entry
 from .report_timeline import timeline
@@ -80,7 +83,13 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
         inputs: recordings, the main one first.
         version: version of Curvescope.
     """
-    return {"version": version, "runs": [_run(one) for one in inputs], "comparison": _comparison(inputs)}
+    cells = [cell for one in inputs if one.meta.get("fixed") for cell in cells_of(one.recording)]
+    return {
+        "version": version,
+        "runs": [_run(one) for one in inputs],
+        "families": [family_document(family) for family in families(cells)],
+        "comparison": _comparison(inputs),
+    }
 
 
 def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
@@ -189,6 +198,7 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
         caveats.append(f"The recording is not complete (status: {meta.get('status')}).")
     if not hardware.roofs:
         caveats.append("No peak of this device is known and no ceiling was measured: there is no roof.")
+    caveats += meta.get("warnings", [])
     caveats.append("FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured.")
     return {
         "name": one.name,

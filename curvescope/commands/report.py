@@ -11,7 +11,7 @@ from ..profiling.recording.remote_store import as_path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "recordings", type=as_path, nargs="+", metavar="recording", help="folders or URLs of recordings"
+        "recordings", type=as_path, nargs="+", metavar="recording", help="folders or URLs of recordings, or of sweeps"
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file (default: report.html)")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
@@ -25,12 +25,13 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render.numbers import quantity
     from ..analysis.render.report_data import report_document
     from ..profiling.errors import CurvescopeError
+    from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.atomic_files import atomic_file
     from ..profiling.recording.store import open_recording
 
     if args.output.exists() and not args.force:
         raise CurvescopeError(f"{args.output} exists already. Choose another -o FILE, or replace it with --force.")
-    inputs = [report_input(open_recording(path)) for path in args.recordings]
+    inputs = [report_input(open_recording(path)) for path in recordings_in(args.recordings)]
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:
         file.write(page)

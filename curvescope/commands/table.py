@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..profiling.recording.remote_store import AnyPath, as_path
+from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,13 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables."""
-    from ..profiling.measure.sweep_plan import PLAN_FILE, sweep_recordings
+    from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.store import open_recording
 
-    paths: list[AnyPath] = []
-    for path in args.run:
-        paths += sweep_recordings(path) if (path / PLAN_FILE.name).is_file() else [path]
-    show_table([open_recording(path) for path in paths], args.format, published=args.published, batch=args.batch)
+    recordings = [open_recording(path) for path in recordings_in(args.run)]
+    show_table(recordings, args.format, published=args.published, batch=args.batch)
     return 0
 
 
@@ -89,18 +87,28 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
     from rich.text import Text
 
     from ..analysis.render import terminal
+    from ..analysis.render.heat_map import render_family
+    from ..analysis.step_family import families
     from ..analysis.step_table import by_batch
 
     console = terminal.console()
+    found = families(cells)
+    for family in found:
+        console.print(render_family(family))
+        console.print()
+    if found and len({(cell.network, cell.configuration) for cell in cells}) == sum(len(one.rows) for one in found):
+        for note in _notes(cells):
+            console.print(Text(note, "dim"))
+        return
     machines = {(c.device_and_origin, c.framework) for c in cells}
     if len(machines) == 1:
         ((device, framework),) = machines
-        console.print(Text(f"Step ms by batch size, {device}, {framework}", "bold"))
+        console.print(Text(f"Step ms by {_axis(cells)}, {device}, {framework}", "bold"))
         console.print(_table_of_networks(by_batch(cells)))
     else:
         for network, mode in dict.fromkeys((c.network, c.mode) for c in cells):
             section = [c for c in cells if (c.network, c.mode) == (network, mode)]
-            console.print(Text(f"{network}, {mode} step, ms by batch size", "bold"))
+            console.print(Text(f"{network}, {mode} step, ms by {_axis(section)}", "bold"))
             console.print(_table_of_batches(by_batch(section)))
             console.print()
         if compared is not None:
@@ -109,6 +117,13 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
     console.print()
     for note in _notes(cells):
         console.print(Text(note, "dim"))
+
+
+def _axis(cells: Sequence[Cell]) -> str:
+    """What the batch sizes of step times are: values of one axis, or of several."""
+    from ..profiling.recording.axis import Axis
+
+    return " and ".join(dict.fromkeys(Axis(cell.axis).value for cell in cells))
 
 
 def _text(cell: Cell | None) -> str:

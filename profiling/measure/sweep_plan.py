@@ -7,7 +7,7 @@ batch sizes are compared with each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from queue import Empty as QueueEmpty
@@ -67,6 +67,15 @@ def sweep_recordings(folder: AnyPath) -> list[AnyPath]:
     """Folders of the recordings of a sweep that exist, in the plan's order."""
     paths = [folder / configuration.label for configuration in PLAN_FILE.read(folder).configurations]
     return [path for path in paths if (path / META_FILE).is_file()]
+
+
+def recordings_in(paths: Iterable[AnyPath]) -> list[AnyPath]:
+    """Folders of recordings: each path itself, or the recordings of the sweep in it."""
+    return [
+        recording
+        for path in paths
+        for recording in (sweep_recordings(path) if (path / PLAN_FILE.name).is_file() else [path])
+    ]
 
 
 def run_plan(

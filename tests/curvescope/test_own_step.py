@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import curvescope
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing
+
+from ..browser import Page, find_chromium
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
@@ -54,15 +58,37 @@ def test_a_module_in_the_style_of_hugging_face_needs_no_package_of_theirs(comman
     assert recording.meta["layer_classes"]["layers.1"] == "Block"
 
 
-def test_two_axes_make_a_family_of_curves(command, workplace):
+@pytest.fixture(scope="module")
+def grid(command, workplace):
+    """Two axes, and their page in grid.html."""
     axes = ("--axis", "tokens=8,16", "--axis", "batch=1,2")
     done = command("diagnose", "--step", "tiny_lm:make_step", *axes, *SHORT, "-o", "grid", cwd=workplace)
     assert done.returncode == 0, done.stderr
+    page = command("report", "grid", "-o", "grid.html", cwd=workplace)
+    assert page.returncode == 0, page.stderr
+    return done
+
+
+def test_two_axes_make_a_family_of_curves(grid, workplace):
     folders = sorted(path.name for path in (workplace / "grid").iterdir() if path.is_dir())
     assert folders == ["tiny_lm-make_step_own_batch1", "tiny_lm-make_step_own_batch2"]
     meta = curvescope.open_recording(workplace / "grid" / folders[1]).meta
     assert (meta["axis"]["name"], meta["fixed"], meta["batches"]) == ("tokens", {"batch": 2}, [8, 16])
-    assert "batch=2" in done.stdout
+    assert "columns are tokens, rows batch" in grid.stdout
+    assert "µs/(token·sample)" in grid.stdout
+    page = (workplace / "grid.html").read_text()
+    block = re.search(r'<script id="data" type="application/json">(.*?)</script>', page)
+    (family,) = json.loads(block[1])["families"]
+    assert [row["value"] for row in family["rows"]] == [1, 2]
+    assert all(ms > 0 for row in family["rows"] for ms in row["ms"])
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium here: install chromium to run browser tests")
+@pytest.mark.usefixtures("grid")
+def test_the_page_draws_both_axes(workplace):
+    with Page(workplace / "grid.html") as opened:
+        assert opened.evaluate("document.querySelectorAll('#family tbody td').length") == 4
+        assert opened.problems == []
 
 
 def test_isolated_processes_measure_an_own_step_too(command, workplace):

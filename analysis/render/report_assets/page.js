@@ -63,13 +63,13 @@ function show(index) {
   const run = report.runs[index];
   const others = report.runs.filter((other) => other !== run);
   const sections = [answersSection(run), curveSection(run, others), termsSection(run), causesSection(run), experimentsSection(run), heatSection(run), timelineSection(run),
-    rooflineSection(run), kernelsSection(run), compareSection(), recordingSection(run)].filter(Boolean);
+    rooflineSection(run), kernelsSection(run), familySection(), compareSection(), recordingSection(run)].filter(Boolean);
   document.getElementById("headline").textContent = run.headline;
   document.getElementById("lead").textContent = run.answers.length ? "" : run.lead;
   document.getElementById("over").textContent = [run.network ?? run.name, run.step ? `${run.step} step` : null, run.device].filter(Boolean).join(" · ");
   document.getElementById("body").replaceChildren(...sections);
   document.getElementById("sections").replaceChildren(...sections.map((section) =>
-    html("a", { href: `#${section.id}` }, { answers: "Answers", curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", heat: "Layers", timeline: "Step", roofline: "Roofline", kernels: "Kernels", compare: "Comparison", recording: "Recording" }[section.id])));
+    html("a", { href: `#${section.id}` }, { answers: "Answers", curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", heat: "Layers", timeline: "Step", roofline: "Roofline", kernels: "Kernels", family: "Both axes", compare: "Comparison", recording: "Recording" }[section.id])));
   redraw();
 }
 

@@ -28,7 +28,7 @@ LOOKS = (6, 9, 13, 19, 29, 40)  # rounds at which the rule looks, with a first l
 FIXED = (6, 40)
 NOISES = (0.02, 0.05, 0.1)
 PACES = (0.0, 0.05)
-SWEEPS = 400
+SWEEPS = 300
 _OPEN = 0.2
 
 HEAD = """

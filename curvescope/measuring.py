@@ -172,7 +172,9 @@ def network_of(args: argparse.Namespace) -> Network:
 def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the number of rounds and the duration."""
     protocol = parser.add_mutually_exclusive_group()
-    protocol.add_argument("--quick", action="store_true", help="fewer rounds: wider intervals, under 40 s per network")
+    protocol.add_argument(
+        "--quick", action="store_true", help="fewer rounds: wider intervals, half a minute per network"
+    )
     protocol.add_argument(
         "--protocol",
         default="default",

@@ -82,6 +82,7 @@ def parse(module, arguments, line):
 # What of the README's commands is not run here, and why; the pages show most of them on something small.
 NOT_RUN = {
     "diagnose": "measures a network for minutes",
+    "confirm": "runs experiments, on a recording that is not here",
     "sweep": "measures networks for an hour",
     "table runs/": "needs that sweep",
     "bench": "measures for minutes",

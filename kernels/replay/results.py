@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 from ...profiling.hardware.precisions import PRECISIONS
@@ -99,10 +99,21 @@ def _differs(expected: Any, found: Any, terms: float, tf32: bool) -> str | None:
     if precision == "fp32" and tf32:
         precision = "tf32"
     expected, found = (one if one.dtype.itemsize > 2 else one.float() for one in (expected, found))
-    error = float((expected - found).nan_to_num_(0.0, 0.0, 0.0).abs_().max())  # NaN where both are infinite or NaN
-    scale = float(torch.linalg.vector_norm(expected.nan_to_num(0.0, 0.0, 0.0)) / expected.numel() ** 0.5)
+    error, scale = _error_and_scale(torch, expected - found, expected)
+    if not isfinite(error + scale):  # infinite or NaN in one or both; what is so in both is equal
+        both = expected.isfinite() & found.isfinite()
+        if not torch.equal(expected.isfinite(), found.isfinite()):
+            return "other results are infinite or no numbers"
+        error, scale = _error_and_scale(torch, (expected - found)[both], expected[both])
     allowed = 2 * allowed_relative_error(precision, terms)  # both are rounded
     if error <= allowed * scale:
         return None
     share = error / scale if scale else float("inf")
     return f"a result differs by {share:.2g} of its root mean square, where rounding allows {allowed:.2g}"
+
+
+def _error_and_scale(torch: Any, difference: Any, expected: Any) -> tuple[float, float]:
+    """Largest absolute difference, and root mean square of what is expected; 0 for no elements."""
+    if not expected.numel():
+        return 0.0, 0.0
+    return float(difference.abs().max()), float(torch.linalg.vector_norm(expected) / expected.numel() ** 0.5)

@@ -31,7 +31,7 @@ from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable
 from .operator_kinds import follows_batch, on_cuda
 from .recorded_call import CannotReplay, device_of
-from .results import difference, results_of, try_call
+from .results import Tried, difference, results_of, try_call
 from .term import Term, duration_ns, read_term
 
 Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None; batch size
@@ -106,6 +106,7 @@ class Runs:
         self._untested: dict[str, str] = {}
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
+        self._expected: dict[int, tuple[Runnable, Tried]] = {}  # results without a change, by identity of the call
         self._kept: list[Any] = []  # results of the current run
         if term.device == "cpu" and heap.can_change():
             heap.hold_thresholds(term.block_bytes)
@@ -127,7 +128,8 @@ class Runs:
             self._guard(condition, lambda _: self._visit(condition, round_))
 
     def write(self) -> None:
-        """Record the timed runs since the last call."""
+        """Record the timed runs since the last call, and free what only the first round compares."""
+        self._expected.clear()
         if self._rows:
             part = f"e{self._experiment.number:05d}_r{self._rows[-1]['round']:05d}"
             self._writer.write("experiments", columns_of(self._rows), part)
@@ -168,6 +170,7 @@ class Runs:
         # After the handler, because the traceback keeps tensors alive.
         if out_of_memory:
             self._term.release()
+            self._expected.clear()
             message = f"batch size {batch} does not fit the memory: {message.rstrip('.')}"
         if name is None:
             self._unfit[batch] = message
@@ -232,15 +235,20 @@ class Runs:
         if change.call is not None and all(one is other for one, other in zip(plain, changed, strict=True)):
             return
         self._compared.add(name)
+        if change.same_work:
+            return
         device = self._term.device
         for one, other in zip(plain, changed, strict=True):
-            if change.caches is Caches.AS_IN_STEP and name not in self._changed_results:
-                expected = try_call(one, device)
-                with change.around():
-                    found = try_call(other, device)
-                clause = difference(expected, found, tf32=on_cuda(device))
-                if clause is not None:
-                    self._changed_results[name] = f"{one.call.label}: {clause}"
+            if one is other and change.call is not None:
+                continue
+            if id(one) not in self._expected:
+                self._expected[id(one)] = one, try_call(one, device)
+            with change.around():
+                found = try_call(other, device)
+            clause = difference(self._expected[id(one)][1], found, tf32=on_cuda(device))
+            if clause is not None:
+                self._changed_results[name] = f"{one.call.label}: {clause}"
+                return
 
     def _reason_against(self, name: str) -> str | None:
         """The reason why a factor cannot be changed for any call of the term."""

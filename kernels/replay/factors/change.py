@@ -71,11 +71,13 @@ class Change:
             `CannotReplay` with the reason if this call cannot be changed, or returns the same object if the change
             leaves it as it is.
         caches: what the caches have when a run begins.
+        same_work: whether the operators do the same in every case, so that their results need no comparison.
     """
 
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     call: Callable[[Runnable, tuple[int, ...]], Runnable] | None = None
     caches: Caches = Caches.AS_IN_STEP
+    same_work: bool = False
 
 
 @contextmanager

@@ -16,4 +16,4 @@ def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG0
     return None if any(tensors_of(family.largest.arguments)) else "none of its operands is a tensor"
 
 
-CHANGE = Change(caches=Caches.COLD)
+CHANGE = Change(caches=Caches.COLD, same_work=True)

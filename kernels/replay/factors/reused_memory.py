@@ -23,4 +23,4 @@ def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG0
     return None if heap.can_change() else "the C library is not glibc, or its thresholds are set in the environment"
 
 
-CHANGE = Change(around=heap.keep_freed_memory)
+CHANGE = Change(around=heap.keep_freed_memory, same_work=True)

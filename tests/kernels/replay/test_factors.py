@@ -163,6 +163,16 @@ def test_a_result_that_differs_beyond_rounding_is_said() -> None:
     assert difference(expected, try_call(wrong, "cpu"), tf32=True) is None
 
 
+def test_infinite_results_are_equal_only_to_infinite_ones() -> None:
+    root = family("aten::sqrt", lambda b: (tensor(b, 8),))
+    plain = Runnable.of(root, rebuild(root.at(4)))
+    plain.arguments[0].view(-1)[:2] = torch.tensor([-1.0, float("inf")])
+    expected = try_call(plain, "cpu")
+    assert difference(expected, try_call(plain, "cpu"), tf32=False) is None
+    finite = replace(plain, run=lambda: plain.run().nan_to_num(0.0, 0.0, 0.0))
+    assert difference(expected, try_call(finite, "cpu"), tf32=False) == "other results are infinite or no numbers"
+
+
 def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were() -> None:
     plain = Runnable.of(OPTIMIZER, rebuild(OPTIMIZER.at(4)))
     before = plain.arguments[0][0].clone()

@@ -14,6 +14,7 @@ from math import log2
 from typing import Any, TypeAlias
 
 AXES = ("log2", "linear")
+FIXED_COST = "fixed cost"
 # Anything hashable: a batch size, (devices, batch size), a run, a rank.
 Condition: TypeAlias = Any
 
@@ -67,7 +68,7 @@ def fixed_cost(small: int, large: int) -> Functional:
     """
     ratio = large / small
     weights = ((small, ratio / (ratio - 1)), (large, -1 / (ratio - 1)))
-    return Functional("fixed cost", small, large, weights, "ms")
+    return Functional(FIXED_COST, small, large, weights, "ms")
 
 
 def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functional:

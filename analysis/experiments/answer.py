@@ -14,7 +14,7 @@ from ...profiling.recording.experiments import Scope, Stage
 from ...profiling.recording.store import Recording
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, interventions, page_faults
 from ..causes.proof import about, alone_of, decisive, reproduces
-from ..decompose.functionals import Functional
+from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Share
 from ..render.numbers import number, signed
@@ -141,7 +141,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     on_step = total.verdict == Verdict.CONFIRMED and total.measured is not None
     where = None if on_step else total.terms[0].label
     decisive_one = _decisive(total.cause, where, evidence)
-    remedy = _remedy(explanation, evidence)
+    remedy = _remedy(evidence)
     taken = decisive_one.taken if decisive_one else None
     how_sure = _how_sure(total, decisive_one, on_step)
     why = None if total.cause == UNEXPLAINED else _why(total.cause, decisive_one, total.verdict)
@@ -181,7 +181,7 @@ def _what(explanation: Explanation) -> str:
 
 
 def _name(functional: Functional) -> str:
-    if functional.kind == "fixed cost":
+    if functional.kind == FIXED_COST:
         return "the fixed cost of a step"
     if functional.kind == "excess":
         return f"the excess from {functional.at} to {functional.to}"
@@ -190,7 +190,7 @@ def _name(functional: Functional) -> str:
 
 def _value(explanation: Explanation) -> str:
     value, functional = explanation.value.value, explanation.functional
-    text = number(value, 3) if functional.kind == "fixed cost" else signed(value)
+    text = number(value, 3) if functional.kind == FIXED_COST else signed(value)
     return f"{text} {functional.unit}"
 
 
@@ -340,9 +340,8 @@ def _refuted(evidence: Sequence[Evidence]) -> list[str]:
     ]
 
 
-def _remedy(explanation: Explanation, evidence: Sequence[Evidence]) -> Remedy | None:
+def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
     """What helped most: on complete steps if that was measured, else on the largest term."""
-    index = 0 if explanation.functional.kind == "fixed cost" else -1
     of_step = {one.factor: one for of in evidence if of.share is None for one in of.factors if _measured(one)}
     found: list[tuple[float, Remedy]] = []
     for of_term in evidence:
@@ -350,7 +349,7 @@ def _remedy(explanation: Explanation, evidence: Sequence[Evidence]) -> Remedy | 
             if not _measured(one) or one.facts is None or one.facts.remedy is None or one.factor is None:
                 continue
             step = of_step.get(one.factor)
-            gain, batch = one.gains[index], one.batches[index]
+            gain, batch = one.gains[one.gain_index], one.batches[one.gain_index]
             step_gain = step.gains[step.batches.index(batch)] if step and batch in step.batches else None
             least = _LEAST_TERM_GAIN if step_gain is None else _LEAST_STEP_GAIN
             judged = gain if step_gain is None else step_gain

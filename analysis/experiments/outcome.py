@@ -15,6 +15,7 @@ import pandas as pd
 
 from ...profiling.recording.experiments import Experiment, FactorFacts, Stage, experiments_of, factors_of
 from ...profiling.recording.store import Recording
+from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import LEVEL, Estimate, estimate, holm, ratio_estimate, resample_rounds, time_estimate
 
 Floats = npt.NDArray[np.float64]
@@ -89,9 +90,14 @@ class Outcome:
     changed_results: str | None = None
 
     @property
+    def gain_index(self) -> int:
+        """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the largest."""
+        return 0 if self.experiment.functional_kind == FIXED_COST else -1
+
+    @property
     def gain(self) -> Estimate | None:
-        """Share of the time saved at the largest batch size; None if the factor did not run."""
-        return self.gains[-1] if self.gains else None
+        """Share of the time saved at the batch size that counts; None if the factor did not run."""
+        return self.gains[self.gain_index] if self.gains else None
 
 
 def outcomes(recording: Recording) -> tuple[Outcome, ...]:

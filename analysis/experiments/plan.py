@@ -25,6 +25,7 @@ from ...profiling.recording.experiments import Experiment, Scope, Stage, experim
 from ...profiling.recording.store import Recording
 from .. import causes
 from ..causes.proof import about, decisive, reproduces
+from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import KERNELS, Key, Share
 from .outcome import LEVELLED, TOO_WIDE, Outcome, Reproduction, Verdict, subject
 
@@ -39,6 +40,7 @@ _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
 _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
+_HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor takes away
 _OPEN = 0.2  # share of an anomaly that terms not told from 0 may make
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
@@ -57,6 +59,7 @@ _USUAL_LIMIT_S = 60.0
 _RUNS_PER_VISIT = 4
 _STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 5.0, 1.0, 0.005
 _SETUP_S = {"compiled": 40.0}  # of one factor, in place of the usual
+_GPU_ONLY = frozenset({"cuda_graph", "cudnn_benchmark", "smaller_memory"})
 # Whole-step factors that a screen tries without evidence, in this order, by kind of device.
 _STEP_SCREEN = {
     "cpu": ("kept_memory", "one_thread", "no_onednn", "channels_last", "split_batch", "padded_batch", "compiled"),
@@ -211,7 +214,7 @@ class _Planner:
         else:
             yield from self._again(self._experiment(target, share, Stage.CONFIRM), before, outcomes)
         grid = self._experiment(target, share, Stage.GRID)
-        if grid.functional_kind != "fixed cost" and not self._like(grid, (Stage.GRID,)):
+        if grid.functional_kind != FIXED_COST and not self._like(grid, (Stage.GRID,)):
             sizes = _between(grid.batches)
             if len(sizes) > len(grid.batches) and len(sizes) > 3:
                 yield from self._fitting(replace(grid, batches=sizes))
@@ -265,8 +268,7 @@ class _Planner:
         for share in terms:
             outcomes = about(self.diagnosis.outcomes, target.functional, share)
             for name, outcome in decisive(outcomes).items():
-                index = 0 if target.functional.kind == "fixed cost" else -1
-                gain = outcome.gains[index] if outcome.gains else None
+                gain = outcome.gain
                 fresh = outcome.experiment.stage == Stage.CONFIRM
                 if fresh and gain and gain.low > 0 and gain.value >= _HELPS and name in causes.factors(Scope.STEP):
                     names[name] = max(names.get(name, 0.0), gain.value)
@@ -311,13 +313,15 @@ class _Planner:
                     return
             if not tested:
                 return
-            one = replace(one, factors=one.factors[:-1])
+            costly = max(one.factors, key=lambda name: (self._setup_s(name), one.factors.index(name)))
+            one = replace(one, factors=tuple(name for name in one.factors if name != costly))
 
     def _times_s(self, one: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
         variants = 1 + len(one.factors)
         if one.scope == Scope.STEP:
-            setup_s = _STEP_SETUP_S + sum(_SETUP_S.get(name, _STEP_SETUP_S) for name in one.factors)
+            setup_s = _STEP_SETUP_S + sum(map(self._setup_s, one.factors))
+            variants -= sum(self._setup_s(name) == 0 for name in one.factors)
             points = [point.time_ms.value for point in self.diagnosis.curve.points]
         else:
             setup_s = _TERM_SETUP_S
@@ -326,6 +330,12 @@ class _Planner:
         pass_ms = float(np.interp(one.batches, sizes, points).sum()) if points else 0.0
         visits = variants * len(one.batches)
         return setup_s, variants * _RUNS_PER_VISIT * pass_ms / 1e3 + visits * _VISIT_S
+
+    def _setup_s(self, factor: str) -> float:
+        """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
+        if self.device == "cpu" and factor in _GPU_ONLY:
+            return 0.0
+        return _SETUP_S.get(factor, _STEP_SETUP_S)
 
     def _term_ms(self, key: Key) -> list[float]:
         """Time of a term at every batch size of the curve."""
@@ -351,20 +361,22 @@ def with_more_rounds(one: Experiment) -> Experiment:
 
 
 def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """The factors that a screen suggests, the best first; those not yet run on fresh rounds."""
+    """The factors that a screen suggests and that have not run on fresh rounds.
+
+    First those that may take the anomaly away, the best first, then those that make the term much faster.
+    """
     fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
-    found = [
-        (min(one.taken.value, 1.0), one.factor)
-        for one in outcomes
-        if one.experiment.stage == Stage.SCREEN
-        and one.factor is not None
-        and one.factor not in fresh
-        and one.taken is not None
-        and one.taken.value >= _HOPEFUL
-        and one.verdict != Verdict.REFUTED
-        and one.reason != LEVELLED
-    ]
-    return tuple(name for _, name in sorted(found, key=lambda item: (-item[0], item[1]))[:_MOST_CONFIRMED])
+    found = []
+    for one in outcomes:
+        if one.experiment.stage != Stage.SCREEN or one.factor is None or one.factor in fresh or one.taken is None:
+            continue
+        suspected = one.taken.value >= _HOPEFUL and one.verdict != Verdict.REFUTED and one.reason != LEVELLED
+        gain = one.gain
+        helps = gain is not None and gain.low > 0 and gain.value >= _HELPS_MUCH
+        if suspected or (helps and one.facts is not None and one.facts.remedy is not None):
+            worth = min(one.taken.value, 1.0) if suspected else gain.value if gain else 0.0
+            found.append((not suspected, -worth, one.factor))
+    return tuple(name for *_, name in sorted(found)[:_MOST_CONFIRMED])
 
 
 def _between(batches: Sequence[int]) -> tuple[int, ...]:

@@ -124,7 +124,7 @@ def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[Rende
 
 def time_heading(outcome: Outcome, axis: Axis) -> str:
     """Heading of the column of times."""
-    return f"time at {axis.name} {outcome.batches[gain_index(outcome)]}"
+    return f"time at {axis.name} {outcome.batches[outcome.gain_index]}"
 
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:
@@ -132,13 +132,8 @@ def factor_cells(outcome: Outcome) -> tuple[str, str]:
     taken, gains = outcome.taken, outcome.gains
     return (
         "" if taken is None else f"{percent(taken.value)} ({percent_interval(taken)})",
-        percent(-gains[gain_index(outcome)].value, sign=True) if gains else "",
+        percent(-gains[outcome.gain_index].value, sign=True) if gains else "",
     )
-
-
-def gain_index(outcome: Outcome) -> int:
-    """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the largest."""
-    return 0 if outcome.experiment.functional_kind == "fixed cost" else -1
 
 
 def percent(value: float, sign: bool = False) -> str:

@@ -12,7 +12,7 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
 from ..experiments.answer import Answer, Evidence
 from ..experiments.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome
-from .answers import factor_text, gain_index, notes, remedy_lines, reproduction_sentence
+from .answers import factor_text, notes, remedy_lines, reproduction_sentence
 from .documents import estimate_document, finite
 from .numbers import with_minus_signs
 
@@ -59,7 +59,7 @@ def _evidence(evidence: Evidence, answer: Answer, found: Diagnosis) -> dict[str,
 
 
 def _factor(one: Outcome) -> dict[str, Any]:
-    index = gain_index(one)
+    index = one.gain_index
     return {
         "name": one.factor,
         "what": factor_text(one),

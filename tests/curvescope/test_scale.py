@@ -27,11 +27,11 @@ SHORT = ["--quick", "--time-limit", "0.1"]  # the least number of rounds
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(tmp_path_factory, command):
     """Two processes, weak and strong; the folder and the document."""
     folder = tmp_path_factory.mktemp("scale") / "run"
     options = ["--devices", "1,2", "--batch", "8", "--total-batch", "16", "--input", "scale_models:load"]
-    done = scale(*NETWORK, *options, *SHORT, "-o", str(folder), "--json")
+    done = command("scale", *NETWORK, *options, *SHORT, "-o", folder, "--json", cwd=HERE)
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout)
 

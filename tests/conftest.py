@@ -16,6 +16,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
+# No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of some ten thousand.
+os.fsync = lambda _descriptor: None
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gpu = [item for item in items if item.get_closest_marker("gpu")]

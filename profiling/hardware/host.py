@@ -10,6 +10,7 @@ import platform
 import re
 import sys
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,15 @@ def describe_host() -> dict[str, Any]:
 
 def describe_versions() -> dict[str, str | None]:
     """Versions of the packages that determine the kernels; None for missing ones."""
-    found: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found
+    return {package: _version(package) for package in _PACKAGES}
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def describe_environment() -> dict[str, Any]:

@@ -19,7 +19,7 @@ import pandas as pd
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
-from .cost_model.recording import KIND as MODELLED
+from .cost_model.recording import is_modelled
 from .decompose.curve import Curve, cost_curve
 from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
@@ -179,7 +179,7 @@ def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     device, versions = meta.get("device") or {}, meta.get("versions") or {}
     values = {
         **{key: meta.get(key) for key in ("network", "step", "precision", "compiled", "imported_from")},
-        "times": "modelled" if meta.get("recording_type") == MODELLED else "measured",
+        "times": "modelled" if is_modelled(meta) else "measured",
         "protocol": (meta.get("protocol") or {}).get("name"),
         **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
         **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},

@@ -11,7 +11,7 @@ from ..profiling.hardware.limits import hardware_of
 from ..profiling.recording.axis import axis_of
 from ..profiling.recording.store import Recording
 from .causes.context import Recorded
-from .cost_model.recording import KIND as MODELLED
+from .cost_model.recording import is_modelled
 from .cost_model.uncertainty import diagnose_modelled
 from .decompose import anomalies
 from .decompose.kernel_times import KEYS, device_work, kernel_times
@@ -43,7 +43,7 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
         )
     evidence = replace(evidence, steps=evidence.steps[has_batch])
     times = exclusive_times(recording, evidence.steps)
-    if recording.meta.get("recording_type") == MODELLED:
+    if is_modelled(recording.meta):
         found = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
         found = anomalies.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
@@ -56,7 +56,7 @@ def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
 
     The error of a modelled kernel depends on its own work, so those are not added up.
     """
-    keys = (*KEYS, "start_ns") if recording.meta.get("recording_type") == MODELLED else KEYS
+    keys = (*KEYS, "start_ns") if is_modelled(recording.meta) else KEYS
     return kernel_times(device_work(recording), steps, keys)
 
 

@@ -21,7 +21,7 @@ from .frameworks import FRAMEWORKS, Framework
 from .launches import ModelledGpu
 from .networks import CONTEXT_BYTES, Operations, Step, estimate_step
 
-KIND = "model"
+_MODEL = "model"
 DEVICE_PREFIX = "model:"
 # Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {"kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "hopper": "cudnn8"}
@@ -29,6 +29,11 @@ _MODES = ("training", "forward", "forward+backward")
 _KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
                    "bytes_compulsory", "source")  # fmt: skip
 _STEP_COLUMNS = ("step", "batch", "round", "index", "mode", "start_ns", "duration_ns", "profiled", "peak_memory_bytes")
+
+
+def is_modelled(meta: Mapping[str, Any]) -> bool:
+    """Whether a recording, given by its `recording.json`, is modelled and not measured."""
+    return meta.get("recording_type") == _MODEL
 
 
 def machine_for(device: Device) -> ModelledGpu:
@@ -118,15 +123,15 @@ def record_model(
     labels = ["modelled", library.name, f"{framework_name} rules"]
     labels += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
     meta = {
-        "recording_type": KIND,
-        "recorder": KIND,
+        "recording_type": _MODEL,
+        "recorder": _MODEL,
         "argv": without_secrets(sys.argv[1:]),
         "network": network,
         "mode": kind,
         "batches": [int(batch) for batch in batches],
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
         "device": {
-            "recording_type": KIND,
+            "recording_type": _MODEL,
             "name": f"{device.name} ({', '.join(labels)})",
             "key": device.key,
             **({"what_if": dict(what_if)} if what_if else {}),
@@ -158,7 +163,7 @@ def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list
                 starts = start_ns + np.cumsum(durations[:, i]) - durations[:, i]
                 kernels += [
                     (term.kernel[i], start, duration, 0, 0, number, term.phase, term.layer, term.op,
-                     None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), KIND)
+                     None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), _MODEL)
                     for term, start, duration in zip(step.terms, starts.tolist(), durations[:, i].tolist(), strict=True)
                 ]  # fmt: skip
             start_ns += wall

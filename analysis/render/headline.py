@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..cost_model.recording import KIND as MODELLED
+from ..cost_model.recording import is_modelled
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..experiments.answer import Answer
 from .numbers import number, signed
@@ -19,7 +19,7 @@ def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
         found: diagnosis of the recording.
     """
     sentence = finding_sentence(found)
-    modelled = " (modelled)" if meta.get("recording_type") == MODELLED else ""
+    modelled = " (modelled)" if is_modelled(meta) else ""
     name = f"{meta['network']}{modelled}" if meta.get("network") else None
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 

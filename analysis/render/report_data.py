@@ -22,7 +22,7 @@ from .. import roofline
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED
 from ..causes.context import Recorded
 from ..compare import compare, comparison_line, side
-from ..cost_model.recording import KIND as MODELLED
+from ..cost_model.recording import is_modelled
 from ..cost_model.uncertainty import diagnose_modelled
 from ..decompose import anomalies
 from ..decompose.anomalies import Diagnosis, Explanation
@@ -147,7 +147,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
 
 def _how_to_test(one: ReportInput, found: Diagnosis) -> str | None:
     """How to test the answers by experiment; None if that was done, or if there is nothing to test."""
-    if found.outcomes or not found.answers or one.meta.get("recording_type") == MODELLED:
+    if found.outcomes or not found.answers or is_modelled(one.meta):
         return None
     return how_to_test(one.recording)
 
@@ -155,7 +155,7 @@ def _how_to_test(one: ReportInput, found: Diagnosis) -> str | None:
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """Diagnose like `explain`; a single profiled batch size, as in most profiles, has only terms."""
     times = one.kernel_times.assign(batch=one.kernel_times["batch"].fillna(0))
-    if one.meta.get("recording_type") == MODELLED:
+    if is_modelled(one.meta):
         return diagnose_modelled(times, recorded, one.meta)
     steps = recorded.steps
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
@@ -190,7 +190,7 @@ def _lead(found: Diagnosis) -> str:
 def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
     caveats = []
-    if meta.get("recording_type") == MODELLED:
+    if is_modelled(meta):
         caveats.append("Modelled, not measured: times come from the cost model, and intervals show its error.")
     if all_profiled:
         caveats.append("Every step was profiled: times include an unknown profiling overhead.")

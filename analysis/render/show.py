@@ -13,7 +13,7 @@ from ...profiling.errors import CurvescopeError
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording, Status
 from .. import time_tables
-from ..cost_model.recording import KIND as MODELLED
+from ..cost_model.recording import is_modelled
 from ..decompose import anomalies, functionals
 from ..decompose.curve import Point
 from ..explaining import explain, recorded
@@ -42,7 +42,7 @@ def show_diagnosis(
         as_json: print one JSON document on standard output.
     """
     evidence = recorded(recording)
-    modelled = recording.meta.get("recording_type") == MODELLED
+    modelled = is_modelled(recording.meta)
     diagnosis = explain(recording, axis)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
@@ -211,7 +211,7 @@ def _document(
     return {
         "recording": str(recording.path),
         "answers": to_plain(diagnosis.answers),
-        "modelled": recording.meta.get("recording_type") == MODELLED,
+        "modelled": is_modelled(recording.meta),
         "complete": recording.meta["status"] == Status.COMPLETE,
         "network": recording.meta.get("network"),
         "device": recording.meta.get("device"),

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
-    from ..analysis.cost_model.recording import KIND as MODELLED
+    from ..analysis.cost_model.recording import is_modelled
     from ..analysis.decompose.breakdown import above_roofs, break_down
     from ..analysis.decompose.kernel_times import device_work
     from ..profile_files import open_any
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         work = device_work(recording)
         classes = recording.meta.get("layer_classes")
         breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic, classes)
-        modelled = recording.meta.get("recording_type") == MODELLED
+        modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)
     if args.json:
         document = {"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}

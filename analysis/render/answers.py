@@ -31,8 +31,8 @@ def render_answers(answers: Sequence[Answer]) -> RenderableType:
     rows.add_column(overflow="fold")
     for number, answer in enumerate(answers, 1):
         rows.add_row(Text(f"{number}.", "bold"), Text(answer.sentence, "bold"))
-        for line in remedy_lines(answer.remedy):
-            rows.add_row("", Text(line))
+        if how := remedy_text(answer.remedy):
+            rows.add_row("", Text(how))
     return rows
 
 
@@ -44,14 +44,9 @@ def how_to_test(recording: Recording) -> str:
     return f"No cause is tested yet: `curvescope confirm {path}` runs the experiments, on the recording's machine."
 
 
-def remedy_lines(remedy: Remedy | None) -> list[str]:
-    """How to set a remedy, and what it changes besides the time; empty without a remedy."""
-    if remedy is None:
-        return []
-    lines = [f"How: {remedy.how}"] if remedy.how else []
-    if remedy.changed_results:
-        lines.append(f"This changes the results: {remedy.changed_results}.")
-    return lines
+def remedy_text(remedy: Remedy | None) -> str | None:
+    """How to set a remedy; None without one, or if its sentence says it."""
+    return f"How: {remedy.how}" if remedy is not None and remedy.how else None
 
 
 def render_evidence(answer: Answer, axis: Axis, everything: bool = False) -> RenderableType:

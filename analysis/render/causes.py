@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
 from ..decompose.statistics import Estimate
+from ..experiments.outcome import Verdict
 from .answers import VERDICT_STYLES
 from .numbers import number, quantity, signed
 from .text import interval, share, shortened, table
@@ -22,7 +23,7 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     unit = attribution.functional.unit
     rows = table("cause", unit, "share", "verdict", "terms", left=("terms", "verdict"))
     apart = [total for total in attribution.causes if total.cause == NOT_SIGNIFICANT]
-    causes = [total for total in attribution.causes if total.cause != NOT_SIGNIFICANT]
+    causes = [total for total in attribution.causes if total.cause != NOT_SIGNIFICANT and total.amount]
     for total in causes:
         verdict = Text(verdict_of(total), VERDICT_STYLES.get(total.verdict, "dim"))
         rows.add_row(*_cause(total, attribution.value), verdict, _terms(total, everything))
@@ -93,7 +94,8 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
         if term.claim is not None:
             lines.append(Text.assemble((f"{total.cause}", "bold"), f" in {term.label} ({signed(term.amount)})"))
             lines += [Padding(Text("- " + evidence_text(e)), (0, 0, 0, 2)) for e in term.claim.evidence]
-            lines.append(Padding(Text(refutation_text(term.claim), "dim"), (0, 0, 0, 2)))
+            if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
+                lines.append(Padding(Text(refutation_text(term.claim), "dim"), (0, 0, 0, 2)))
     return Group(*lines)
 
 

@@ -10,7 +10,7 @@ from ...profiling.recording.axis import Axis
 from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.terms import total_ms
 from ..experiments.answer import Answer, Evidence
-from .answers import factor_cells, factor_text, remedy_lines, reproduction_sentence, shape_sentence, time_heading
+from .answers import factor_cells, factor_text, remedy_text, reproduction_sentence, shape_sentence, time_heading
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline
 from .numbers import number, signed
@@ -45,8 +45,8 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
 
 
 def _answer(answer: Answer) -> str:
-    lines = "".join(f"<br><small>{_text(line)}</small>" for line in remedy_lines(answer.remedy))
-    return f"<li>{_text(answer.sentence)}{lines}</li>"
+    how = remedy_text(answer.remedy)
+    return f"<li>{_text(answer.sentence)}{f'<br><small>{_text(how)}</small>' if how else ''}</li>"
 
 
 def _evidence(evidence: Evidence, answer: Answer, axis: Axis) -> str:

@@ -12,7 +12,7 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
 from ..experiments.answer import Answer, Evidence
 from ..experiments.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome
-from .answers import factor_text, notes, remedy_lines, reproduction_sentence
+from .answers import factor_text, notes, remedy_text, reproduction_sentence
 from .documents import estimate_document, finite
 from .numbers import with_minus_signs
 
@@ -23,8 +23,7 @@ def answer_entry(answer: Answer) -> dict[str, Any]:
         "label": answer.functional.label,
         "sentence": with_minus_signs(answer.sentence),
         "verdict": answer.verdict,
-        "lines": remedy_lines(answer.remedy),
-        "tested": bool(answer.evidence),
+        "how": remedy_text(answer.remedy),
     }
 
 

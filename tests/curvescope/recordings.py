@@ -38,11 +38,12 @@ def write_planted(
             ("clocks", recorded.clocks),
         ):
             if frame is not None:
-                writer.write(name, _rows(name, frame))
+                writer.write(name, rows_of_table(name, frame))
     return path
 
 
-def _rows(table, frame):
+def rows_of_table(table, frame):
+    """The columns of a table in a frame, for a `RecordingWriter`."""
     known = [c.name for c in TABLES[table].columns if c.name in frame]
     rows = frame[known].astype(object).where(pd.notna(frame[known]), None)
     if table == "api_calls":

@@ -6,7 +6,7 @@ function answersSection(run) {
   const made = block("answers", run.answers.length > 1 ? "Answers" : "Answer", [], html("ol", { class: "answers" },
     run.answers.map((answer) => html("li", { class: `is-${answer.verdict}` },
       html("p", {}, verdictBadge(answer.verdict), " ", answer.sentence),
-      answer.lines.map((line) => html("p", { class: "how" }, line))))),
+      answer.how ? html("p", { class: "how" }, answer.how) : null))),
     run.how_to_test ? note(run.how_to_test) : null);
   made.classList.add("long");
   return made;

@@ -15,7 +15,7 @@ from .cost_model.recording import is_modelled
 from .cost_model.uncertainty import diagnose_modelled
 from .decompose import anomalies
 from .decompose.kernel_times import KEYS, device_work, kernel_times
-from .experiments.answer import answers
+from .experiments.answer import answered
 from .experiments.outcome import outcomes
 from .render import notebook  # noqa: F401 - a notebook shows what `explain` returns
 from .render.report_data import ReportInput
@@ -47,8 +47,7 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
         found = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
         found = anomalies.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
-        found = replace(found, outcomes=evidence.outcomes)
-    return replace(found, answers=answers(found, recording))
+    return answered(found, recording, evidence.outcomes)
 
 
 def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:

@@ -116,6 +116,12 @@ class Answer:
     evidence: tuple[Evidence, ...]
 
 
+def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
+    """The diagnosis of a recording with the outcomes of its experiments, and with the answers."""
+    diagnosis = replace(diagnosis, outcomes=outcomes)
+    return replace(diagnosis, answers=answers(diagnosis, recording))
+
+
 def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
     """The answer on every explained anomaly, the largest first, and last on the fixed cost, if it is significant."""
     axis = axis_of(recording.meta)

@@ -52,7 +52,8 @@ def remedy_text(remedy: Remedy | None) -> str | None:
 def render_evidence(answer: Answer, axis: Axis, everything: bool = False) -> RenderableType:
     """The experiments behind an answer: each term alone, then each factor that was changed."""
     blocks: list[RenderableType] = []
-    for evidence in answer.evidence:
+    for index, evidence in enumerate(answer.evidence):
+        blocks += [Text()] if index else []
         blocks += [Text(reproduction_sentence(evidence, answer.functional.unit))]
         if evidence.shape is not None:
             blocks.append(Text(shape_sentence(evidence.shape)))
@@ -83,7 +84,8 @@ def reproduction_sentence(evidence: Evidence, unit: str) -> str:
 
 def shape_sentence(shape: Shape) -> str:
     """The shape of the curve on the finer grid."""
-    return f"On a finer grid: {shape.sentence.rstrip('.')}."
+    sentence = shape.sentence.rstrip(".")
+    return f"On a finer grid: {sentence[0].lower()}{sentence[1:]}."
 
 
 def notes(evidence: Evidence) -> list[str]:
@@ -119,7 +121,7 @@ def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[Rende
 
 def time_heading(outcome: Outcome, axis: Axis) -> str:
     """Heading of the column of times."""
-    return f"time at {axis.name} {outcome.batches[outcome.gain_index]}"
+    return f"time at {axis.name} {gain_batch(outcome)}"
 
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:
@@ -131,9 +133,15 @@ def factor_cells(outcome: Outcome) -> tuple[str, str]:
     )
 
 
+def gain_batch(outcome: Outcome) -> int:
+    """The batch size at which a gain counts, measured or not."""
+    return (outcome.batches or outcome.experiment.batches)[outcome.gain_index]
+
+
 def percent(value: float, sign: bool = False) -> str:
     """A share in percent."""
-    return f"{value:+.0%}" if sign else f"{value:.0%}"
+    text = f"{value:+.0%}" if sign else f"{value:.0%}"
+    return "0%" if text in ("-0%", "+0%") else text
 
 
 def percent_interval(estimate: Estimate) -> str:

@@ -19,7 +19,7 @@ from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import Recording
 from .. import roofline
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
 from ..causes.context import Recorded
 from ..compare import compare, comparison_line, side
 from ..cost_model.recording import is_modelled
@@ -29,6 +29,8 @@ from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.functionals import excess, neighbours
 from ..decompose.kernel_times import Work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps
+from ..experiments.answer import answered
+from ..experiments.outcome import Verdict
 from ..step_family import families
 from ..step_table import cells_of
 from .answers import how_to_test
@@ -116,7 +118,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
     # Batch size 0 stands for an unknown one.
     steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
     recorded = replace(one.recorded, steps=steps)
-    found = _diagnose(one, recorded)
+    found = answered(_diagnose(one, recorded), one.recording, recorded.outcomes)
     fixed = [found.fixed_cost] if found.fixed_cost is not None else []
     explanations = [*found.explanations, *fixed] or _last_pair(found, recorded)
     batches = sorted(int(b) for b in found.kernel_times["batch"].dropna().unique())
@@ -287,6 +289,7 @@ def _anomaly(explanation: Explanation, found: Diagnosis) -> dict[str, Any]:
     ]
     least = LEAST_SHARE * abs(explanation.value.value)
     kernels = [p for p in shares if p["kind"] == KERNELS]
+    others = [p for p in shares if p["kind"] != KERNELS and (p["value"] or p["real"])]
     shown = [p for p in kernels[:MOST_SHARES] if abs(p["value"]) >= least]
     rest = kernels[len(shown) :]
     small = {"label": f"{len(rest)} smaller terms", "kind": "rest", "value": math.fsum(p["value"] for p in rest)}
@@ -299,29 +302,35 @@ def _anomaly(explanation: Explanation, found: Diagnosis) -> dict[str, Any]:
         **estimate_document(explanation.value),
         "unit": explanation.functional.unit,
         "also": explanation.also,
-        "shares": [*shown, *([small] if rest else []), *(p for p in shares if p["kind"] != KERNELS)],
-        "causes": [
-            {
-                "cause": total.cause,
-                "amount": total.amount,
-                "verdict": None if total.cause in (UNEXPLAINED, NOT_SIGNIFICANT) else total.verdict,
-                "apart": total.cause == NOT_SIGNIFICANT,
-                "reason": total.reason,
-                "measured": None if total.measured is None else estimate_document(total.measured),
-                "terms": [
-                    {
-                        "label": term.label,
-                        "amount": term.amount,
-                        "score": term.claim.score if term.claim else None,
-                        "evidence": [evidence_text(e) for e in term.claim.evidence] if term.claim else [],
-                        "refuted": term.claim.refuted_by if term.claim else None,
-                    }
-                    for term in total.terms[:MOST_CAUSE_TERMS]
-                ],
-                "more": max(0, len(total.terms) - MOST_CAUSE_TERMS),
-            }
-            for total in explanation.attribution.causes
+        "shares": [*shown, *([small] if rest else []), *others],
+        "causes": [_cause(total) for total in explanation.attribution.causes if total.amount],
+    }
+
+
+def _cause(total: CauseTotal) -> dict[str, Any]:
+    return {
+        "cause": total.cause,
+        "amount": total.amount,
+        "verdict": None if total.cause in (UNEXPLAINED, NOT_SIGNIFICANT) else total.verdict,
+        "apart": total.cause == NOT_SIGNIFICANT,
+        "reason": total.reason,
+        "measured": None if total.measured is None else estimate_document(total.measured),
+        "terms": [
+            {"label": term.label, "amount": term.amount, **_claim(term.claim, total.verdict)}
+            for term in total.terms[:MOST_CAUSE_TERMS]
         ],
+        "more": max(0, len(total.terms) - MOST_CAUSE_TERMS),
+    }
+
+
+def _claim(claim: Claim | None, verdict: str) -> dict[str, Any]:
+    """The evidence of a claim, and what would refute it if no experiment decided."""
+    if claim is None:
+        return {"evidence": [], "refuted": None}
+    decided = verdict in (Verdict.CONFIRMED, Verdict.REFUTED)
+    return {
+        "evidence": [with_minus_signs(evidence_text(one)) for one in claim.evidence],
+        "refuted": None if decided else claim.refuted_by,
     }
 
 

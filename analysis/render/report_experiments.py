@@ -11,8 +11,8 @@ from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
 from ..experiments.answer import Answer, Evidence
-from ..experiments.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome
-from .answers import factor_text, notes, remedy_text, reproduction_sentence
+from ..experiments.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome, subject
+from .answers import factor_text, gain_batch, notes, remedy_text, reproduction_sentence, shape_sentence
 from .documents import estimate_document, finite
 from .numbers import with_minus_signs
 
@@ -48,10 +48,10 @@ def _evidence(evidence: Evidence, answer: Answer, found: Diagnosis) -> dict[str,
         "label": evidence.label,
         "whole": evidence.share is None,
         "sentence": with_minus_signs(reproduction_sentence(evidence, answer.functional.unit)),
-        "shape": evidence.shape.sentence if evidence.shape is not None else None,
+        "shape": shape_sentence(evidence.shape) if evidence.shape is not None else None,
         "step": _in_step(experiment, evidence, found),
         "alone": [] if evidence.alone is None else _points(evidence.alone.batches, evidence.alone.times_ms),
-        "grid": _grid(experiment, found.outcomes),
+        "grid": _grid(evidence.alone, found.outcomes),
         "factors": [_factor(one) for one in evidence.factors],
         "notes": notes(evidence),
     }
@@ -68,7 +68,7 @@ def _factor(one: Outcome) -> dict[str, Any]:
         "before": _estimate(one.value),
         "after": _estimate(one.changed),
         "gain": _estimate(one.gains[index]) if one.gains else None,
-        "gain_batch": one.batches[index],
+        "gain_batch": gain_batch(one),
         "times": _points(one.batches, one.changed_ms),
         "base": _points(one.batches, one.times_ms),
         "rounds": one.rounds,
@@ -102,15 +102,14 @@ def _time_at(batch: Condition) -> Functional:
     return Functional("time", batch, None, ((batch, 1.0),))
 
 
-def _grid(experiment: Experiment | None, outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Times of the term alone on the finer grid; empty if there is none."""
-    if experiment is None:
+def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Times of the term alone on the finer grid; empty if there is none beside `alone`."""
+    if alone is None:
         return []
-    tested = (experiment.functional, experiment.layer, experiment.phase, experiment.scope)
     for one in outcomes:
         its = one.experiment
-        same = (its.functional, its.layer, its.phase, its.scope) == tested
-        if same and its.stage == Stage.GRID and one.factor is None:
+        same = subject(its) == subject(alone.experiment)
+        if same and its.stage == Stage.GRID and one.factor is None and one.batches != alone.batches:
             return _points(one.batches, one.times_ms)
     return []
 

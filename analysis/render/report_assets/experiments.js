@@ -41,7 +41,7 @@ function termExperiments(run, tested, term) {
     ? chart(`Share of ${tested.label} taken away by each factor`, (width) => factorLines(run, tested, term, width)) : null;
   return [
     html("div", { class: "head term" }, html("h3", {}, term.label), html("div", { class: "tools" }, select)),
-    html("p", { class: "note" }, term.sentence, term.shape ? ` On a finer grid: ${term.shape.replace(/\.$/, "")}.` : ""),
+    html("p", { class: "note" }, term.sentence, term.shape ? ` ${term.shape}` : ""),
     term.step.length || term.alone.length ? [curves, curvesKey(term, changed.length > 0)] : null,
     drawn, term.notes.map((text) => note(text)),
   ].flat(Infinity).filter(Boolean);
@@ -120,7 +120,7 @@ function factorLines(run, tested, term, width) {
   term.factors.forEach((factor, index) => {
     const y = top + index * step;
     const middle = narrow ? y + 30 : y + step / 2 - 4;
-    const room = Math.floor((narrow ? width - 110 : left - 14) / 7.2);
+    const room = Math.floor((narrow ? width - 110 : left - 14) / (factor.verdict === "confirmed" ? 7.9 : 7));
     const label = narrow ? [cut(factor.what, room)] : inTwoLines(factor.what, room);
     const strong = factor.verdict === "confirmed" ? "strong" : null;
     const saved = factor.gain ? `${signed(-100 * factor.gain.value, 2)} %` : "";

@@ -17,7 +17,7 @@ function causesSection(run) {
         total.reason ? html("p", {}, `${total.cause} is ${total.verdict}: ${total.reason}.`) : null,
         total.measured ? html("p", {}, `Measured on the complete step: ${signed(total.measured.value)} ${anomaly.unit} (${between(total.measured.low, total.measured.high, 3)}).`) : null,
         total.terms.map((term) => [
-          html("p", {}, html("b", {}, term.label), ` ${signed(term.amount)} ${anomaly.unit}`, term.score === null ? "" : `, score ${number(term.score, 2)}`),
+          html("p", {}, html("b", {}, term.label), ` ${signed(term.amount)} ${anomaly.unit}`),
           html("ul", {}, term.evidence.map((text) => html("li", {}, text))),
           term.refuted ? html("p", { class: "refuted" }, `Refuted if: ${term.refuted[0].toLowerCase()}${term.refuted.slice(1)}`) : null,
         ]),
@@ -43,7 +43,7 @@ function compareSection() {
       c.names.slice(1).map((n) => html("th", { scope: "col" }, `speed-up ${n}`)), html("th", { scope: "col", class: "left" }, "remark"))),
     html("tbody", {}, lines.map((line) => html("tr", {}, html("th", { scope: "row", class: "left" }, line.label), line.times_ms.map((t) => html("td", {}, number(t))),
       line.changes.map(cell), html("td", { class: "remark" }, remark(line)))))));
-  const made = block("compare", "Comparison", [], table("batch", c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at batch ${batchName(c.batch)}`) : null,
+  const made = block("compare", "Comparison", [], table(report.runs[0].axis.name, c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at ${report.runs[0].axis.name} ${batchName(c.batch)}`) : null,
     c.rows.length ? table(c.by, c.rows) : null,
     note(`Speed-up over ${c.names[0]}: above 1 is faster; * is significant.` + Object.entries(c.differences).map(([name, values], i) =>
       `${i ? "; " : " Recorded with different settings: "}${name}: ${values.join(", ")}`).join("")));

@@ -1,0 +1,232 @@
+"""Answers and experiments as a reader meets them: terminal, JSON, notebook, and the page in a browser."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+import curvescope
+from curvescope.cli import main
+from curvescope.profiling.recording.store import open_recording
+
+from ..browser import Page, find_chromium
+from .recordings import write_planted
+from .test_report import embedded
+from .tested_recording import BATCHES, GRID_MS, write_tested
+
+browser = pytest.mark.skipif(find_chromium() is None, reason="no Chromium here: install chromium to run browser tests")
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    return write_tested(tmp_path_factory.mktemp("answers") / "tested")
+
+
+@pytest.fixture(scope="module")
+def page(tested):
+    assert main(["report", str(tested), "-o", str(tested.parent / "report.html")]) == 0
+    return tested.parent / "report.html"
+
+
+def explained(capsys, path, *options):
+    capsys.readouterr()
+    assert main(["explain", str(path), *options]) == 0
+    return capsys.readouterr().out
+
+
+def in_order(text, *wanted):
+    """Whether the words stand in the text in this order, however its lines are broken."""
+    text, at = " ".join(text.split()), 0
+    for words in wanted:
+        at = text.find(words, at)
+        if at < 0:
+            return words
+    return True
+
+
+def test_the_terminal_leads_with_the_answers_and_fits_80_columns(tested, capsys):
+    out = explained(capsys, tested)
+    assert max(map(len, out.splitlines())) <= 80
+    assert in_order(
+        out,
+        "1. The bend at 4",
+        "fc6 (Linear) forward",
+        "confirmed",
+        "How:",
+        "page faults",
+        "of the fixed cost of a step",
+        "MALLOC_TRIM_THRESHOLD_",
+        "batch step ms",
+        "Terms of bend at 4",
+        "Causes of bend at 4",
+        "slow library call",
+        "not significant",
+        "no cause",
+        "Experiments on bend at 4",
+        "shows its share alone",
+        "On a finer grid",
+        "takes away",
+        "-43% confirmed",
+        "Undecided (the batch is padded",
+        "Untested: channels_last",
+        "1 of 3 operators was not rebuilt.",
+        "Terms of fixed cost 1→2",
+        "Experiments on fixed cost 1→2",
+        "The complete step, unprofiled",
+    ) is True  # fmt: skip
+
+
+def test_all_names_the_reason_of_every_untested_change(tested, capsys):
+    assert (
+        in_order(explained(capsys, tested, "--all"), "Untested (images and filters", "no operand is an image") is True
+    )
+
+
+def test_the_document_has_the_answers_first_and_every_outcome(tested, capsys):
+    document = json.loads(explained(capsys, tested, "--json"))
+    assert list(document)[:2] == ["recording", "answers"]
+    first, *_, last = document["answers"]
+    assert (first["cause"], first["verdict"]) == ("slow library call", "confirmed")
+    assert (last["functional"]["kind"], last["verdict"]) == ("fixed cost", "confirmed")
+    assert document["anomalies"][0]["verdict"] == first["sentence"]
+    assert document["fixed_cost"]["functional"] == last["functional"]
+    factors = [one["factor"] for one in document["experiments"]]
+    of_fc6 = ["onednn", "one_thread", "padded_batch", "channels_last"]
+    assert factors == [None, None, None, *of_fc6, None, "kept_memory", None, "no_onednn"]
+
+
+def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, capsys):
+    write_planted(tmp_path / "new", torch_device="cpu")
+    assert f"curvescope confirm {tmp_path / 'new'}" in " ".join(explained(capsys, tmp_path / "new").split())
+    write_planted(tmp_path / "old")
+    assert "does not say how to run its steps again" in " ".join(explained(capsys, tmp_path / "old").split())
+    assert main(["report", str(tmp_path / "new"), "-o", str(tmp_path / "report.html")]) == 0
+    run = embedded(tmp_path / "report.html")["runs"][0]
+    assert run["experiments"] == []
+    assert f"curvescope confirm {tmp_path / 'new'}" in run["how_to_test"]
+
+
+def test_words_follow_the_axis(tmp_path, capsys):
+    write_tested(tmp_path / "tokens", axis={"name": "tokens", "unit": "tokens"}, fixed={"batch": 16})
+    head, _, evidence = explained(capsys, tmp_path / "tokens").partition("Terms of")
+    assert "batch 16" in head.splitlines()[0]
+    assert "batch" not in head.split("\n", 1)[1]
+    assert in_order(head, "at tokens 8", "ms/token tokens/s", "curvature ms/token", "time per token") is True
+    assert "time at tokens 8" in evidence
+    assert main(["report", str(tmp_path / "tokens"), "-o", str(tmp_path / "report.html")]) == 0
+    run = embedded(tmp_path / "report.html")["runs"][0]
+    assert run["axis"]["value"] == "value of tokens"
+    assert "tokens 4" in run["headline"]
+
+
+def test_runs_counts_experiments(tested, capsys):
+    assert main(["runs", str(tested.parent), "--json"]) == 0
+    assert [row["experiments"] for row in json.loads(capsys.readouterr().out)] == [5]
+
+
+def test_a_notebook_leads_with_the_answers(tested):
+    found = curvescope.explain(open_recording(tested))
+    html = found._repr_html_()
+    sentences = [answer.sentence for answer in found.answers]
+    texts = Texts()
+    texts.feed(html)
+    assert texts.found[0] == sentences[0]
+    assert "matrix products run through oneDNN instead of MKL" in texts.found
+    assert html.index("How:") < html.index("95 % interval")
+
+
+class Texts(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_data(self, data):
+        self.found.append(data)
+
+
+def test_the_page_has_the_curves_and_a_line_per_change(page):
+    run = embedded(page)["runs"][0]
+    assert [answer["verdict"] for answer in run["answers"]] == ["confirmed", "untested", "confirmed"]
+    bend, fixed = run["experiments"]
+    term = bend["terms"][0]
+    assert term["label"] == "fc6 (Linear) forward"
+    assert [point["batch"] for point in term["step"]] == list(BATCHES)
+    assert {point["batch"] for point in (*term["alone"], *term["grid"])} == set(GRID_MS)
+    assert term["alone"][0]["ms"] == pytest.approx(GRID_MS[2], rel=0.03)
+    factors = {factor["name"]: factor for factor in term["factors"]}
+    assert factors["onednn"]["taken"]["low"] > bend["confirmed_above"]
+    assert factors["one_thread"]["taken"]["high"] < bend["refuted_below"]
+    assert factors["channels_last"]["taken"] is None
+    (kept,) = [factor for factor in fixed["terms"][-1]["factors"] if factor["name"] == "kept_memory"]
+    assert (kept["verdict"], kept["gain_batch"]) == ("confirmed", 1)
+    causes = {cause["cause"]: cause for cause in run["anomalies"][0]["causes"]}
+    assert causes["slow library call"]["verdict"] == "confirmed"
+    assert causes["not significant"]["apart"]
+
+
+@browser
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (800, True), (375, False)])
+def test_experiments_are_drawn_at_any_width(page, width, dark):
+    with Page(page, width, 900, dark=dark) as opened:
+        opened.settle()
+        assert opened.problems == []
+        assert opened.evaluate("document.documentElement.scrollWidth") == width
+        assert opened.evaluate("document.querySelectorAll('#answers li').length") == 3
+        marks = opened.evaluate("[...document.querySelectorAll('#experiments .mark')].map(e => e.classList[1])")
+        assert marks[:4] == ["is-confirmed", "is-undecided", "is-refuted", "is-untested"]
+        # No text of a chart leaves its chart.
+        outside = opened.evaluate(
+            "[...document.querySelectorAll('#experiments svg[role=group]')]"
+            ".flatMap(s => { const b = s.getBoundingClientRect();"
+            "return [...s.querySelectorAll('text')].filter(t => { const r = t.getBoundingClientRect();"
+            "return r.left < b.left - 1 || r.right > b.right + 1; }).map(t => t.textContent); })"
+        )
+        assert outside == []
+
+
+@browser
+def test_a_change_is_chosen_and_described(page):
+    with Page(page) as opened:
+        while opened.evaluate("document.getElementById('tip').hidden"):
+            opened.hover("#experiments .mark.is-confirmed circle")
+        tip = opened.evaluate("document.getElementById('tip').textContent")
+        assert "takes away" in tip
+        assert "time at batch 8: −43 %" in tip
+        line = "document.querySelector('#experiments path.with').getAttribute('d')"
+        drawn = "document.querySelectorAll('#experiments path.with').length"
+        before = opened.evaluate(line)
+        assert opened.evaluate(drawn) == 2
+        select = "document.querySelector('#experiments .term select')"
+        opened.evaluate(f"{select}.selectedIndex = 2; {select}.dispatchEvent(new Event('change'))")
+        assert opened.evaluate(line) != before
+        opened.evaluate(f"{select}.selectedIndex = 0; {select}.dispatchEvent(new Event('change'))")
+        assert opened.evaluate(drawn) == 1  # of the complete step
+        of = "document.querySelector('#experiments .head select')"
+        opened.evaluate(f"{of}.selectedIndex = 1; {of}.dispatchEvent(new Event('change'))")
+        opened.settle()
+        assert "the step" in opened.evaluate("document.querySelector('#experiments h3').textContent")
+        assert opened.problems == []
+
+
+@browser
+def test_names_in_experiments_stay_text(tmp_path):
+    def hostile(entries):
+        for entry in entries["experiments"]:
+            entry["notes"] = [HOSTILE]
+        for facts in entries["factors"].values():
+            for one in facts.values():
+                one["what"] = one["how"] = HOSTILE
+        return entries
+
+    path = write_tested(tmp_path / "hostile")
+    meta = json.loads((path / "recording.json").read_text())
+    (path / "recording.json").write_text(json.dumps(hostile(meta)))
+    assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
+    with Page(tmp_path / "report.html") as opened:
+        opened.settle()
+        assert HOSTILE in opened.evaluate("document.getElementById('answers').textContent")
+        assert opened.evaluate("document.querySelectorAll('main img').length") == 0
+        assert opened.problems == []

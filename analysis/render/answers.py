@@ -126,10 +126,10 @@ def time_heading(outcome: Outcome, axis: Axis) -> str:
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:
     """The share that a change takes away, with its interval, and what it does to the time."""
-    taken, gains = outcome.taken, outcome.gains
+    taken, gain = outcome.taken, outcome.gain
     return (
         "" if taken is None else f"{percent(taken.value)} ({percent_interval(taken)})",
-        percent(-gains[outcome.gain_index].value, sign=True) if gains else "",
+        "" if gain is None else percent(-gain.value, sign=True),
     )
 
 

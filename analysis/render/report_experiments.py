@@ -58,7 +58,6 @@ def _evidence(evidence: Evidence, answer: Answer, found: Diagnosis) -> dict[str,
 
 
 def _factor(one: Outcome) -> dict[str, Any]:
-    index = one.gain_index
     return {
         "name": one.factor,
         "what": factor_text(one),
@@ -67,7 +66,7 @@ def _factor(one: Outcome) -> dict[str, Any]:
         "taken": _estimate(one.taken),
         "before": _estimate(one.value),
         "after": _estimate(one.changed),
-        "gain": _estimate(one.gains[index]) if one.gains else None,
+        "gain": _estimate(one.gain),
         "gain_batch": gain_batch(one),
         "times": _points(one.batches, one.changed_ms),
         "base": _points(one.batches, one.times_ms),

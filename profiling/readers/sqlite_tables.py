@@ -101,7 +101,12 @@ class SqliteTables:
                 ) from error
 
     def _in_ranges(self, name: str, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row ids at a time."""
+        """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row ids at a time.
+
+        Raises:
+            CurvescopeError: the ranges hold more or fewer rows than the table, whose row ids are damaged.
+            _UnreadError: as `_at_once`.
+        """
         step = max(BATCH_ROWS - 2, 1)  # rows of a range: with the typed row less than a batch
         low, high = self._row_ids(name)
         # A row takes more than four bytes: a table with more row ids than that has gaps, and would have empty ranges.
@@ -109,10 +114,24 @@ class SqliteTables:
             yield from self._at_once(sql, types)
             return
         queries = (f"{sql} WHERE rowid BETWEEN {first} AND {first + step - 1}" for first in range(low, high + 1, step))
+        done, rows, whole = 0, 0, f'SELECT count(*) FROM "{name}" NOT INDEXED'  # noqa: S608 - likewise
         with ThreadPoolExecutor(_READERS) as readers:
             ranges = ((query, types) for query in queries)
-            for tables in map_ahead(readers, lambda *range_: list(self._at_once(*range_)), ranges, _READERS + 1):
-                yield from tables
+            try:
+                for tables in map_ahead(readers, lambda *range_: list(self._at_once(*range_)), ranges, _READERS + 1):
+                    yield from tables
+                    done, rows = done + 1, rows + sum(table.num_rows for table in tables)
+            except _UnreadError:
+                self._check_rows(name, rows, f"{whole} WHERE rowid < {low + done * step}")
+                raise
+        self._check_rows(name, rows, whole)
+
+    def _check_rows(self, name: str, rows: int, sql: str) -> None:
+        """Refuse a table of which other rows than those that a query counts were read."""
+        if self._query(sql) != [(rows,)]:
+            raise CurvescopeError(
+                f"it is a damaged SQLite database (row ids of table {name} are out of order); copy or export it again."
+            )
 
     def _row_ids(self, name: str) -> tuple[int, int]:
         """The least and the greatest row id of a table; zeros where it has none."""

@@ -95,6 +95,25 @@ def test_ranges_of_row_ids_are_read_in_order_whatever_is_missing_between_them(tm
     assert sum(used) == 20 + len(ids)  # -61 to 130: twenty ranges
 
 
+@pytest.mark.parametrize(("right", "wrong"), [(119, 50), (119, 120), (60, 110), (60, 2), (1, 100)])
+@pytest.mark.parametrize("page_bytes", [512, 4096])
+@pytest.mark.parametrize("unread", [None, 45, 90])
+def test_a_damaged_row_id_drops_and_repeats_no_row(tmp_path, monkeypatch, right, wrong, page_bytes, unread):
+    """Ranges of ids would leave out or repeat rows; where a value is of another type, sqlite3 reads the others."""
+    monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 12)
+    rows = [(float(i) if i == unread else i + 1, f"name {i:3}", None) for i in range(1, 120)]
+    write(tmp_path / "p", rows, page_bytes, schema="id INTEGER PRIMARY KEY, a, t, b")
+    data = (tmp_path / "p").read_bytes()
+    at = data.index(b"name %3d" % right) - 7  # the id, the record's header of 5 bytes, and a's value are before it
+    assert data[at : at + 2] == bytes([right, 5])
+    (tmp_path / "p").write_bytes(data[:at] + bytes([wrong]) + data[at + 1 :])
+    try:
+        found = read(tmp_path / "p", {"t": pa.string(), "a": pa.int64()}, adbc=True)["t"].to_pylist()
+    except CurvescopeError as error:
+        found = str(error)
+    assert found == [name for _, name, _ in rows] or "row ids of table x are out of order" in found
+
+
 def test_far_apart_row_ids_are_read_at_once(tmp_path, used, monkeypatch):
     monkeypatch.setattr(sqlite_tables, "BATCH_ROWS", 2)
     ids = [-(2**63), 0, 2**63 - 1]

@@ -160,8 +160,8 @@ class OwnStep(AnyWorkload):
         Errors of the step itself are results of the sweep, if `errors_are_results`.
 
         Raises:
-            CurvescopeError: `make_step` returned no function, its function nothing that ran, or the step uses a CUDA
-                device, but a CPU was to be measured.
+            CurvescopeError: `make_step` returned no function, its function nothing that ran, or the step uses another
+                device than the given one.
         """
         try:
             self.load(batch)
@@ -246,15 +246,16 @@ class OwnStep(AnyWorkload):
             torch.cuda.synchronize(self.device if self.cuda else None)
 
     def _settle_device(self) -> None:
-        """Find the device that the step uses, after a step."""
+        """Find the device that the step uses, after a step; refuse another one than the given."""
         torch = sys.modules.get("torch")
-        cuda = torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_allocated() > 0
-        if torch is None or not cuda or self.cuda:
-            return
-        if not self._device_is_given:
+        used = torch is not None and torch.cuda.is_initialized() and torch.cuda.max_memory_allocated() > 0
+        if torch is not None and used and not self._device_is_given:
             self.device = f"cuda:{torch.cuda.current_device()}"
-        elif self.model is not None and any(parameter.is_cuda for parameter in self.model.parameters()):
+        on_cuda = self.model is not None and any(parameter.is_cuda for parameter in self.model.parameters())
+        if self._device_is_given and not self.cuda and on_cuda:
             raise CurvescopeError(f"{self._name} uses a CUDA device: measure it with --device cuda.")
+        if self._device_is_given and self.cuda and not used:
+            raise CurvescopeError(f"{self._name} does not use {self.device}: measure it with --device cpu.")
 
     def _unload(self) -> None:
         """Close the loaded step if it has `close`."""

@@ -228,3 +228,40 @@ def test_the_number_of_tokens_of_a_network_can_be_the_axis():
     assert configuration_of(workload.spec) == configuration
     with pytest.raises(CurvescopeError, match="the axes of alexnet are batch; others need a step"):
         Configuration("alexnet", axis="tokens").check()
+
+
+class OnCuda(nn.Module):
+    """A module whose parameter lies on a CUDA device, as far as it says."""
+
+    def parameters(self, recurse=True):
+        return iter([type("Parameter", (), {"is_cuda": True})])
+
+
+@pytest.mark.parametrize(
+    ("device", "allocated", "module", "expected"),
+    [
+        (None, 512, None, "cuda:1"),
+        (None, 0, None, "cpu"),
+        ("cpu", 512, nn.ReLU(), "cpu"),
+        ("cpu", 512, OnCuda(), "uses a CUDA device: measure it with --device cuda"),
+        ("cuda:1", 512, None, "cuda:1"),
+        ("cuda:1", 0, None, "does not use cuda:1: measure it with --device cpu"),
+    ],
+)
+def test_the_device_is_the_one_that_the_step_uses(monkeypatch, device, allocated, module, expected):
+    """CUDA is played: what its allocator gave tells whether the step used it."""
+    synchronised = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: allocated)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronised.append)
+    monkeypatch.setattr("curvescope.profiling.workload.own_step.memory_is_short", lambda device: False)
+    workload = OwnStep(lambda batch: lambda: None, device, module=module)
+    if " " in expected:
+        with pytest.raises(CurvescopeError, match=expected):
+            workload.try_step(1)
+        return
+    workload.try_step(1)
+    assert workload.device == expected
+    workload.time_step()
+    assert len(synchronised) == 2  # before and after, even if the device was to be a CPU

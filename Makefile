@@ -21,7 +21,7 @@ run: $(INSTALLED)  ## set up, diagnose AlexNet on this machine and test the caus
 	$(BIN)/curvescope diagnose alexnet
 
 # Tests start hundreds of processes; each would compile the package again.
-test test-slow: export PYTHONDONTWRITEBYTECODE =
+test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: test
 test: $(INSTALLED)  ## set up and run the tests
@@ -31,6 +31,11 @@ test: $(INSTALLED)  ## set up and run the tests
 test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not alone"
 	$(BIN)/python -m pytest -m "slow and alone"
+
+.PHONY: test-all
+test-all: $(INSTALLED)  ## all tests: first those that measure this machine, then all others together
+	$(BIN)/python -m pytest -m "slow and alone"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone"
 
 .PHONY: check
 check: $(INSTALLED)  ## lint and types

@@ -39,47 +39,52 @@ RESIDUALS = HERE / "cost_model_residuals.csv.gz"
 DOCS = HERE.parent / "docs"
 MISSED = """## What is missed, and what would settle it
 
-- **Matrix products, mean error.** Half of the products are within 8 %; the mean hangs on extents of 8 to 64, where
-  old cuBLAS changes its kernel from one width to the next, and on transposed operands of Titan X (Pascal), up to four
-  times as slow as others. Titan X (Pascal) takes 0.16 ms at width 16 and 0.26 ms at 32 for 2560 × 2560, P100 0.11 and
-  0.08 ms. What a width costs is common to the shapes of a card and other on the next card, so no card foretells it of
-  another; V100's cuBLAS, which splits every depth, is 7.5 % off in the mean where only shapes are left out. The share
-  of the DRAM rate of products is fitted by architecture, 0.3 on Maxwell and Pascal and 0.9 on Volta: from older cards
-  V100's narrow products come out twice too slow (34 % mean), and from Titan X (Pascal) P100's of width 32. Shares by
-  library were [tried and not kept](cost-model.md#how-far-to-trust-it): at width 16 P100's products, other sides 1024
-  or more, read at 0.2 of the rate, those of older cuBLAS at 0.3; at width 32 P100's at 0.5, older ones still at 0.3,
-  V100's at 0.6 to 0.7 at both. Nor are too few loads under way what holds them back: Maxwell's rate ends at 0.3 from
-  4096 rows up to 8448, which make twice the blocks, and is the same at width 16 and 32, while at depth 500,000 M40
-  reads 1024 rows at 0.9 at width 8 and at 0.35 at width 16. It is the kernels, one to a few widths. Kernel names of
-  cuBLAS 7.5 and 8.0 at these widths would settle it.
-- **Forward convolutions, median.** A tenth of a percent beyond the goal: P100 comes out a tenth too fast and Titan X
-  (Pascal) a tenth too slow when each is foretold from the other, at other versions of cuDNN and another clock.
-- **Intervals.** Sums of operators on GPUs left out are inside just often enough. Those outside are wide products of
-  M40 and Titan X (Pascal), the transposed ones above, P100's of width 16 and 32, and Titan X (Pascal)'s forward
-  convolutions. Of the training steps outside, most are AlexNet's under MXNet 0.9, far too slow at small batches: its
-  fully connected layers are products of those widths, and its update, which moves 19 times the parameters, may run
-  beside the backward pass on MXNet's second thread, where the model runs it after. A timeline of one such step would
-  settle it. Pooling, normalisation and concatenation, of which Inception has most, have never been measured alone:
-  they have the interval of streams.
-- **Anomalies.** Of the positive excesses those of ResNet come out in sign, at about a third of their size: the 256
-  MiB that MXNet's ResNet grants a convolution no longer hold non-fused Winograd at batch 256. Those of AlexNet do
-  not, nor VGG's from 1 to 2. Kernel names at the batch before and after would settle them.
-- **VGG and AlexNet on K80.** Steps at batch 16 and more are up to two fifths too slow while those at 8 are not:
-  some algorithm is faster there than K40's rows show, which hold few such shapes. Convolutions of 128 channels and
-  more on any Kepler card at batch 8 and 16, timed by algorithm, would settle it.
-- **Training under MXNet 1.2.** A part of the step is missing that hangs neither on the batch nor on the card:
-  ResNet-50 takes some 10 ms longer than modelled on K80, M60 and V100 alike, Inception-v3 16 to 23, about 60 µs for
-  each parameter tensor. V100 shows it most, being the fastest. The published operator times begin when a thread of
-  MXNet's engine runs an operator and end when it is done; what the engine takes from one to the next they leave out.
-  A chain of small operators timed without segments on MXNet 1.2, or a timeline of one step, would settle it. Beyond
-  that V100's steps are a tenth too fast, as its forward passes are.
-- **AlexNet's training** slows down beyond batch 256 on every card of that page, by 0.37 ms an image on K80, 0.17 on
-  M60 and 0.05 on V100: as the cards' peaks, not as their buses, so an algorithm changes. In the model FFT serves all
-  three passes of the second convolution to batch 512, with 850 of the 1024 MiB that MXNet grants, and none at 1024.
-  If one of its backward passes fell back at 512 already, V100 would lose 26 to 28 ms there and K80 180 to 190;
-  published are 27 and 190. Neither workspace is published for cuDNN's FFT; kernel names at 256 and 512 would settle
-  it.
-- **Curvature of forward passes.** Most signs that are wrong are K80's at batch 8, as above.
+- **Matrix products, mean error.** Half of the products are within 8 %. The mean error comes from two groups: extents
+  of 8 to 64, where old versions of cuBLAS change their kernel from one width to the next, and transposed operands on
+  Titan X (Pascal), which take up to four times as long as others. At width 16, Titan X (Pascal) takes 0.16 ms for
+  2560 × 2560, and 0.26 ms at width 32; P100 takes 0.11 and 0.08 ms. The cost of a width is common to the shapes of
+  one card and differs on the next card, so no card predicts it for another. V100's cuBLAS splits every depth; its
+  mean error is 7.5 % if only shapes are left out. The share of the DRAM rate that products reach is fitted by
+  architecture: 0.3 on Maxwell and Pascal, 0.9 on Volta. Constants of older cards therefore make V100's narrow
+  products twice too slow (mean error 34 %), and constants of Titan X (Pascal) do the same to P100's products of
+  width 32. Shares by library were [tried and not kept](cost-model.md#how-far-to-trust-it): with other extents of
+  1024 or more, P100's products read at 0.2 of the rate at width 16 and those of older cuBLAS at 0.3; at width 32
+  P100's read at 0.5 and older ones still at 0.3; V100's read at 0.6 to 0.7 at both widths. Too few loads in flight
+  are not the reason either: the rate of Maxwell stays at 0.3 from 4096 rows up to 8448, which make twice the blocks,
+  and is the same at width 16 and 32, while at depth 500,000 M40 reads 1024 rows at 0.9 at width 8 and at 0.35 at
+  width 16. The reason is the kernels, each of which serves one to a few widths. Kernel names of cuBLAS 7.5 and 8.0
+  at these widths would settle it.
+- **Forward convolutions, median error.** It is a tenth of a percent above the goal: P100 is predicted a tenth too
+  fast and Titan X (Pascal) a tenth too slow when each is predicted from the other. Their versions of cuDNN and their
+  clocks differ.
+- **Intervals.** Just enough of the sums of operators are inside their interval when a GPU is left out. Those outside
+  are wide products of M40 and Titan X (Pascal), i.e. the transposed ones above, P100's products of width 16 and 32,
+  and forward convolutions of Titan X (Pascal). Most of the training steps outside are AlexNet's under MXNet 0.9,
+  which are predicted far too slow at small batch sizes: the fully connected layers are products of those widths, and
+  the update, which moves 19 times the bytes of the parameters, may run beside the backward pass on the second thread
+  of MXNet, while the model runs it afterwards. A timeline of one such step would settle it. Pooling, normalisation
+  and concatenation, which Inception has most of, have never been measured alone; they get the interval of streaming
+  operators.
+- **Anomalies.** The positive excesses of ResNet have the right sign, and about a third of their size: within the 256
+  MiB of workspace that MXNet's ResNet gives a convolution, non-fused Winograd no longer fits at batch 256. Those of
+  AlexNet and that of VGG from 1 to 2 have the wrong sign. Kernel names at the batch sizes before and after would
+  settle them.
+- **VGG and AlexNet on K80.** Steps at batch 16 and more are predicted up to two fifths too slow, those at batch 8
+  are not: some algorithm is faster there than in the rows of K40, which contain few such shapes. Convolutions of 128
+  channels and more on any Kepler card at batch 8 and 16, timed by algorithm, would settle it.
+- **Training under MXNet 1.2.** A share of the step is missing that depends neither on the batch size nor on the
+  card: ResNet-50 takes about 10 ms longer than modelled on K80, M60 and V100 alike, Inception-v3 16 to 23 ms, i.e.
+  about 60 µs for each parameter tensor. On V100, the fastest card, it matters most. The published operator times
+  begin when a thread of MXNet's engine runs an operator and end when the operator is done; they exclude the engine's
+  own time between two operators. A chain of small operators timed without segments on MXNet 1.2, or a timeline of
+  one step, would settle it. Apart from that, V100's steps are predicted a tenth too fast, like its forward passes.
+- **Training of AlexNet** slows down beyond batch 256 on every card in that section, by 0.37 ms per image on K80,
+  0.17 on M60 and 0.05 on V100. These times are in proportion to the peaks of the cards and not to their buses, so an
+  algorithm changes. In the model, FFT serves all three passes of the second convolution up to batch 512, with 850 of
+  the 1024 MiB that MXNet gives, and none at batch 1024. If one of the backward passes did not use FFT at batch 512
+  any more, V100 would lose 26 to 28 ms there and K80 180 to 190 ms; the published losses are 27 and 190 ms. No
+  workspace of cuDNN's FFT is published. Kernel names at 256 and 512 would settle it.
+- **Curvature of forward passes.** Most wrong signs are those of K80 at batch 8, as above.
 """
 LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
 
@@ -206,12 +211,12 @@ def write_operator_report() -> list[str]:
     sums = sums.assign(inside=(sums.measured_ms >= sums.low_ms) & (sums.measured_ms <= sums.high_ms))
     lines += [
         "### Intervals", "",
-        "The 90 % interval of an operator on a GPU, drawn from the other GPUs' held-out rows, contains:", "",
+        "Share of operators inside their 90 % interval, which is drawn from the held-out rows of the other GPUs:", "",
         "| GPU | kind | n | inside |", "|---|---|--:|--:|",
         *(f"| {row.device} | {row.kind} | {row.n} | {row.inside:.1%} |" for row in inside.itertuples()),
         f"| all | all | {inside.n.sum()} | {np.average(inside.inside, weights=inside.n):.1%} |", "",
-        "A step adds its layers up. The 90 % interval of a sum of all operators of a kind at one batch size (or width",
-        "of a product) on a GPU, drawn likewise, contains:", "",
+        "The time of a step is the sum of its layers. Share of the sums of all operators of one kind at one batch size",
+        "(or width of a product) on a GPU that are inside their 90 % interval, drawn likewise:", "",
         "| kind | sums | inside |", "|---|--:|--:|",
         *(f"| {kind} | {len(part)} | {part.inside.mean():.0%} |" for kind, part in sums.groupby("kind")),
         f"| all | {len(sums)} | {sums.inside.mean():.0%} |", "",
@@ -236,7 +241,7 @@ def _width_table(products: pd.DataFrame) -> list[str]:
     least = pd.cut(extents.min(axis=1), [0, 16, 32, 64, 128, np.inf], labels=["16", "32", "64", "128", "over 128"])
     classes = products.assign(width=least.astype(str))
     lines = [
-        "Matrix products on a GPU left out, by their least extent (m, n or k), mean error and bias:", "",
+        "Matrix products on a GPU that was left out, by their smallest extent (m, n or k): mean error and bias:", "",
         "| GPU | library | " + " | ".join(f"to {w}" if w.isdigit() else w for w in least.cat.categories) + " |",
         "|---|---|" + "--:|" * len(least.cat.categories),
     ]  # fmt: skip
@@ -254,14 +259,14 @@ def write_network_report(title: str, about: str, sweeps: pd.DataFrame, figure: s
     rows = compare_sweeps(sweeps)
     ratio = rows.modelled_ms / rows.published_ms
     lines = [f"## {title}", "", about, ""]
-    lines += ["| GPU | framework | network | step | batch: modelled / published |", "|---|---|---|---|---|"]
+    lines += ["| GPU | framework | network | mode | batch: modelled / published |", "|---|---|---|---|---|"]
     keys = ["gpu", "framework", "network", "mode"]
     for key, sweep in rows.assign(ratio=ratio).groupby(keys):
         cells = ", ".join(f"{row.batch}: {row.ratio:.2f}" for row in sweep.itertuples())
         lines.append(f"| {' | '.join(key)} | {cells} |")
     lines += [
         "", "*Inside*: the 90 % interval of the modelled step contains the published time.", "",
-        "| GPU | step | n | median error | mean error | bias | inside |", "|---|---|--:|--:|--:|--:|--:|",
+        "| GPU | mode | n | median error | mean error | bias | inside |", "|---|---|--:|--:|--:|--:|--:|",
     ]  # fmt: skip
     inside = (rows.published_ms >= rows.low_ms) & (rows.published_ms <= rows.high_ms)
     judged = rows.assign(ratio=ratio - 1, inside=inside)
@@ -272,15 +277,15 @@ def write_network_report(title: str, about: str, sweeps: pd.DataFrame, figure: s
                 f"{part.ratio.median():+.1%} | {part.inside.mean():.0%} |"
             )
     shapes = judge_shapes(rows)
-    lines += ["", "Signs, where the published effect is over 5 % of the step:", ""]
-    lines += ["| functional | step | n | sign right |", "|---|---|--:|--:|"]
+    lines += ["", "Signs, where the published effect is more than 5 % of the step:", ""]
+    lines += ["| functional | mode | n | sign right |", "|---|---|--:|--:|"]
     for (functional, mode), part in shapes.groupby(["functional", "mode"]):
         lines.append(f"| {functional} | {mode} | {len(part)} | {part.agree.mean():.1%} |")
     positive = shapes[(shapes.functional == "excess") & (shapes.published > 0)]
     lines += [
-        "", f"Most published excesses are negative: a fixed cost is shared. Of the {len(positive)} positive ones, the "
-        f"anomalies, the sign is right in {positive.agree.mean():.0%}:", "",
-        "| GPU | framework | network | step | from batch | published | modelled |", "|---|---|---|---|--:|--:|--:|",
+        "", "Most published excesses are negative, because samples share a fixed cost. Of the "
+        f"{len(positive)} positive ones, the anomalies, the sign is right in {positive.agree.mean():.0%}:", "",
+        "| GPU | framework | network | mode | from batch | published | modelled |", "|---|---|---|---|--:|--:|--:|",
         *(f"| {r.gpu} | {r.framework} | {r.network} | {r.mode} | {r.at} | {r.published:+.1%} | {r.modelled:+.1%} |"
           for r in positive.itertuples()), "",
         f"![{title}](figures/{figure}.svg)", "",
@@ -308,15 +313,15 @@ def main() -> None:
     lines += write_operator_report()
     lines += write_network_report(
         "Whole networks",
-        "Published sweeps, none of them fitted: modelled over published time.",
+        "Published sweeps, none of which was fitted: modelled time over published time.",
         read_sweeps(PUBLISHED),
         "cost_model_networks",
     )
     lines += write_network_report(
         "Two more cards",
-        "MXNet's figures for M60 and V100 were entered when the model was finished. They are no longer untouched:\n"
-        "what a training step of MXNet waits for was read again in its sources after V100's had come out a quarter\n"
-        "too fast; see [what was changed since](cost-model.md#how-far-to-trust-it).",
+        "The published times of MXNet on M60 and V100 were added when the model was finished. The model has changed\n"
+        "once since: V100's training steps were predicted a quarter too fast, so the sources of MXNet were read again\n"
+        "for what a training step waits for; see [what was changed since](cost-model.md#how-far-to-trust-it).",
         read_later_sweeps(PUBLISHED),
         "cost_model_later_networks",
     )

@@ -16,7 +16,16 @@ import pandas as pd
 from ...profiling.recording.experiments import Experiment, FactorFacts, Stage, experiments_of, factors_of
 from ...profiling.recording.store import Recording
 from ..decompose.functionals import FIXED_COST
-from ..decompose.statistics import LEVEL, Estimate, estimate, holm, ratio_estimate, resample_rounds, time_estimate
+from ..decompose.statistics import (
+    LEVEL,
+    Estimate,
+    central_mean,
+    estimate,
+    holm,
+    ratio_estimate,
+    resample_rounds,
+    time_estimate,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -183,9 +192,9 @@ def _outcome(
         weights = np.array([of_functional.get(b, 0.0) for b in batches])
         scale = float(np.abs(weights * np.median(times[0], axis=0)).max())
         of_round = [table @ weights for table in times]
-        value = median_estimate(of_round[0], drawn, scale)
+        value = over_rounds(of_round[0], drawn, scale)
         if changed is not None:
-            remaining = median_estimate(of_round[1], drawn, scale)
+            remaining = over_rounds(of_round[1], drawn, scale)
             removed, taken, p = _taken(of_round[0], of_round[1], drawn, scale)
             levelled = factor in _LEVELLING and _saved(times, weights, value.value) < CONFIRMED_ABOVE
     outcome = Outcome(
@@ -213,13 +222,13 @@ def _taken(
 ) -> tuple[Estimate, Estimate, float]:
     """F − F', the share taken away, and the one-sided p of that share being at most 1/2; values by round."""
     removed = as_is - changed
-    of_all = [float(np.median(values)) for values in (removed, as_is)]
-    replicates = [np.median(values[drawn], axis=1) for values in (removed, as_is)]
+    of_all = [float(central_mean(values)) for values in (removed, as_is)]
+    replicates = [central_mean(values[drawn]) for values in (removed, as_is)]
     share = ratio_estimate((of_all[0], of_all[1]), (replicates[0], replicates[1]), len(as_is), scale)
     beyond = (removed - CONFIRMED_ABOVE * as_is) * np.sign(of_all[1])
-    half = median_estimate(beyond, drawn, scale)
+    half = over_rounds(beyond, drawn, scale)
     p = half.p / 2 if half.value > 0 else 1 - half.p / 2
-    return median_estimate(removed, drawn, scale), share, p
+    return over_rounds(removed, drawn, scale), share, p
 
 
 def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
@@ -252,31 +261,31 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
 
 def _saved(times: Sequence[Floats], weights: Floats, value: float) -> float:
     """Share of the functional that a factor takes away by making batch sizes faster."""
-    as_is, changed = (np.median(table, axis=0) for table in times)
+    as_is, changed = (central_mean(table, 0) for table in times)
     parts = weights * np.sign(value) * (as_is - changed)
     faster = (weights * np.sign(value) > 0) & (changed < as_is)
     return float(parts[faster].sum() / abs(value)) if value else 0.0
 
 
-def median_estimate(values: Floats, drawn: npt.NDArray[np.int64], scale: float) -> Estimate:
-    """The median over rounds with its interval.
+def over_rounds(values: Floats, drawn: npt.NDArray[np.int64], scale: float) -> Estimate:
+    """The mean of the central half of the rounds, with its interval.
 
     Args:
         values: a value per round.
         drawn: rounds of each replicate, shape (replicates, rounds).
         scale: size of the numbers behind the values; a spread far below it is rounding.
     """
-    return estimate(float(np.median(values)), np.median(values[drawn], axis=1), len(values), scale)
+    return estimate(float(central_mean(values)), central_mean(values[drawn]), len(values), scale)
 
 
 def _time(values: Floats, drawn: npt.NDArray[np.int64]) -> Estimate:
-    """The median time over rounds with its interval, which never reaches 0."""
-    return time_estimate(float(np.median(values)), np.median(values[drawn], axis=1), len(values))
+    """The mean time of the central half of the rounds, with its interval, which never reaches 0."""
+    return time_estimate(float(central_mean(values)), central_mean(values[drawn]), len(values))
 
 
 def _gain(changed: Floats, as_is: Floats, drawn: npt.NDArray[np.int64]) -> Estimate:
     """Share of the time that the change saves, paired by round."""
-    ratio = median_estimate(np.log(changed / as_is), drawn, 1.0)
+    ratio = over_rounds(np.log(changed / as_is), drawn, 1.0)
     return Estimate(
         1 - float(np.exp(ratio.value)), 1 - float(np.exp(ratio.high)), 1 - float(np.exp(ratio.low)), ratio.p
     )

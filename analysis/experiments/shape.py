@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, holm, resample_rounds
-from .outcome import Outcome, median_estimate, round_medians
+from .outcome import Outcome, over_rounds, round_medians
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -49,7 +49,7 @@ def shape(outcome: Outcome, rows: pd.DataFrame) -> Shape:
     # What a step of the grid costs beyond the usual slope of its round.
     jumps = (slopes - np.median(slopes, axis=1, keepdims=True)) * spans
     scale = float(np.median(times))
-    found = [median_estimate(jump, drawn, scale) for jump in jumps.T]
+    found = [over_rounds(jump, drawn, scale) for jump in jumps.T]
     adjusted = holm([one.p for one in found])
     sizes = {
         batch: one.value
@@ -60,7 +60,7 @@ def shape(outcome: Outcome, rows: pd.DataFrame) -> Shape:
     if not behind:
         line = bend(outcome.batches[0], outcome.batches[len(batches) // 2], outcome.batches[-1])
         weights = np.array([dict(line.coefficients).get(b, 0.0) for b in outcome.batches])
-        bent = median_estimate(times @ weights, drawn, scale)
+        bent = over_rounds(times @ weights, drawn, scale)
         if bent.p < LEVEL and abs(bent.value) >= _LEAST_JUMP * scale:
             return Shape("curve", None, None, "Its cost bends gradually.")
         return Shape("straight", None, None, "Its cost is a straight line over the grid.")

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -28,7 +29,7 @@ from ...profiling.recording.store import Recording, RecordingWriter, columns_of
 from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
 from .factors import NAMES, factor
-from .factors.change import Caches, Change, Runnable
+from .factors.change import Caches, Change, Runnable, setting
 from .operator_kinds import follows_batch, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import Tried, difference, results_of, try_call
@@ -72,27 +73,40 @@ def run_term(
     backend = backend or open_backend("torch", device)
     free = available_bytes(device)
     budget = math.inf if free is None else _SHARE_OF_MEMORY * free
-    runs = Runs(read_term(recording, experiment.layer, experiment.phase, device, budget), experiment, writer, backend)
+    term = read_term(recording, experiment.layer, experiment.phase, device, budget)
     done = False
-    try:
-        Rounds(
-            conditions=runs.conditions,
-            visit=runs.visit,
-            rounds=experiment.rounds,
-            time_limit_s=experiment.time_limit_s,
-            finished=runs.finished,
-            begin_round=runs.write,
-            label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
-            report=report,
-            elapsed_s=clock_s() - began_s,
-            clock_s=clock_s,
-        ).run()
-        done = True
-    finally:
-        runs.write()
-        recorded = runs.described(done=done)
-        record_experiment(writer, recorded, [factor(name).FACTS for name in recorded.factors if name in NAMES])
+    with _settings_of_steps(recording.meta, device):
+        runs = Runs(term, experiment, writer, backend)
+        try:
+            Rounds(
+                conditions=runs.conditions,
+                visit=runs.visit,
+                rounds=experiment.rounds,
+                time_limit_s=experiment.time_limit_s,
+                finished=runs.finished,
+                begin_round=runs.write,
+                label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
+                report=report,
+                elapsed_s=clock_s() - began_s,
+                clock_s=clock_s,
+            ).run()
+            done = True
+        finally:
+            runs.write()
+            recorded = runs.described(done=done)
+            record_experiment(writer, recorded, [factor(name).FACTS for name in recorded.factors if name in NAMES])
     return recorded
+
+
+@contextmanager
+def _settings_of_steps(meta: Mapping[str, Any], device: str) -> Iterator[None]:
+    """TF32 on a GPU as the recorded steps had it; steps of the user's own set it by themselves."""
+    backends, precision = import_torch().backends, meta.get("precision")
+    with ExitStack() as stack:
+        if on_cuda(device) and precision is not None:
+            for owner in (backends.cuda.matmul, backends.cudnn):
+                stack.enter_context(setting(owner, "allow_tf32", precision == "tf32"))
+        yield
 
 
 class Runs:

@@ -298,14 +298,21 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(
     backend = Backend()
     cudnn, found, take = torch.backends.cudnn, Counter[tuple[bool, bool, bool]](), backend.timer.take
 
+    tf32: set[bool] = set()
+
     def take_noted(*arguments: Any) -> Any:
+        tf32.add(torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32)
         found[cudnn.enabled, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()] += 1
         return take(*arguments)
 
     monkeypatch.setattr(backend.timer, "take", take_noted)
     names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cublaslt", "reused_memory", "one_thread", "onednn")
     recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
+    writer.update(precision="tf32")
+    recording = open_recording(recording.path)
     done = run_term(recording, experiment(*names), writer, backend=backend)
+    assert tf32 == {True}
+    assert not torch.backends.cuda.matmul.allow_tf32
     assert set(done.untested) == {"cublaslt", "reused_memory", "one_thread", "onednn"}
     runs = 2 * 2 * (1 + 5)  # two batch sizes and two rounds, one discarded run and five timed ones each
     assert found == {

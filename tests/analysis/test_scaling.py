@@ -174,7 +174,7 @@ rows_of_a_rank = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(rows_of_a_rank, min_size=2, max_size=4), st.floats(0, 30), st.integers(-(10**12), 10**12))
-def test_parts_of_every_rank_add_up_to_its_step(drawn, input_ms, clock_ns):
+def test_terms_of_every_rank_add_up_to_its_step(drawn, input_ms, clock_ns):
     ranks = [Rank(place, clock_ns=place * clock_ns) for place in range(len(drawn))]
     for rank, rows in zip(ranks, drawn, strict=True):
         rows = [(what, start, start + length) for what, start, length in rows]
@@ -244,7 +244,7 @@ def test_planted_input_and_contention_are_told_apart(random):
     assert [(part.key.layer, part.key.phase) for part in loss.kernels if part.real] == [("conv", "forward")]
 
 
-def test_parts_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
+def test_shares_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
     points = [run_of(1, 16, random), run_of(1, 8, random), run_of(1, 4, random)]
     points += [run_of(2, 8, random, contention=1.1), run_of(4, 4, random, slow_rank=1, slow_input=3.0)]
     strong = [ScalingPoint(1, 16), ScalingPoint(2, 8), ScalingPoint(4, 4)]

@@ -32,7 +32,7 @@ def test_other_curves_are_no_family():
     assert families([cell(16, 2, 1.0), cell(16, 4, 1.0, fixed="width=8")]) == []
 
 
-def test_a_missing_time_is_an_empty_cell():
+def test_a_missing_time_is_an_empty_entry():
     (found,) = families([*PROPORTIONAL[:3], cell(32, 2, None, empty="out of memory")])
     assert found.rows[0] == (2, (0.064, None))
     console = Console(width=80)

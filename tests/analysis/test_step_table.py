@@ -53,7 +53,7 @@ def recording(path, device="Card A", network="alexnet", times_ms=((1, (10, 11, 1
     return open_recording(path)
 
 
-def test_a_cell_says_time_interval_n_rate_memory_and_where(tmp_path):
+def test_an_entry_has_time_interval_n_rate_memory_and_where(tmp_path):
     one, two = cells_of(recording(tmp_path / "r"))
     assert (one.batch, one.time_ms, one.n, one.samples_per_s) == (1, 11.0, 3, pytest.approx(1000 / 11))
     assert one.low_ms < 11 < one.high_ms
@@ -66,7 +66,7 @@ def test_a_cell_says_time_interval_n_rate_memory_and_where(tmp_path):
     assert two.configuration == "training fp32"
 
 
-def test_an_empty_cell_says_why_and_a_missing_one_that_it_is_missing(tmp_path):
+def test_an_empty_entry_says_why_and_a_missing_one_that_it_is_missing(tmp_path):
     made = recording(
         tmp_path / "r",
         batches=[1, 2, 4, 8],
@@ -105,7 +105,7 @@ def test_grids_by_batch_and_by_device(tmp_path):
     ]
 
 
-def test_csv_has_a_line_per_cell_and_leaves_unknown_values_empty(tmp_path):
+def test_csv_has_a_line_per_entry_and_leaves_unknown_values_empty(tmp_path):
     cells = [*cells_of(recording(tmp_path / "a")), *published_cells(["alexnet"])]
     rows = list(csv.DictReader(io.StringIO(to_csv(cells))))
     assert len(rows) == len(cells)

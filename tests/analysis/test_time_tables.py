@@ -65,7 +65,7 @@ def test_a_published_spread_over_the_root_of_its_steps_overrules_the_stated_erro
     assert curve.errors_ms == pytest.approx([100 * 0.02 / 10, 230 * 0.05])
 
 
-def test_repeats_overrule_the_stated_error():
+def test_repeated_rows_overrule_the_stated_error():
     rows = [(b, r, 100 * b + r, None, None) for b in (1, 2) for r in range(5)]
     assert cost_curve(steps(rows), noise=0.5).errors_ms is None
 

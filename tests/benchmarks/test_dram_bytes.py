@@ -19,7 +19,7 @@ def dram_bytes():
     return module
 
 
-def watched(*rows):
+def profiled(*rows):
     frame = pd.DataFrame(rows, columns=["name", "layer", "phase", "bytes_compulsory"])
     return frame.astype({"bytes_compulsory": "Int64"})
 
@@ -28,7 +28,7 @@ def counted(*rows):
     return pd.DataFrame(rows, columns=["name", "dram_bytes"]).astype({"dram_bytes": "Int64"})
 
 
-STEP = watched(
+STEP = profiled(
     ("void at::native::relu_kernel<4, float>(int)", "relu1", "forward", 100),
     ("Memcpy HtoD (Pageable -> Device)", None, "forward", None),
     ("sgemm_128x64_nn", "fc", "forward", 1000),
@@ -45,7 +45,7 @@ COUNTED = counted(
 )
 
 
-def test_the_last_step_is_joined_in_order_and_the_rest_is_null(dram_bytes):
+def test_the_last_step_is_joined_in_order_and_the_rest_is_missing(dram_bytes):
     found = dram_bytes.joined(STEP, COUNTED)["measured_bytes"]
     assert found.iloc[[0, 2, 3]].tolist() == [150, 1100, 2600]
     assert pd.isna(found.iloc[1])

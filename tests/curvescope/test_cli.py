@@ -140,10 +140,10 @@ def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command)
 
 def test_steps_run_in_ranges_that_a_recorder_sees(workplace, command, capfd):
     step = (sys.executable, "-m", "curvescope.cli", "step", *MODEL, "--batch", "2", "--steps", "2", "--warm-up", "1")
-    done = command("record", "-o", "watched", "--", *step, cwd=workplace)
+    done = command("record", "-o", "recorded_steps", "--", *step, cwd=workplace)
     assert done.returncode == 0, done.stderr
     assert "step 2: " in capfd.readouterr().out
-    ranges = open_recording(workplace / "watched").frame("ranges")
+    ranges = open_recording(workplace / "recorded_steps").frame("ranges")
     of_steps = ranges[ranges["name"] == "curvescope.step:batch size=2"]
     phases = {f"curvescope.phase:{phase}" for phase in ("forward", "backward", "optimizer")}
     for step_range in of_steps.itertuples():

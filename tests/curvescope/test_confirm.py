@@ -90,7 +90,7 @@ def test_experiments_run_until_none_is_left_and_the_recording_keeps_what_it_had(
     assert Progress(30.0, 60, "the step, remedy: round 1, batch 4") in reports
 
 
-def test_no_experiment_starts_after_the_time_limit_and_a_later_call_goes_on(path, fakes):
+def test_no_experiment_starts_after_the_time_limit_and_a_later_call_continues(path, fakes):
     assert len(experiments_of(confirm(path, 15, clock_s=fakes.clock_s).meta)) == 2
     assert [one.number for one in experiments_of(confirm(path, 60, clock_s=fakes.clock_s).meta)] == [0, 1, 2]
 

@@ -100,7 +100,7 @@ def test_a_table_of_times_is_refused_with_what_reads_it(tmp_path, capsys):
     assert "curvescope explain" in capsys.readouterr().err
 
 
-def test_a_profile_whose_every_step_was_watched_has_a_report(tmp_path, capsys):
+def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
     write_planted(tmp_path / "run", "algorithm switch", keep=lambda steps: steps[steps["profiled"]])
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
     run = embedded(tmp_path / "r.html")["runs"][0]

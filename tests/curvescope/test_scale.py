@@ -215,7 +215,7 @@ def test_four_processes_of_an_existing_launch(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dying_rank_ends_the_run_and_resume_goes_on(tmp_path):
+def test_a_dying_rank_ends_the_run_and_resume_continues_it(tmp_path):
     folder = tmp_path / "run"
     options = [*NETWORK, "--devices", "1,2", "--batch", "4", *SHORT, "-o", str(folder)]
     # The first round has three visits' steps on two devices: it is whole; the second is not.

@@ -30,7 +30,7 @@ def test_shares_by_hand(monkeypatch):
     assert watch.end() == Conditions(0, 10**9, 0.2, 0.5, 3 * 10**9)
 
 
-def test_what_the_system_does_not_tell_is_null_and_no_disturbance():
+def test_what_the_system_does_not_report_is_none_and_no_disturbance():
     snapshots = iter([Snapshot(0, None, 0, None)] * 2 + [Snapshot(10**9, None, 10, None)])
     watch = CpuWatch(lambda: next(snapshots), lambda: None)
     watch.begin()

@@ -250,7 +250,7 @@ EVALUATING = """
 """
 
 
-def test_an_evaluation_between_training_steps_is_no_part_of_them(record):
+def test_an_evaluation_between_training_steps_does_not_belong_to_them(record):
     code, recording, _, err = record(EVALUATING)
     assert (code, err) == (0, "")
     steps = recording.frame("steps").sort_values("start_ns")

@@ -30,7 +30,7 @@ class Plan:
     Attributes:
         kernel: of layer conv3 backward at a batch size: name, time in ms, further columns.
         idle_ms: of a step at a batch size.
-        unseen_ms: time of unwatched steps beyond that of profiled ones.
+        unseen_ms: time of unprofiled steps beyond that of profiled ones.
         jitter: standard deviation of a kernel's time.
         allocation_ms: time of cudaMalloc and cudaFree inside a profiled step.
         clock_hz: SM clock at a batch size; null for none sampled.

@@ -84,7 +84,7 @@ def test_the_tail_predicts_the_third_wave():
     assert (first.before, first.after) == (pytest.approx(1.0), pytest.approx(2.05))
 
 
-def test_memory_takes_its_part_of_idle_and_leaves_the_rest():
+def test_memory_takes_its_share_of_idle_and_leaves_the_rest():
     idle = {c.cause: c.amount for c in explained("memory pressure").attribution.causes}
     assert idle["memory pressure"] == pytest.approx(
         60, rel=0.05
@@ -113,7 +113,7 @@ def test_two_groups_are_found_and_one_is_left_alone():
 
 def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     """Two GPU profiles as one sweep: their networks differ, which makes every term change; what is tested is that
-    the causes account for all of it, where no step ran unwatched and nothing has an interval.
+    the causes account for all of it, where no step ran unprofiled and nothing has an interval.
     """
     names = ("kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz")
     files = [str(PROFILES / name) for name in names]

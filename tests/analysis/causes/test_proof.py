@@ -113,7 +113,7 @@ def faulty(_, duration_ns):
 FAULTY = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=faulty, hardware=CPU)
 
 
-def test_page_faults_that_do_not_grow_are_a_part_of_the_fixed_cost():
+def test_page_faults_that_do_not_grow_are_a_share_of_the_fixed_cost():
     faults = explained(FAULTY, functional=fixed_cost(4, 8))["page faults"]
     # 40 ms, by time the share of the layers and the optimizer: all but idle
     assert faults.amount == pytest.approx(40, rel=0.1)

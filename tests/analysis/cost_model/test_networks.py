@@ -60,7 +60,7 @@ def test_the_first_convolution_has_no_data_gradient():
     assert "conv2_1" in dict(kernels)
 
 
-def test_the_parts_are_in_the_order_of_the_step():
+def test_the_operators_are_in_the_order_of_the_step():
     phases = [t.phase for t in step("alexnet", [4]).terms]
     assert phases == sorted(phases, key=("forward", "backward", "optimizer").index)
     layers = [t.layer for t in step("vgg_a", [4]).terms if t.kind == "backward_weights"]

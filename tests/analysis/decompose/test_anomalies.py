@@ -124,7 +124,7 @@ def test_terms_add_up_to_every_functional(step_traces, seed):
         assert [p.key.kind for p in explanation.shares[-2:]] == [IDLE, OVERHEAD]
 
 
-def test_observer_effect_is_a_term_of_its_own():
+def test_profiling_overhead_is_a_term_of_its_own():
     def layers(batch):
         return [("conv1", "forward", "gemm", 10.0 * batch)]
 

@@ -99,7 +99,7 @@ def layers(batch):
     ]
 
 
-def test_a_sweep_has_its_observer_effect_and_rates():
+def test_a_sweep_has_its_profiling_overhead_and_rates():
     steps, kernels = sweep(lambda b: 20.0 * b, layers, np.random.default_rng(3), batches=(2, 4))
     for batch in (2, 4):
         one = break_down(steps, work_of(kernels), "layer", batch)

@@ -69,7 +69,7 @@ def test_work_joins_the_launch_of_its_id(spread):
     assert found[-2:].tolist() == [NONE, NONE]
 
 
-def test_ids_of_two_processes_are_kept_apart_and_may_be_untold():
+def test_ids_of_two_processes_are_kept_apart_and_may_be_missing():
     process, ids = np.array([7, 8, 7], np.int32), np.array([1, 1, 2])
     joiner = Joiner(process, ids)
     assert joiner.find(np.array([8, 7, 7, 8, 9], np.int32), np.array([1, 1, 2, 2, 1])).tolist() == [1, 0, 2, NONE, NONE]

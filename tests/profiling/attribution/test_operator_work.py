@@ -63,11 +63,11 @@ def test_optimizer_over_a_list_of_tensors():
         ("aten::convolution_backward", [[1, 2, 2, 2], [1, 3, 4, 4], [2, 3, 3, 3]], []),
     ],
 )
-def test_what_is_not_known_is_null(op, shapes, concrete):
+def test_what_is_not_known_is_none(op, shapes, concrete):
     assert work(op, shapes, F4, concrete) == UNKNOWN
 
 
-def test_unknown_element_types_are_null():
+def test_unknown_element_types_are_none():
     assert work("aten::mm", [[2, 3], [3, 5]], ["", ""]) == UNKNOWN
 
 

@@ -68,7 +68,7 @@ def test_the_card_is_the_one_that_cuda_counts(monkeypatch, visible, asked):
     assert sys.modules["pynvml"].asked == [asked]
 
 
-def test_what_a_card_does_not_tell_is_null(monkeypatch):
+def test_what_a_card_does_not_report_is_missing(monkeypatch):
     silent = fake_nvml(nvmlDeviceGetPowerUsage=None, nvmlDeviceGetCurrentClocksThrottleReasons=None)
     monkeypatch.setitem(sys.modules, "pynvml", silent)
     clocks = ClockSampler("cuda:0")

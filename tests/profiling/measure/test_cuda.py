@@ -24,7 +24,7 @@ def sweep(folder, setting, batches):
     return open_recording(path)
 
 
-def test_out_of_memory_under_a_limit_is_an_empty_cell_and_the_rest_is_there(tmp_path):
+def test_out_of_memory_under_a_limit_leaves_the_other_batch_sizes_measured(tmp_path):
     limited = Configuration("vgg_a", device="cuda:0", memory_limit_bytes=4 * 10**9)
     recording = sweep(tmp_path / "r", limited, (1, 16, 512))
     assert set(recording.frame("steps")["batch"]) == {1, 16}

@@ -93,7 +93,7 @@ def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
         first.visit(Configuration("x"), 1, THREE_ROUNDS)
 
 
-def test_a_visit_that_ends_every_worker_is_an_empty_cell():
+def test_a_visit_that_ends_every_worker_costs_that_batch_size_alone():
     cluster = fake(a={}, b={}, c={}, d={})
     (first,) = cluster.measurers("cuda:0", 1)
     found = first.visit(Configuration("x"), 13, THREE_ROUNDS)

@@ -49,7 +49,7 @@ def test_each_recording_is_measured_by_one_in_interleaved_rounds(folder):
         assert "went_on_at" not in recording.meta
 
 
-def test_a_recording_that_goes_on_elsewhere_says_from_which_step(folder):
+def test_a_recording_that_is_resumed_elsewhere_says_from_which_step(folder):
     run_plan(folder, PLAN, measurers=[FakeMeasurer(moves_at=VISITS + 2)])
     told = [recording.meta.get("went_on_at") for recording in recordings(folder).values()]
     assert [one and [entry["first_step"] for entry in one] for one in told] == [None, [2], None]

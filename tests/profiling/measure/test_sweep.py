@@ -149,7 +149,7 @@ def refuse_from(workload, smallest):
     return workload
 
 
-def test_a_batch_that_does_not_fit_the_memory_is_an_empty_cell_and_the_others_go_on(tmp_path):
+def test_a_batch_size_that_does_not_fit_the_memory_leaves_the_others_measured(tmp_path):
     run_sweep(refuse_from(workload_of(), 8), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.frame("steps").groupby("batch")["round"].nunique().to_dict() == {2: 4, 4: 4}
@@ -192,7 +192,7 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
     assert explain(recording).curve.conditions == BATCHES
 
 
-def test_an_error_of_the_model_is_no_empty_cell(tmp_path):
+def test_an_error_of_the_model_is_passed_on(tmp_path):
     workload = workload_of()
     load = workload.load
 

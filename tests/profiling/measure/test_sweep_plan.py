@@ -68,27 +68,27 @@ def raising():
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    (tmp_path / "cell_models.py").write_text(MODELS)
+    (tmp_path / "sweep_models.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def setting(function, mode="training", **others):
-    return Configuration(f"cell_models:{function}", (8,), mode=mode, **others)
+def configuration(function, mode="training", **others):
+    return Configuration(f"sweep_models:{function}", (8,), mode=mode, **others)
 
 
-def sweep(folder, settings, batches, protocol=ONE_ROUND, up_to_largest=False):
-    plan = SweepPlan(tuple(settings), tuple(batches), up_to_largest, protocol)
+def sweep(folder, configurations, batches, protocol=ONE_ROUND, up_to_largest=False):
+    plan = SweepPlan(tuple(configurations), tuple(batches), up_to_largest, protocol)
     PLAN_FILE.write(folder, plan)
     failed = run_plan(folder, plan)
     return [open_recording(path) for path in sweep_recordings(folder)], failed
 
 
-def cells(recordings):
+def visited_steps(recordings):
     return {
-        (recording.path.name, *cell)
+        (recording.path.name, *step)
         for recording in recordings
-        for cell in recording.frame("steps")[["batch", "round", "index", "profiled"]].itertuples(index=False)
+        for step in recording.frame("steps")[["batch", "round", "index", "profiled"]].itertuples(index=False)
     }
 
 
@@ -118,22 +118,22 @@ if __name__ == "__main__":
 """
 
 
-UNDISTURBED = (setting("linear"), setting("deep", "forward"))
+UNDISTURBED = (configuration("linear"), configuration("deep", "forward"))
 
 
-def test_a_killed_sweep_resumes_and_ends_with_the_cells_of_an_undisturbed_one(workplace):
+def test_a_killed_sweep_resumes_and_ends_with_the_steps_of_an_undisturbed_one(workplace):
     """At its worst moment: of the fourth visit all is written but the steps, which come last."""
-    undisturbed = cells(sweep(workplace / "whole", UNDISTURBED, (1, 2), TWO_ROUNDS)[0])
+    undisturbed = visited_steps(sweep(workplace / "whole", UNDISTURBED, (1, 2), TWO_ROUNDS)[0])
     (workplace / "run.py").write_text(RUN)
     PLAN_FILE.write(workplace / "cut", PLAN_FILE.read(workplace / "whole"))
     killed = subprocess.run([sys.executable, "run.py", "cut", "steps", "4"], stdout=subprocess.PIPE, text=True)
     assert killed.returncode == -signal.SIGKILL
-    kept = cells(open_recording(path) for path in sweep_recordings(workplace / "cut"))
-    assert len(killed.stdout.splitlines()) == len({cell[:3] for cell in kept}) == 3
+    kept = visited_steps(open_recording(path) for path in sweep_recordings(workplace / "cut"))
+    assert len(killed.stdout.splitlines()) == len({step[:3] for step in kept}) == 3
 
     assert run_plan(workplace / "cut", PLAN_FILE.read(workplace / "cut")) == []
     resumed = [open_recording(path) for path in sweep_recordings(workplace / "cut")]
-    assert kept < cells(resumed) == undisturbed
+    assert kept < visited_steps(resumed) == undisturbed
     for recording in resumed:
         assert recording.meta["status"] == Status.COMPLETE
         steps, kernels = recording.frame("steps"), recording.frame("kernels")
@@ -148,7 +148,7 @@ def test_a_killed_sweep_resumes_and_ends_with_the_cells_of_an_undisturbed_one(wo
 
 
 def test_a_killed_sweep_leaves_nothing_running(workplace):
-    plan = SweepPlan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
+    plan = SweepPlan((configuration("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
     PLAN_FILE.write(workplace / "r", plan)
     (workplace / "run.py").write_text(RUN)
     with subprocess.Popen(
@@ -160,21 +160,21 @@ def test_a_killed_sweep_leaves_nothing_running(workplace):
         process.communicate(timeout=300)
 
 
-def test_out_of_memory_under_a_limit_is_an_empty_cell_that_is_named_and_the_rest_is_there(workplace):
-    limited = setting("hungry", "forward", memory_limit_bytes=300 << 20)
+def test_out_of_memory_under_a_limit_is_recorded_and_the_other_batch_sizes_are_measured(workplace):
+    limited = configuration("hungry", "forward", memory_limit_bytes=300 << 20)
     (recording,), failed = sweep(workplace / "r", [limited], (1, 16, 256))
     assert failed == []
     assert set(recording.frame("steps")["batch"]) == {1, 16}
-    (cell,) = recording.meta["unmeasured"]
-    assert (cell["batch"], cell["why"]) == (256, "out of memory")
-    assert "memory" in cell["detail"]
+    (unmeasured,) = recording.meta["unmeasured"]
+    assert (unmeasured["batch"], unmeasured["why"]) == (256, "out of memory")
+    assert "memory" in unmeasured["detail"]
     assert recording.meta["status"] == Status.COMPLETE
     assert recording.meta["memory_limit_bytes"] == 300 << 20
 
 
 def test_where_nothing_fits_it_is_said_and_the_other_networks_are_there(workplace):
-    tight = setting("hungry", "forward", memory_limit_bytes=100 << 20)
-    recordings, failed = sweep(workplace / "r", [tight, setting("linear")], (64,))
+    tight = configuration("hungry", "forward", memory_limit_bytes=100 << 20)
+    recordings, failed = sweep(workplace / "r", [tight, configuration("linear")], (64,))
     assert [r.frame("steps")["batch"].tolist() for r in recordings] == [[], [64]]
     ((which, why),) = failed
     assert which == tight
@@ -185,22 +185,22 @@ def test_where_nothing_fits_it_is_said_and_the_other_networks_are_there(workplac
     ("function", "why", "detail"),
     [("aborting", "killed", "SIGABRT"), ("raising", "failed", "ValueError: four is not for me")],
 )
-def test_a_crash_costs_one_cell(workplace, function, why, detail):
-    (recording,), failed = sweep(workplace / "r", [setting(function)], (2, 4, 8))
+def test_a_crash_costs_one_batch_size(workplace, function, why, detail):
+    (recording,), failed = sweep(workplace / "r", [configuration(function)], (2, 4, 8))
     assert failed == []
     assert set(recording.frame("steps")["batch"]) == {2, 8}
     assert recording.meta["unmeasured"] == [{"batch": 4, "round": 0, "why": why, "detail": detail}]
 
 
 def test_peak_memory_grows_with_the_batch(workplace):
-    (recording,), _ = sweep(workplace / "r", [setting("hungry", "forward")], (1, 32))
+    (recording,), _ = sweep(workplace / "r", [configuration("hungry", "forward")], (1, 32))
     peaks = recording.frame("steps").set_index("batch")["peak_memory_bytes"]
     # 8 elements a sample, 1 MiB each, 31 samples more
     assert peaks[32] - peaks[1] == pytest.approx(31 * 8 * 2**20, rel=0.1)
 
 
 def test_the_largest_batch_that_fits_is_found_and_measured(workplace):
-    limited = setting("hungry", "forward", memory_limit_bytes=200 << 20)
+    limited = configuration("hungry", "forward", memory_limit_bytes=200 << 20)
     (recording,), _ = sweep(workplace / "r", [limited], (4,), up_to_largest=True)
     largest, too_large = recording.meta["largest_batch"], recording.meta["smallest_too_large"]
     # 8 MiB a sample: 25 fill the limit, and what the process had and no longer uses holds a few more
@@ -225,10 +225,10 @@ def test_the_search_ends_where_everything_fits():
     assert find_largest(lambda batch: True, 1) == (1 << 16, None)
 
 
-def test_settings_are_one_recording_each_and_say_what_they_are(workplace):
-    settings = [setting("linear", "forward", precision=precision) for precision in ("fp32", "bf16")]
-    recordings, _ = sweep(workplace / "r", settings, (1,))
-    assert [r.path.name for r in recordings] == ["cell_models-linear_forward_fp32", "cell_models-linear_forward_bf16"]
+def test_every_configuration_has_a_recording_that_says_what_it_is(workplace):
+    configurations = [configuration("linear", "forward", precision=precision) for precision in ("fp32", "bf16")]
+    recordings, _ = sweep(workplace / "r", configurations, (1,))
+    assert [r.path.name for r in recordings] == ["sweep_models-linear_forward_fp32", "sweep_models-linear_forward_bf16"]
     assert [r.meta["precision"] for r in recordings] == ["fp32", "bf16"]
     assert all(r.meta["device"]["kind"] == "cpu" for r in recordings)
     assert all(len(r.frame("clocks")) >= 2 for r in recordings)
@@ -236,7 +236,7 @@ def test_settings_are_one_recording_each_and_say_what_they_are(workplace):
 
 def test_a_compiled_step_has_phases_and_no_layers(workplace):
     profiled = Protocol("profiled", (1, 1), 1, (1, 1), visit_s=0.0, profiled_steps=1, time_limit_s=None)
-    (recording,), failed = sweep(workplace / "r", [setting("deep", compiled=True)], (2,), profiled)
+    (recording,), failed = sweep(workplace / "r", [configuration("deep", compiled=True)], (2,), profiled)
     assert failed == []
     assert recording.meta["compiled"] is True
     assert recording.path.name.endswith("_compiled")
@@ -248,7 +248,9 @@ def test_a_compiled_step_has_phases_and_no_layers(workplace):
 
 
 def test_a_plan_comes_back_as_it_was_written(tmp_path):
-    plan = SweepPlan((setting("linear"), Configuration("bert_base", sequence_length=64)), (1, 2), True, TWO_ROUNDS)
+    plan = SweepPlan(
+        (configuration("linear"), Configuration("bert_base", sequence_length=64)), (1, 2), True, TWO_ROUNDS
+    )
     PLAN_FILE.write(tmp_path / "r", plan)
     assert PLAN_FILE.read(tmp_path / "r") == plan
     with pytest.raises(CurvescopeError, match="--resume"):
@@ -267,7 +269,7 @@ def test_a_folder_without_a_plan_is_not_resumed(tmp_path, text, message):
 
 
 def test_a_newer_plan_is_refused(tmp_path):
-    PLAN_FILE.write(tmp_path / "r", SweepPlan((setting("linear"),), (1,), False, ONE_ROUND))
+    PLAN_FILE.write(tmp_path / "r", SweepPlan((configuration("linear"),), (1,), False, ONE_ROUND))
     file = tmp_path / "r" / "sweep.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "version": 99}))
     with pytest.raises(CurvescopeError, match="another version of Curvescope"):
@@ -275,7 +277,7 @@ def test_a_newer_plan_is_refused(tmp_path):
 
 
 def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
-    plan = SweepPlan((setting("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
+    plan = SweepPlan((configuration("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
     PLAN_FILE.write(workplace / "r", plan)
     (workplace / "run.py").write_text(RUN)
     with subprocess.Popen(

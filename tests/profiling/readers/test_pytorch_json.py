@@ -166,7 +166,7 @@ def test_the_ends_of_64_bits_are_ids_like_others(tmp_path):
     assert {(row["op"], row["phase"]) for row in rows} == {(None, None)}
 
 
-def test_batch_is_null_when_nothing_tells_it_and_can_be_given(tmp_path):
+def test_batch_is_missing_when_nothing_gives_it_and_can_be_given(tmp_path):
     untold = [e for e in PLANTED if e["name"] != "aten::conv2d"]
     (tmp_path / "p").write_text(json.dumps({"traceEvents": untold}))
     recording = open_recording(import_profile(tmp_path / "p", tmp_path / "r").path)

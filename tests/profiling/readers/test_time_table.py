@@ -15,7 +15,7 @@ def imported(tmp_path, text, **options):
     return open_recording(import_table(source, tmp_path / "run", **options).path)
 
 
-def test_rows_become_steps_with_their_problem_device_and_repeats(tmp_path):
+def test_rows_become_steps_with_their_problem_device_and_number_of_runs(tmp_path):
     recording = imported(
         tmp_path,
         "problem,device,batch,time_us,n,spread\n"

@@ -114,7 +114,7 @@ def test_writers_of_one_store_do_not_meet(store, capsys):
     assert {row["path"] for row in json.loads(capsys.readouterr().out)} == {f"{store}/rank{i}" for i in range(8)}
 
 
-def test_a_writer_that_was_cut_off_goes_on(store):
+def test_a_writer_that_was_cut_off_resumes(store):
     with RecordingWriter(store / "r", {}) as writer:
         writer.write("kernels", kernels(), part="a")
         writer.write("steps", steps(), part="a")
@@ -191,7 +191,7 @@ def test_local_paths_stay_as_they_are(tmp_path, monkeypatch):
     assert snapshot(tmp_path / "r") == before
 
 
-def test_a_sweep_on_a_store_goes_on_there_and_is_begun_once(store):
+def test_a_sweep_on_a_store_is_resumed_there_and_begun_once(store):
     settings = (Configuration("alexnet"), Configuration("vgg16"))
     plan = SweepPlan(settings, (1, 2), False, Protocol("two", (2, 2), 1, (1, 1), 0.0, 0, None))
     PLAN_FILE.write(store / "sweep", plan)

@@ -1,7 +1,7 @@
-"""The experiments of a recording, one line per factor, as Markdown; fails if none was timed.
+"""The experiments of a recording, one line per factor, as Markdown; fails if what should be there is missing.
 
-Arguments: the recording, the file to write. The exit code is 1 if the recording has no operators, or no experiment has
-a timed run, so that a campaign says so.
+Arguments: the recording, the file to write. The exit code is 1 if the recording has no operators, or if it has
+something to test and no timed run of an experiment, so that a campaign says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from curvescope.analysis.explaining import explain
 from curvescope.confirming import describe
 from curvescope.profiling.recording.experiments import Experiment, experiments_of
 from curvescope.profiling.recording.store import Recording, open_recording
@@ -49,7 +50,9 @@ def main() -> int:
     source, target = map(Path, sys.argv[1:])
     recording = open_recording(source)
     target.write_text("\n".join(table(recording)) + "\n")
-    missing = [name for name in ("operators", "experiments") if not recording.count_rows(name)]
+    diagnosis = explain(recording)
+    tested = ["experiments"] if diagnosis.explanations or diagnosis.fixed_cost else []
+    missing = [name for name in ("operators", *tested) if not recording.count_rows(name)]
     if missing:
         print(f"{source} has no rows of {' and of '.join(missing)}")
     return int(bool(missing))

@@ -242,13 +242,13 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
                         f"--experiments {scale.experiments_s}s -o recording",
                         "diagnosis.txt",
                     ),
+                    Command(f"curvescope confirm recording --experiments {scale.experiments_s}s", "confirmed.txt"),
                     Command(f"python {here}/experiment_rows.py recording experiments.md"),
                     Command("curvescope explain recording --json", "diagnosis.json"),
                     Command(
                         f"curvescope bench replay recording {device} --time-limit {problem_s} --json -o replay",
                         "replay.json",
                     ),
-                    Command(f"curvescope confirm recording --experiments {scale.experiments_s}s", "confirmed.txt"),
                 ),
             )
             for network in scale.tested

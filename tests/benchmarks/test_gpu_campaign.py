@@ -13,6 +13,8 @@ import pytest
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
 from curvescope.profiling.recording.store import RecordingWriter, columns_of
 
+from ..curvescope.recordings import write_planted
+
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 
 
@@ -111,31 +113,23 @@ def rows_of(path, tmp_path):
 
 def test_the_table_of_experiments_has_a_line_per_factor(tmp_path):
     """A screen of two factors, of which one could not be changed."""
+    untested = {"cublaslt": "no GPU"}
     screen = experiment(
-        0,
-        Stage.SCREEN,
-        Scope.TERM,
-        ("onednn", "cublaslt"),
-        layer="fc6",
-        phase="forward",
-        untested={"cublaslt": "no GPU"},
+        0, Stage.SCREEN, Scope.TERM, ("onednn", "cublaslt"), layer="fc6", phase="forward", untested=untested
     )
     operators = {"batch": 4, "op": "aten::mm", "arguments": "[]", "calls": 1, "position": 0, "source": "torch"}
-    runs = [(factor, batch, round_) for factor in (None, "onednn") for batch in (4, 8) for round_ in (0, 1)]
-    with RecordingWriter(tmp_path / "run", {"recording_type": "sweep"}) as writer:
-        writer.write("operators", {name: [value] for name, value in operators.items()})
-        writer.write(
-            "experiments",
-            columns_of(
-                [
-                    {"experiment": 0, "factor": f, "batch": b, "round": r, "index": 0, "duration_ns": b * 10**6}
-                    for f, b, r in runs
-                ]
-            ),
-        )
+    rows = [
+        {"experiment": 0, "factor": factor, "batch": batch, "round": round_, "index": 0, "duration_ns": batch * 10**6}
+        for factor in (None, "onednn")
+        for batch in (4, 8)
+        for round_ in (0, 1)
+    ]
+    with RecordingWriter.extend(write_planted(tmp_path / "run")) as writer:
+        writer.write("operators", columns_of([operators]))
+        writer.write("experiments", columns_of(rows))
         record_experiment(writer, screen)
     done = rows_of(tmp_path / "run", tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "rows.md").read_text().splitlines()
     assert lines[0] == "1 rows of operators, 8 timed runs of experiments."
     assert lines[4:] == [
@@ -145,8 +139,9 @@ def test_the_table_of_experiments_has_a_line_per_factor(tmp_path):
     ]
 
 
-def test_a_stage_without_timed_experiments_fails(tmp_path):
-    with RecordingWriter(tmp_path / "run", {"recording_type": "sweep"}) as writer:
+def test_a_stage_without_the_experiments_that_its_anomaly_needs_fails(tmp_path):
+    """The recording has a planted anomaly, an entry of an experiment, and no timed run."""
+    with RecordingWriter.extend(write_planted(tmp_path / "run")) as writer:
         record_experiment(writer, experiment(0, Stage.REMEDY, Scope.STEP, ("kept_memory",)))
     done = rows_of(tmp_path / "run", tmp_path)
     assert done.returncode == 1
@@ -218,10 +213,11 @@ def test_a_rehearsal_packs_the_records_that_a_cpu_gives(tmp_path):
 
 @pytest.mark.slow
 def test_a_rehearsal_runs_experiments_and_replays_operators(tmp_path):
-    """On a CPU, with five seconds of experiments: rows exist, or the stage says that a command failed."""
+    """On a CPU: the operators are there, and so are timed experiments if the step has an anomaly or a fixed cost."""
     done = run(tmp_path, "--rehearse", "experiments-alexnet")
     assert done.returncode == 0, done.stdout + done.stderr
     stage = tmp_path / "out" / "experiments-alexnet"
     outcomes = json.loads((stage / "done.json").read_text())["outcomes"]
     assert (outcomes["failed"], outcomes["timed out"]) == (0, 0), (stage / "log.txt").read_text()
-    assert "as it is" in (stage / "experiments.md").read_text()
+    assert "timed runs of experiments" in (stage / "experiments.md").read_text()
+    assert json.loads((stage / "replay.json").read_text())["calls"]

@@ -82,7 +82,8 @@ def show_diagnosis(
         console.print()
         _show_explanation(console, explanation, diagnosis, everything)
     console.print()
-    console.print(text.render_legend(printed))
+    if printed:
+        console.print(text.render_legend(printed))
     for note in text.hidden_note(len(explanations) - len(shown), "smaller anomalies"):
         console.print(note)
     console.print()

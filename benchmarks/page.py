@@ -84,6 +84,13 @@ BENCHMARKS = (
         smallest=("--repetitions", "1"),
     ),
     Benchmark(
+        "replay",
+        "A step's operators alone against in the step",
+        ("replay_against_step.py", "alexnet", "resnet50", "--batch", "1,4", "--rounds", "6"),
+        60,
+        smallest=("--batch", "1", "--rounds", "2"),
+    ),
+    Benchmark(
         "predictors",
         "The cost model's error beside published predictors",
         ("predictors.py",),

@@ -51,6 +51,13 @@ class RecordedCall:
     kernels: tuple[str, ...] | None = None
     position: int = 0
 
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:
+        """The call in a row of the table `operators`."""
+        known = {name: row.get(name) for name in ("layer", "phase", "batch", "calls", "duration_ns", "position")}
+        kernels = None if row["kernels"] is None else tuple(row["kernels"].split(" | "))
+        return cls(row["op"], decode_arguments(row["arguments"]), kernels=kernels, **known)  # type: ignore[arg-type]
+
     @property
     def label(self) -> str:
         """Operator and shapes of its tensors, e.g. `aten::linear 8x9216, 4096x9216, 4096`."""
@@ -85,17 +92,7 @@ def read_calls(
     """
     rows = recording.arrow("operators").to_pylist()
     calls = [
-        RecordedCall(
-            row["op"],
-            decode_arguments(row["arguments"]),
-            row["layer"],
-            row["phase"],
-            row["batch"],
-            row["calls"],
-            row["duration_ns"],
-            None if row["kernels"] is None else tuple(row["kernels"].split(" | ")),
-            row["position"],
-        )
+        RecordedCall.of_row(row)
         for row in rows
         if (batch is None or row["batch"] == batch)
         and (layer is None or row["layer"] == layer or (row["layer"] or "").startswith(layer + "."))

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ..errors import CurvescopeError
 from ..recording.remote_store import AnyPath
-from ..recording.schema import TABLES, conform
+from ..recording.schema import OPERATORS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from . import Imported, Options, describe_import, import_profile
 
@@ -89,6 +89,7 @@ def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
         for batch in batches:
             index.append(seen[batch])
             seen[batch] += 1
+        recorded = list(rounds)
         round_ = [rounds[batch] for batch in batches]
         rounds.update(seen.keys())
         numbered = {"step": pc.add(steps["step"], first_step), "index": pa.array(index), "round": pa.array(round_)}
@@ -96,6 +97,8 @@ def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
         for table in TABLES.keys() - {"steps"}:
             for part in recording.parts(table):
                 rows = conform(TABLES[table], pq.read_table(part))
+                if table == OPERATORS.name:  # one step per batch size has them
+                    rows = rows.filter(pc.invert(pc.is_in(rows["batch"], pa.array(recorded, pa.int64()))))
                 if "step" in rows.column_names:
                     index_of_step = rows.column_names.index("step")
                     rows = rows.set_column(index_of_step, "step", pc.add(rows["step"], first_step))

@@ -16,6 +16,7 @@ from curvescope.analysis.decompose.terms import IDLE
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile, source
+from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording.operators import TensorArgument, Value, decode_arguments
 from curvescope.profiling.recording.store import open_recording
 
@@ -277,6 +278,16 @@ def test_operators_with_their_arguments(tmp_path):
         Value(0.5),
     )
     assert decode_arguments(rows[1]["arguments"]) == (TensorArgument((2, 4, 6, 6), "float", (144, 1, 24, 4)),)
+
+
+def test_files_of_one_batch_size_give_one_step_of_operators(tmp_path):
+    step = [host("user_annotation", "ProfilerStep#0", 0, 100), operator("aten::linear", 10, 40, [[2, 3]], ["float"])]
+    paths = [tmp_path / f"{name}.json" for name in "ab"]
+    for path in paths:
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": step}))
+    merged = open_recording(import_sweep(paths, tmp_path / "r").path)
+    assert merged.count_rows("steps") == 2
+    assert merged.arrow("operators").select(["batch", "op"]).to_pylist() == [{"batch": 2, "op": "aten::linear"}]
 
 
 SCALARS = ["ScalarList", "Scalar"]

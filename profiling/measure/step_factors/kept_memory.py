@@ -46,7 +46,9 @@ class KeptMemory(StepFactor):
         if self.target.cuda:
             import torch
 
-            torch.cuda.memory._set_allocator_settings(_EXPANDABLE)
+            # The variable itself may have been read when torch was loaded. Newer versions of torch have the first name.
+            set_anew = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+            (set_anew or torch.cuda.memory._set_allocator_settings)(_EXPANDABLE)
             return
         if not heap.keep_all_memory():
             raise CurvescopeError("this version of glibc does not accept a threshold of 2 GiB")

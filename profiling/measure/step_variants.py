@@ -28,7 +28,8 @@ MOST_AT_ONCE = 6  # variants beside the steps as they are: enough to share their
 _MARGIN = 1.25  # memory of a variant, in peaks of the steps as they are: split, padded and compiled steps take more
 _NOTED_SHARE = 1.1  # of the memory of the steps as they are: a variant that takes more is noted
 _LEAST_START_S = 10.0
-# A visit has at most five steps, and as many batch sizes as the first steps. One that takes so much longer hangs.
+# A visit is at most five steps, and the start of a worker one step of each batch size. A visit that takes so many times
+# as long as the start hangs.
 _LEAST_VISIT_S, _VISIT_SHARE = 120.0, 20.0
 # Largest difference of results that counts as rounding, relative. Gradients of fp32 differ by 1e-5 between libraries,
 # of 16-bit formats by their 2^-8. A user's step may use any precision.

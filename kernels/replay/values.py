@@ -78,18 +78,22 @@ class Values:
         # A number in a program, e.g. the 2 in `x * 2`, is a tensor of one element on the host.
         number = not recorded.shape and recorded.dtype in ("double", "long int") and index > 0
         device = "cpu" if number and index not in self._mutated else self._device
-        memory = self._torch.empty(storage_elements(recorded), dtype=dtype, device=device)
-        self._fill(memory, recorded, index)
-        if recorded.strides is None:
-            return memory.view(recorded.shape)
-        return memory.as_strided(recorded.shape, recorded.strides)
+        strides = recorded.strides
+        if strides is not None and any(n > 1 and not s for n, s in zip(recorded.shape, strides, strict=True)):
+            # The elements of an expanded tensor share memory, which cannot be filled through it.
+            memory = self._torch.empty(storage_elements(recorded), dtype=dtype, device=device)
+            return self._filled(memory, recorded, index).as_strided(recorded.shape, strides)
+        if strides is None:
+            return self._filled(self._torch.empty(recorded.shape, dtype=dtype, device=device), recorded, index)
+        made = self._torch.empty_strided(recorded.shape, strides, dtype=dtype, device=device)
+        return self._filled(made, recorded, index)
 
     def finish(self, arguments: list[Any]) -> None:
         """Set the values that follow from other arguments."""
         if _MAX_POOL_BACKWARD.fullmatch(self._op):
             self._copy_pool_indices(dict(zip(self._names, arguments, strict=True)))
 
-    def _fill(self, memory: Any, recorded: TensorArgument, index: int) -> None:
+    def _filled(self, memory: Any, recorded: TensorArgument, index: int) -> Any:
         name = self._names[index]
         if memory.dtype == self._torch.bool:
             memory.fill_(True)
@@ -111,6 +115,7 @@ class Values:
             memory.uniform_(0.25, 0.75, generator=self._generator_of(memory))
         else:
             memory.normal_(generator=self._generator_of(memory))
+        return memory
 
     def _generator_of(self, memory: Any) -> Any:
         return self._generator if str(memory.device) == str(self._generator.device) else None

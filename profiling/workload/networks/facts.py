@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import Network
@@ -30,8 +31,9 @@ class Facts:
     activation_bytes: int
 
 
+@cache
 def facts(network: Network) -> Facts:
-    """Costs at batch 2 (batch normalisation needs two samples), halved to one sample."""
+    """Costs at batch 2 (batch normalisation needs two samples), halved to one sample; computed once per process."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import pandas as pd
@@ -13,7 +12,6 @@ from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import from_factory, get_network, names
 from curvescope.profiling.workload.networks.facts import facts
 
-facts = functools.cache(facts)  # three tests look at those of each network
 # torchvision's published counts for alexnet, vgg, googlenet (without auxiliary classifiers), inception_v3 (likewise)
 # and resnet; OverFeat: 145 million in table 3 of its paper; Inception-BN: 11,295,240 with biases on its 10,016
 # convolution outputs, which batch normalisation makes redundant; BERT: the authors' checkpoints.

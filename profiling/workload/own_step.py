@@ -26,6 +26,7 @@ from .any_workload import AnyWorkload, Ranges
 from .networks import importing, load_function
 
 MODE = "own"
+_PROFILING = Path(__file__).resolve().parents[1]
 MakeStep = Callable[..., Callable[[], object]]
 _FORMS = "package.module:make_step or path/to/file.py:make_step"
 
@@ -304,5 +305,6 @@ def _article(noun: str) -> str:
 
 def _is_users(filename: str) -> bool:
     """Whether a file is neither Curvescope's nor of an installed package."""
-    own = f"{os.sep}profiling{os.sep}workload{os.sep}"
-    return "-packages" not in filename and not filename.startswith("<") and own not in filename
+    if "-packages" in filename or filename.startswith("<"):
+        return False
+    return _PROFILING not in Path(filename).resolve().parents

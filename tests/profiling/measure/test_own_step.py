@@ -160,6 +160,14 @@ def test_a_step_that_fails_everywhere_is_an_error_that_names_the_line(tmp_path):
         measure(tmp_path / "r", broken)
 
 
+def test_an_error_outside_the_users_code_names_no_line(tmp_path):
+    def takes_nothing():
+        return lambda: None
+
+    with pytest.raises(CurvescopeError, match=r"raised TypeError: .* takes 0 positional arguments but 1 was given\)\."):
+        measure(tmp_path / "r", takes_nothing)
+
+
 def test_steps_are_made_once_unless_they_can_be_closed(tmp_path):
     made, closed = [], []
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.replayable import why_not_replayed
 from ...profiling.recording.store import Recording
+from ..cost_model.recording import is_modelled
 from ..decompose.statistics import Estimate
 from ..experiments.answer import Answer, Evidence, Remedy
 from ..experiments.outcome import Outcome, Reproduction, Verdict
@@ -30,14 +31,16 @@ def render_answers(answers: Sequence[Answer]) -> RenderableType:
     rows.add_column(justify="right", no_wrap=True)
     rows.add_column(overflow="fold")
     for number, answer in enumerate(answers, 1):
-        rows.add_row(Text(f"{number}.", "bold"), Text(answer.sentence, "bold"))
+        rows.add_row(Text(f"{number}.", "bold"), Text(answer.sentence))
         if how := remedy_text(answer.remedy):
             rows.add_row("", Text(how))
     return rows
 
 
-def how_to_test(recording: Recording) -> str:
-    """How to run the experiments of a recording without any, or why that cannot be."""
+def how_to_test(recording: Recording, answers: Sequence[Answer]) -> str | None:
+    """How to run experiments on these answers, or why that cannot be; None if there are some, or nothing to test."""
+    if not answers or any(answer.evidence for answer in answers) or is_modelled(recording.meta):
+        return None
     if why := why_not_replayed(recording):
         return f"No cause can be tested by experiment: the recording {why}."
     path = recording.path
@@ -111,12 +114,21 @@ def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[Rende
     if len(ran) > len(listed):
         yield Text(f"{len(ran) - len(listed)} further changes are not shown; --all shows them.", "dim")
     for verdict in (Verdict.UNDECIDED, Verdict.UNTESTED):
-        for one in evidence.factors:
-            if one.verdict == verdict and one.reason and (everything or verdict == Verdict.UNDECIDED):
-                yield Text(f"{verdict.capitalize()} ({factor_text(one)}): {one.reason}.", "dim")
-    untested = [one for one in evidence.factors if one.verdict == Verdict.UNTESTED]
-    if untested and not everything:
-        yield Text(f"Untested: {', '.join(str(one.factor) for one in untested)}; --all says why.", "dim")
+        for line in _reasons([one for one in evidence.factors if one.verdict == verdict], everything):
+            yield Text(line, "dim")
+
+
+def _reasons(outcomes: Sequence[Outcome], everything: bool) -> Iterable[str]:
+    """Why factors of one verdict are undecided or untested: a line per factor, or a short one per reason."""
+    if everything:
+        for one in outcomes:
+            yield f"{one.verdict.capitalize()} ({factor_text(one)}): {one.reason}."
+    elif outcomes and outcomes[0].verdict == Verdict.UNTESTED:
+        yield f"Untested: {', '.join(str(one.factor) for one in outcomes)}; --all says why."
+    else:
+        for reason in dict.fromkeys(one.reason for one in outcomes):
+            names = ", ".join(str(one.factor) for one in outcomes if one.reason == reason)
+            yield f"Undecided: {names}: {reason}."
 
 
 def time_heading(outcome: Outcome, axis: Axis) -> str:

@@ -136,7 +136,7 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "lead": with_minus_signs(_lead(found)),
         "answers": [answer_entry(answer) for answer in found.answers],
         "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
-        "how_to_test": _how_to_test(one, found),
+        "how_to_test": how_to_test(one.recording, found.answers),
         "curve": _curve(found),
         "findings": [_finding(f) for f in found.findings],
         "anomalies": [_anomaly(e, found) for e in explanations],
@@ -145,13 +145,6 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
         "kernels": _kernels(found.kernel_times, used, recorded),
     }
-
-
-def _how_to_test(one: ReportInput, found: Diagnosis) -> str | None:
-    """How to test the answers by experiment; None if that was done, or if there is nothing to test."""
-    if found.outcomes or not found.answers or is_modelled(one.meta):
-        return None
-    return how_to_test(one.recording)
 
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:

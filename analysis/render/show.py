@@ -65,12 +65,12 @@ def show_diagnosis(
             )
         )
     console.print()
+    console.print(Text(headline(recording.meta, diagnosis), "bold"))
     if diagnosis.answers:
+        console.print()
         console.print(answers.render_answers(diagnosis.answers))
-    else:
-        console.print(Text(headline(recording.meta, diagnosis), "bold"))
-    if diagnosis.answers and not diagnosis.outcomes and not modelled:
-        console.print(Text(answers.how_to_test(recording), "dim"))
+    if how := answers.how_to_test(recording, diagnosis.answers):
+        console.print(Text(how, "dim"))
     console.print()
     console.print(text.render_curve(diagnosis.curve, diagnosis.axis))
     console.print()

@@ -37,14 +37,22 @@ function termExperiments(run, tested, term) {
   const choose = (factor) => { chosen = factor; curves.redraw(); };
   const select = changed.length
     ? choice("with", [[null, "no change"], ...changed.map((factor) => [factor, factor.what])], chosen, choose) : null;
-  const drawn = term.factors.length
-    ? chart(`Share of ${tested.label} taken away by each factor`, (width) => factorLines(run, tested, term, width)) : null;
+  const tried = term.factors.filter((factor) => factor.verdict !== "untested");
+  const drawn = tried.length
+    ? chart(`Share of ${tested.label} taken away by each change`, (width) => factorLines(run, tested, tried, width)) : null;
   return [
     html("div", { class: "head term" }, html("h3", {}, term.label), html("div", { class: "tools" }, select)),
     html("p", { class: "note" }, term.sentence, term.shape ? ` ${term.shape}` : ""),
     term.step.length || term.alone.length ? [curves, curvesKey(term, changed.length > 0)] : null,
-    drawn, term.notes.map((text) => note(text)),
+    drawn, untriedFactors(term.factors.filter((factor) => !tried.includes(factor))), term.notes.map((text) => note(text)),
   ].flat(Infinity).filter(Boolean);
+}
+
+function untriedFactors(factors) {
+  if (!factors.length) return null;
+  const title = factors.length === 1 ? "One change was not tried" : `${factors.length} changes were not tried`;
+  return html("details", {}, html("summary", {}, html("span", { class: "cause" }, title)),
+    html("ul", {}, factors.map((factor) => html("li", {}, `${factor.what}: ${factor.reason ?? "no reason is recorded"}`))));
 }
 
 function curvesKey(term, anyChanged) {
@@ -99,16 +107,16 @@ function termPanel(run, title, lines, factor, [b0, b1], highest, width, height) 
   return drawn;
 }
 
-function factorLines(run, tested, term, width) {
+function factorLines(run, tested, factors, width) {
   const narrow = width < 640;
-  const longest = Math.max(...term.factors.map((factor) => factor.what.length));
+  const longest = Math.max(...factors.map((factor) => factor.what.length));
   const left = narrow ? 10 : Math.min(340, 0.36 * width, Math.max(140, longest * 7.4 + 16));
   const [right, step, top] = [narrow ? 14 : 190, narrow ? 58 : 34, 36];
-  const height = top + term.factors.length * step + 10;
+  const height = top + factors.length * step + 10;
   const x = linear([-0.25, 1.25], [left, width - right]);
   const [low, high] = [x(-0.25), x(1.25)];
   const { refuted_below: refuted, confirmed_above: confirmed } = tested;
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Factors changed in ${term.label}` });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Share of ${tested.label} taken away by each change` });
   root.append(svg("rect", { class: "confirms", x: x(confirmed), y: top - 8, width: high - x(confirmed), height: height - top }),
     svg("rect", { class: "refutes", x: low, y: top - 8, width: x(refuted) - low, height: height - top }));
   for (const [value, text, limit] of [[0, "0"], [refuted, "1/5", true], [confirmed, "1/2", true], [1, "all"]]) {
@@ -116,8 +124,8 @@ function factorLines(run, tested, term, width) {
       svg("text", { x: x(value), y: top - 13, "text-anchor": "middle" }, text));
   }
   root.append(svg("text", { x: left, y: 10, class: "strong" }, "share taken away"));
-  if (!narrow) root.append(svg("text", { x: width - 6, y: 10, "text-anchor": "end", class: "strong" }, `time at ${run.axis.name} ${term.factors[0].gain_batch}`));
-  term.factors.forEach((factor, index) => {
+  if (!narrow) root.append(svg("text", { x: width - 6, y: 10, "text-anchor": "end", class: "strong" }, `time at ${run.axis.name} ${factors[0].gain_batch}`));
+  factors.forEach((factor, index) => {
     const y = top + index * step;
     const middle = narrow ? y + 30 : y + step / 2 - 4;
     const room = Math.floor((narrow ? width - 110 : left - 14) / (factor.verdict === "confirmed" ? 7.9 : 7));
@@ -137,7 +145,7 @@ function factorLines(run, tested, term, width) {
 function factorMark(factor, x, y, [low, high]) {
   const group = svg("g", { class: `mark is-${factor.verdict}` }, svg("rect", { class: "hit", x: low, y: y - 11, width: high - low, height: 22 }));
   if (!factor.taken) {
-    group.append(svg("text", { x: low + 6, y: y + 4 }, factor.verdict === "untested" ? "not run" : "not measured"));
+    group.append(svg("text", { x: low + 6, y: y + 4 }, "not measured"));
     return group;
   }
   const { value, low: from, high: until } = factor.taken;

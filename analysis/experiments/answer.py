@@ -42,6 +42,7 @@ class Remedy:
 
     Attributes:
         factor: name of the factor that helped.
+        where: label of the term that it was tried on; "the step" for complete steps.
         what: an instruction, e.g. "run fc6 forward through oneDNN".
         how: how a user sets it; None if `what` says it.
         batch: batch size of the gain: the largest of the experiment, for a fixed cost the smallest.
@@ -52,6 +53,7 @@ class Remedy:
     """
 
     factor: str
+    where: str
     what: str
     how: str | None
     batch: int
@@ -144,8 +146,9 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
         largest = _largest(explanation.shares, explanation.value)
         sentence = f"{what} has no term that can be told from 0: measure more rounds."
         return _plain(explanation, what, sentence, evidence, largest)
-    on_step = total.verdict == Verdict.CONFIRMED and total.measured is not None
-    where = None if on_step else total.terms[0].label
+    alone = _confirmed_alone(total, evidence)
+    on_step = total.verdict == Verdict.CONFIRMED and total.measured is not None and alone is None
+    where = None if on_step else alone or total.terms[0].label
     decisive_one = _decisive(total.cause, where, evidence)
     remedy = _remedy(evidence)
     taken = decisive_one.taken if decisive_one else None
@@ -153,7 +156,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     why = None if total.cause == UNEXPLAINED else _why(total.cause, decisive_one, total.verdict)
     sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
     if remedy is not None:
-        sentence += f" {remedy_sentence(remedy, where or THE_STEP, axis)}"
+        sentence += f" {remedy_sentence(remedy, axis)}"
     cause = None if total.cause == UNEXPLAINED else total.cause
     verdict = Verdict.UNTESTED if cause is None else total.verdict
     return Answer(
@@ -170,6 +173,18 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
         sentence,
         evidence,
     )
+
+
+def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | None:
+    """Label of the largest term that confirms a cause alone; None without one."""
+    intervention = interventions().get(total.cause)
+    names = intervention.term if intervention else ()
+    confirmed = {
+        of.label
+        for of in evidence
+        if of.share is not None and any(one.factor in names and one.verdict == Verdict.CONFIRMED for one in of.factors)
+    }
+    return next((term.label for term in total.terms if term.label in confirmed), None)
 
 
 def _plain(
@@ -349,7 +364,7 @@ def _refuted(evidence: Sequence[Evidence]) -> list[str]:
 def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
     """What helped most: on complete steps if that was measured, else on the largest term."""
     of_step = {one.factor: one for of in evidence if of.share is None for one in of.factors if _measured(one)}
-    found: list[tuple[float, Remedy]] = []
+    found: list[tuple[bool, float, Remedy]] = []
     for of_term in evidence:
         for one in of_term.factors:
             if not _measured(one) or one.facts is None or one.facts.remedy is None or one.factor is None:
@@ -365,6 +380,7 @@ def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
             changed = one.changed_results or (step.changed_results if step else None)
             remedy = Remedy(
                 one.factor,
+                where,
                 one.facts.remedy.format(where=where),
                 one.facts.how,
                 batch,
@@ -373,9 +389,11 @@ def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
                 tuple(zip(step.batches, step.gains, strict=True)) if step else (),
                 changed,
             )
-            # A gain of the complete step counts more than any of a term.
-            found.append((judged.value + (step_gain is not None), remedy))
-    return max(found, key=lambda item: item[0])[1] if found else None
+            # A gain of the complete step counts more than any of a term; else what is saved, in ms.
+            of_gain = step if step is not None and step_gain is not None else one
+            saved_ms = judged.value * of_gain.times_ms[of_gain.batches.index(batch)].value
+            found.append((step_gain is not None, saved_ms, remedy))
+    return max(found, key=lambda item: item[:2])[2] if found else None
 
 
 def _measured(outcome: Outcome) -> bool:
@@ -383,18 +401,17 @@ def _measured(outcome: Outcome) -> bool:
     return bool(outcome.gains) and outcome.experiment.stage in _FRESH
 
 
-def remedy_sentence(remedy: Remedy, where: str, axis: Axis) -> str:
+def remedy_sentence(remedy: Remedy, axis: Axis) -> str:
     """What to do, and what it gains.
 
     Args:
         remedy: the remedy.
-        where: label of the term of `term_gain`.
         axis: axis of the recording.
     """
     at = f"at {axis.name} {remedy.batch}"
     gains = []
     if remedy.term_gain is not None:
-        gains.append(f"-{_percent(remedy.term_gain.value)} of {where} {at}")
+        gains.append(f"-{_percent(remedy.term_gain.value)} of {remedy.where} {at}")
     if remedy.step_gain is not None:
         gains.append(f"-{_percent(remedy.step_gain.value)} of the step{'' if gains else f' {at}'}")
     text = f"{remedy.what[0].upper()}{remedy.what[1:]}: {', '.join(gains)}"

@@ -7,8 +7,8 @@ Every anomaly, and the fixed cost, is a target; the largest share of its step co
 2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
    factor, first those of the causes that the evidence suggests. What the screen suggests is *confirmed* on fresh
    rounds, and once more, on more rounds, if it stays undecided. A finer *grid* shows where its curve bends.
-3. A target without a confirmed cause is screened on complete steps.
-4. What helped a term alone, and can be set for the complete step, is measured there as a *remedy*.
+3. What helped a term alone, and can be set for the complete step, is measured there as a *remedy*.
+4. A target without a confirmed cause is screened on complete steps.
 
 An experiment that does not fit the time is passed over.
 """
@@ -132,9 +132,10 @@ class _Planner:
             yield from self._of_evidence(target)
             yield from self._of_terms(target, own[:1])
         for target, own in zip(targets, terms, strict=True):
+            yield from self._remedies(target, own)
+        for target, own in zip(targets, terms, strict=True):
             yield from self._of_terms(target, own[1:])
         for target, own in zip(targets, terms, strict=True):
-            yield from self._remedies(target, own)
             yield from self._of_context(target, own)
 
     def _targets(self) -> list[Explanation]:

@@ -13,6 +13,7 @@ from .planted_experiments import rows_of
 FACTS = {
     "onednn": FactorFacts("onednn", "products run through oneDNN instead of MKL", "run {where} through oneDNN", "so"),
     "kept_memory": FactorFacts("kept_memory", "freed memory stays with the process", "keep freed memory", "MALLOC_…"),
+    "one_thread": FactorFacts("one_thread", "the work runs on one thread", "run {where} on one thread", "OMP_…"),
     "cold_caches": FactorFacts("cold_caches", "operands are evicted before each run"),
 }
 

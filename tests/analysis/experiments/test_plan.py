@@ -82,6 +82,25 @@ def test_a_bend_goes_through_all_stages_to_a_confirmed_cause_and_a_remedy(record
     assert "Run conv3 backward through oneDNN: -50 % of conv3 backward at batch 16." in answer.sentence
 
 
+def test_what_helped_a_term_is_measured_on_the_complete_step(record):
+    path = record(JUMP)
+    costs = {("conv3 backward", None): jump, ("conv3 backward", "one_thread"): line}
+    costs |= {
+        ("the step", None): lambda b: 7.0 + 2.0 * b + jump(b),
+        ("the step", "one_thread"): lambda b: 7.0 + 5.0 * b,
+    }
+    machine = Machine(path, costs).run()
+    stages = [(label, stage) for label, stage, factors in machine.stages() if "one_thread" in factors]
+    of_term, of_step = "conv3 backward", "the step"
+    assert stages[:3] == [(of_term, Stage.SCREEN), (of_term, Stage.CONFIRM), (of_step, Stage.REMEDY)]
+    answer = explain(open_recording(path)).answers[0]
+    assert (answer.cause, answer.where) == ("idle threads", "conv3 backward")
+    # 135 → 87 ms
+    assert answer.remedy.step_gain.value == pytest.approx(48 / 135, abs=0.02)
+    advice = r"Run conv3 backward on one thread: -50 % of conv3 backward at batch 16, -3[56] % of the step\.$"
+    assert re.search(advice, answer.sentence)
+
+
 def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     path = record(FAULTY)
     step = lambda b: 87.0 + 5.0 * b  # noqa: E731

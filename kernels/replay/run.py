@@ -200,11 +200,12 @@ class Runs:
             self._compare(name, plain, calls, change)
         key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
         with change.around():
-            for index, row in enumerate(self._time(calls, self._caches(change, batch))):
+            for index, row in enumerate(self._time(calls, self._caches(change, batch), change.discarded)):
                 self._rows.append({**key, "index": index, **row, "process": os.getpid()})
+            self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
 
-    def _time(self, calls: Sequence[Runnable], caches: Caches) -> Iterator[dict[str, Any]]:
-        """Discard a run, then time some; columns of the table `experiments`."""
+    def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
+        """Discard runs, then time some; columns of the table `experiments`."""
         sequence = [runnable.run for runnable in calls for _ in range(runnable.call.calls)]
         inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
         timer, kept = self._backend.timer, self._kept
@@ -213,7 +214,9 @@ class Runs:
             for call in sequence:
                 kept.append(call())
 
-        discarded_ns = timer.take(run, 1, 1, None)[0].duration_ns
+        for _ in range(discarded):
+            kept.clear()
+            discarded_ns = timer.take(run, 1, 1, None)[0].duration_ns
         if caches is not Caches.WARM and not self._backend.flush_ns:
             self._backend.flush()  # the first allocates its buffer
         run_ns = discarded_ns + (0 if caches is Caches.WARM else self._backend.flush_ns)

@@ -35,13 +35,14 @@ KEEPING = {
 _SETTINGS = " ".join(f"{name}={value}" for name, value in KEEPING.items())
 HOW_TO_KEEP = f"{_SETTINGS} in the environment of the process (glibc)"
 _threshold_bytes = _LARGEST_THRESHOLD
+_occupied: list[int] = []  # addresses of blocks that nothing uses
 
 
 def can_change() -> bool:
     """Whether the process uses glibc, and nothing in its environment sets the thresholds."""
     library = _library()
     named = not any(name in os.environ for name in VARIABLES)
-    return named and hasattr(library, "gnu_get_libc_version") and hasattr(library, "malloc_trim")
+    return named and hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallinfo2")
 
 
 def keep_all_memory() -> bool:
@@ -72,8 +73,14 @@ def hold_thresholds(block_bytes: Iterable[int]) -> None:
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Let the process keep all memory that it frees; at the end give it back to the system."""
+    """Let the process keep all memory that it frees; at the end give it back to the system.
+
+    Free blocks may stay between blocks in use. They have no pages any more, but a program gets one instead of a new
+    mapping, and the process keeps it when it is freed. So those above the threshold are occupied until the next call.
+    """
     library = _library()
+    while _occupied:
+        library.free(ctypes.c_void_p(_occupied.pop()))
     library.mallopt(_MMAP_MAX, 0)
     library.mallopt(_TRIM_THRESHOLD, -1)
     try:
@@ -82,6 +89,29 @@ def keep_freed_memory() -> Iterator[None]:
         library.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
         library.mallopt(_TRIM_THRESHOLD, 2 * _threshold_bytes)
         library.malloc_trim(0)
+        _occupy_free_blocks(library)
+
+
+def _occupy_free_blocks(library: Any) -> None:
+    """Take all free blocks above the threshold, without touching them."""
+    library.mallinfo2.restype = _MallocInfo
+    library.malloc.restype = ctypes.c_void_p
+    while True:
+        mapped = library.mallinfo2().hblks
+        block = library.malloc(ctypes.c_size_t(_threshold_bytes))
+        if block is None or library.mallinfo2().hblks != mapped:  # a new mapping: no free block was left
+            library.free(ctypes.c_void_p(block))
+            return
+        _occupied.append(block)
+
+
+class _MallocInfo(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h; hblks is the number of blocks that are mapped by themselves."""
+
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
+        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
+    )
 
 
 def _library() -> Any:

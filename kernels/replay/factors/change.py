@@ -71,12 +71,14 @@ class Change:
             `CannotReplay` with the reason if this call cannot be changed, or returns the same object if the change
             leaves it as it is.
         caches: what the caches have when a run begins.
+        discarded: number of runs to discard in a visit.
         same_work: whether the operators do the same in every case, so that their results need no comparison.
     """
 
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     call: Callable[[Runnable, tuple[int, ...]], Runnable] | None = None
     caches: Caches = Caches.AS_IN_STEP
+    discarded: int = 1
     same_work: bool = False
 
 

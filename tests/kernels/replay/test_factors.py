@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,11 +278,35 @@ def test_settings_hold_inside_the_context_and_are_restored(
     assert cleared == ([":16:8", ":16:8"] if name == "small_workspace" else [])
 
 
+class _FakeFunction:
+    """A C function with a type of its result."""
+
+    restype: Any = None
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.run = run
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.run(*arguments)
+
+
 class _FakeGlibc:
-    """Records the calls that change the heap."""
+    """Records the calls that change the heap; it has one free block, at address 1, and maps every further one."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, ...]] = []
+        self.free_blocks, self.mapped, self.freed = [1], 0, list[int | None]()
+        self.malloc = _FakeFunction(self._malloc)
+        self.mallinfo2 = _FakeFunction(lambda: SimpleNamespace(hblks=self.mapped))
+
+    def _malloc(self, _: Any) -> int:
+        if self.free_blocks:
+            return self.free_blocks.pop()
+        self.mapped += 1
+        return 2
+
+    def free(self, address: Any) -> None:
+        self.freed.append(address.value)
 
     def gnu_get_libc_version(self) -> bytes:
         return b"2.39"
@@ -309,6 +334,11 @@ def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch: pytest.Mo
         (),
         *((mmap_max, 65_536), (trim_threshold, 10 << 20), (0,)),
     ]
+    # The free block is taken, so that runs after it get new mappings, until memory is kept once more.
+    assert library.freed == [2]
+    library.free_blocks = []
+    with factors.factor("reused_memory").CHANGE.around():
+        assert library.freed == [2, 1]
 
 
 def test_a_heap_whose_thresholds_are_set_from_outside_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,59 @@
+"""Values of --axis and --batch: which axis is the curve, which the family, and which are fixed."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from curvescope import measuring
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.axes import Axes, parse_axes
+
+
+@pytest.mark.parametrize(
+    ("texts", "batches", "expected"),
+    [
+        ((), None, Axes("batch", (1, 2, 4, 8, 16, 32))),
+        ((), (4, 8), Axes("batch", (4, 8))),
+        (("tokens=64..256",), None, Axes("tokens", (64, 128, 256))),
+        (("tokens=64,96",), (8,), Axes("tokens", (64, 96), fixed=(("batch", 8),))),
+        (("batch=8", "tokens=64,96"), None, Axes("tokens", (64, 96), fixed=(("batch", 8),))),
+        (("tokens=64,96",), (1, 2), Axes("tokens", (64, 96), "batch", (1, 2))),
+        (("batch=1,2", "tokens=64,96", "width=5"), None, Axes("batch", (1, 2), "tokens", (64, 96), (("width", 5),))),
+        (("tokens=64", "width=5"), None, Axes("tokens", (64,), fixed=(("width", 5),))),
+    ],
+)
+def test_the_first_axis_with_several_values_is_the_curve(texts, batches, expected):
+    assert parse_axes(texts, batches) == expected
+
+
+def test_a_family_has_a_curve_for_each_value():
+    assert parse_axes(("batch=1,2", "tokens=64,96", "width=5")).curves == [
+        (("width", 5), ("tokens", 64)),
+        (("width", 5), ("tokens", 96)),
+    ]
+    assert Axes("batch", (1, 2), fixed=(("width", 5),)).curves == [(("width", 5),)]
+
+
+@pytest.mark.parametrize("text", ["tokens", "=3", "two words=3", "tokens=", "tokens=a", "tokens=8,4"])
+def test_what_is_no_axis_is_refused(text):
+    with pytest.raises(CurvescopeError):
+        parse_axes((text,))
+
+
+@pytest.mark.parametrize(
+    ("options", "curvature", "axes"),
+    [
+        ((), "log2", Axes("batch", (1, 2, 4, 8, 16, 32))),
+        (("--axis", "linear"), "linear", Axes("batch", (1, 2, 4, 8, 16, 32))),
+        (("--axis", "linear", "--axis", "tokens=8,16"), "linear", Axes("tokens", (8, 16))),
+        (("--curvature", "linear", "--batch", "3,6"), "linear", Axes("batch", (3, 6))),
+    ],
+)
+def test_the_axis_of_curvatures_has_an_option_of_its_own_and_its_former_name(options, curvature, axes):
+    parser = argparse.ArgumentParser()
+    measuring.add_axis_arguments(parser)
+    args = parser.parse_args(options)
+    assert measuring.curvature_of(args) == curvature
+    assert measuring.axes_of(args) == axes

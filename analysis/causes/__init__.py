@@ -164,9 +164,12 @@ def attribute(
             claimed = math.fsum(term.claimed(cause) for term in terms)
             steps[cause] = prove_step(of_step, value, claimed, intervention.step)
     for cause, proof in by_cause(steps, Verdict.CONFIRMED):
-        claims = [term.claimed(cause) for term in terms]
-        for term, amount in zip(terms, spread(proof.amount, [term.left for term in terms], claims), strict=True):
-            term.take(cause, amount, proof)
+        # Terms that confirm the cause alone have a part of what the complete step shows.
+        rest = proof.amount - math.fsum(term.taken(cause) for term in terms)
+        if rest * proof.amount > 0:
+            claims = [term.claimed(cause) for term in terms]
+            for term, amount in zip(terms, spread(rest, [term.left for term in terms], claims), strict=True):
+                term.take(cause, amount, proof)
     refuted = {cause for cause, proof in steps.items() if proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)}
     taken: dict[str, list[TermCause]] = {}
     for term in terms:
@@ -221,6 +224,10 @@ class _Term:
         """Amount that a cause claims without experiments, in the direction of the term, up to what is left."""
         claim = self._claims.get(cause)
         return self._possible(claim.amount) if claim in self._ordered and claim is not None else 0.0
+
+    def taken(self, cause: str) -> float:
+        """Amount that a cause has so far."""
+        return math.fsum(share.amount for owner, share in self._shares if owner == cause)
 
     def take(self, cause: str, amount: float, proof: Proof) -> None:
         """Give an amount to a cause that an experiment confirmed."""

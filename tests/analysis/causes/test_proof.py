@@ -129,6 +129,16 @@ def test_page_faults_take_what_the_step_saves_without_them():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
+def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
+    # conv3 backward alone: 80 ms of fixed cost, 60 of it page faults; the step: 87 ms, 70 of it
+    alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
+    step = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}}
+    one = on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8))
+    faults = explained(FAULTY, [(one, alone), (on_the_step("kept_memory"), step)], fixed_cost(4, 8))["page faults"]
+    assert faults.measured.value == pytest.approx(70, abs=4)
+    assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
+
+
 def test_page_faults_that_cost_nothing_are_refuted():
     times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 95.0, 8: 103.0}}
     causes = explained(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))

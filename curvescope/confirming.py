@@ -54,7 +54,7 @@ def confirm(
     opened = recording if isinstance(recording, Recording) else open_recording(recording)
     if (why := why_not_replayed(opened)) is not None:
         raise CurvescopeError(f"{opened.path} {why}.")
-    differences = tuple(f"This machine differs: {text}." for text in _differences(opened))
+    differences = _differences(opened)
     began_s = clock_s()
     with RecordingWriter.extend(opened.path) as writer:
         known = {entry["number"] for entry in writer.meta.get("experiments", ())}

@@ -83,7 +83,7 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
         meta: `recording.json` of the recording.
 
     Returns:
-        Differences that leave the device the same, e.g. in versions of libraries; one clause each.
+        Differences that leave the device the same, e.g. in versions of libraries; one sentence each.
 
     Raises:
         CurvescopeError: this machine does not have the recording's device, or torch would use another number of
@@ -91,7 +91,7 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
     """
     recorded = meta.get("device")
     if not recorded:
-        return ("the recording does not say its device",)
+        return ("The recording does not say on which device it was made.",)
     here = _like(recorded, meta.get("torch_device"))
     device = different_facts(recorded, {name: here.get(name) for name in recorded})
     if refused := [text for name, text in device.items() if name not in _LIBRARIES]:
@@ -101,7 +101,7 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
         )
     versions = meta.get("versions") or {}
     packages = different_facts(versions, {name: describe_versions().get(name) for name in versions})
-    return (*device.values(), *packages.values())
+    return tuple(f"This machine differs: {text}." for text in (*device.values(), *packages.values()))
 
 
 def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, Any]:

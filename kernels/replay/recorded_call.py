@@ -108,8 +108,10 @@ def device_of(recording: Recording) -> str:
     Raises:
         CurvescopeError: the recording is of a GPU, and there is none.
     """
-    kind = (recording.meta.get("device") or {}).get("kind", "cpu")
-    return pick_device("cuda" if kind == "cuda" else "cpu")
+    recorded = recording.meta.get("device") or {}
+    # Profiles of other tools describe a GPU without its kind.
+    gpu = recorded.get("kind") == "cuda" or "compute_capability" in recorded
+    return pick_device("cuda" if gpu else "cpu")
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,9 @@ class Runs:
             self._guard((None, batch), lambda condition: self._term.runnables(*condition, experiment.batches))
         reasons = {name: self._reason_against(name) for name in experiment.factors}
         self._untested |= {name: reason for name, reason in reasons.items() if reason is not None}
-        names = [None, *(name for name in experiment.factors if name not in self._untested)]
+        possible = [name for name in experiment.factors if name not in self._untested]
+        # With factors that all cannot be changed there is nothing to compare.
+        names = [] if experiment.factors and not possible else [None, *possible]
         self.conditions: list[Condition] = [(name, batch) for name in names for batch in experiment.batches]
 
     def finished(self, condition: Condition) -> bool:

@@ -95,6 +95,7 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
     here = _like(recorded, meta.get("torch_device"))
     device = different_facts(recorded, {name: here.get(name) for name in recorded})
     if refused := [text for name, text in device.items() if name not in _LIBRARIES]:
+        refused = [device["name"]] if "name" in device else refused  # all else follows from it
         raise CurvescopeError(
             f"It was recorded on another device ({'; '.join(refused)}), and experiments are compared with it. Run "
             "them on the machine of the recording with as many threads, or measure here with `curvescope diagnose`."
@@ -106,7 +107,7 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, Any]:
     """The description of this machine's device that is most like a recorded one; for a CUDA device, of any of them."""
-    if recorded.get("kind") != "cuda":
+    if recorded.get("kind") != "cuda" and "compute_capability" not in recorded:
         if "threads" in recorded:
             import_torch()  # only a loaded torch has threads to describe
         return describe_device("cpu")

@@ -123,7 +123,7 @@ def test_an_interruption_keeps_finished_experiments_and_the_status(path, fakes):
 def test_another_machine_is_refused_and_other_versions_are_noted(tmp_path, path, here, fakes):
     device = {**here["device"], "name": "another CPU", "threads": 64}
     other = write_planted(tmp_path / "other", **{**here, "device": device}, torch_device="cpu")
-    with pytest.raises(CurvescopeError, match=r"another device \(name: another CPU there, .*; threads: 64 there"):
+    with pytest.raises(CurvescopeError, match=r"another device \(name: another CPU there, "):
         confirm(other, 60, clock_s=fakes.clock_s)
     with RecordingWriter.extend(path) as writer:
         writer.update(versions={**here["versions"], "torch": "1.0"})

@@ -156,6 +156,14 @@ def test_a_cache_state_that_the_step_has_anyway_is_untested(writer: RecordingWri
     }
 
 
+def test_nothing_runs_if_no_factor_can_be_changed(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    done = run_term(recording, experiment("channels_last"), writer, backend=Backend())
+    assert set(done.untested) == {"channels_last"}
+    assert done.done
+    assert not visits(writer.path)
+
+
 def test_sizes_that_were_not_recorded_run_by_rule(writer: RecordingWriter) -> None:
     recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
     run_term(recording, experiment(batches=(2, 3, 4, 8)), writer, backend=Backend())

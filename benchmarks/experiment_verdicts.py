@@ -49,7 +49,7 @@ share taken away lies above one half, after Holm's correction over all that were
 share alone and the plan would end before; the simulation goes on, so that the first column is an upper bound.
 
 The goals: the interval of the share holds its true value in at least 95 of 100 experiments, and at most 2 of 100 experiments confirm a
-wrong factor. The result: {held} and {wrong}.
+wrong factor. The result: {held}; {wrong}.
 
 | noise | nothing planted: any confirmed | {effects} |
 |---|--:|{columns}
@@ -170,7 +170,7 @@ def section(kept: dict[str, dict[str, int] | int]) -> str:
         held = [f"{count('share', noise, share, 'held'):.1%}" for share in SHARES]
         infinite = np.mean([count("share", noise, share, "infinite") for share in SHARES])
         intervals.append(f"| {noise} | {' | '.join(held)} | {infinite:.1%} |")
-    least = min(count("share", noise, share, "held") for noise in SHAPES for share in SHARES)
+    coverage = [count("share", noise, share, "held") for noise in SHAPES for share in SHARES]
     most = max(
         *(count("verdict", noise, e, "wrong") for noise in SHAPES for e in EFFECTS),
         *(count("verdict", noise, 0.0, "any") for noise in SHAPES),
@@ -180,8 +180,8 @@ def section(kept: dict[str, dict[str, int] | int]) -> str:
         sweeps=sweeps,
         screen=rounds_of(Stage.SCREEN, Scope.TERM)[0],
         confirm=rounds_of(Stage.CONFIRM, Scope.TERM)[0],
-        held=f"{least:.1%} or more hold it",
-        wrong=f"{most:.1%} or fewer confirm a wrong one",
+        held=f"{np.mean(coverage):.1%} of all hold it, at least {min(coverage):.1%} of any kind (of {sweeps})",
+        wrong=f"at most {most:.1%} of any kind confirm a wrong one",
         effects=" | ".join(f"{effect:.0%}: right, wrong" for effect in EFFECTS),
         columns="--:|" * len(EFFECTS),
         verdicts="\n".join(lines),

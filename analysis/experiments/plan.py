@@ -60,6 +60,11 @@ _RUNS_PER_VISIT = 4
 _STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 5.0, 1.0, 0.005
 _SETUP_S = {"compiled": 40.0}  # of one factor, in place of the usual
 _GPU_ONLY = frozenset({"cuda_graph", "cudnn_benchmark", "smaller_memory"})
+# Factors of terms that only say why they do not apply, by kind of device.
+_OF_OTHER_DEVICES = {
+    "cpu": frozenset({"cudnn_benchmark", "no_cudnn", "cublaslt", "small_workspace", "deterministic"}),
+    "cuda": frozenset({"onednn", "no_onednn", "one_thread"}),
+}
 # Whole-step factors that a screen tries without evidence, in this order, by kind of device.
 _STEP_SCREEN = {
     "cpu": ("kept_memory", "one_thread", "no_onednn", "channels_last", "split_batch", "padded_batch", "compiled"),
@@ -233,12 +238,14 @@ class _Planner:
             yield from self._fitting(with_more_rounds(replace(one, factors=names)))
 
     def _ordered(self, target: Explanation, share: Share) -> list[str]:
-        """The factors of terms, first those of causes that claim something of this term."""
+        """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
         claiming = [
             total.cause for total in target.attribution.causes for term in total.terms if term.label == share.label
         ]
         owner = causes.factors(Scope.TERM)
-        return sorted(owner, key=lambda name: claiming.index(owner[name]) if owner[name] in claiming else len(claiming))
+        idle = _OF_OTHER_DEVICES.get(self.device, frozenset())
+        ranks = {cause: claiming.index(cause) for cause in claiming}
+        return sorted(owner, key=lambda name: (name in idle, ranks.get(owner[name], len(claiming))))
 
     def _of_context(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         """Complete steps for a target of which no cause is confirmed: the rest of the step may make it."""
@@ -314,7 +321,8 @@ class _Planner:
                     return
             if not tested:
                 return
-            costly = max(one.factors, key=lambda name: (self._setup_s(name), one.factors.index(name)))
+            in_steps = one.scope == Scope.STEP
+            costly = max(one.factors, key=lambda name: (in_steps and self._setup_s(name), one.factors.index(name)))
             one = replace(one, factors=tuple(name for name in one.factors if name != costly))
 
     def _times_s(self, one: Experiment) -> tuple[float, float]:
@@ -326,6 +334,7 @@ class _Planner:
             points = [point.time_ms.value for point in self.diagnosis.curve.points]
         else:
             setup_s = _TERM_SETUP_S
+            variants -= len(_OF_OTHER_DEVICES.get(self.device, frozenset()) & set(one.factors))
             points = self._term_ms(Key(one.layer, one.phase, KERNELS))
         sizes = [float(batch) for batch in self.diagnosis.curve.conditions]
         pass_ms = float(np.interp(one.batches, sizes, points).sum()) if points else 0.0

@@ -173,3 +173,16 @@ def test_open_terms_are_those_that_more_rounds_would_tell(tmp_path):
     terms = open_terms(found)
     assert terms or not found.explanations
     assert not any(share.real for share in terms)
+
+
+def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(record):
+    """On a CPU cuDNN's factors only say why they do not apply; a short screen once had no other factor left."""
+    path = record(JUMP)
+    Machine(path, {("conv3 backward", None): jump}).run_one(next_experiment(open_recording(path), 60.0))
+    recording = open_recording(path)
+    screens = [next_experiment(recording, seconds) for seconds in (60.0, 10.0, 5.0, 4.0, 3.0)]
+    whole, *shorter = [one.factors for one in screens if one is not None and one.stage == Stage.SCREEN]
+    idle = {"cudnn_benchmark", "no_cudnn", "cublaslt", "small_workspace", "deterministic"}
+    assert idle == set(whole[-len(idle) :])
+    assert all(chosen == whole[: len(chosen)] for chosen in shorter)
+    assert 0 < len(shorter[-1]) <= len(whole) - len(idle)

@@ -47,6 +47,7 @@ rival claims. [Experiments](experiments.md) then decide: a confirmed cause takes
 | cause | evidence in the recording | amount |
 |---|---|---|
 | algorithm switch | kernels of the term that run at only one of the two batch sizes; their families by name | what those kernels contribute (arithmetic) |
+| more calls | the same kernels of the term run more often than at another batch size | time of the calls beyond the fewest (arithmetic) |
 | wave and tile quantisation | grid, block, registers and shared memory give the waves; the tail predicts the time ratio within 30 % | the empty part of the last waves, and blocks beyond proportional growth with the batch (modelled) |
 | memory pressure | allocations and frees inside the step; an algorithm switch while memory is over 85 % full | their time in idle; the amount of the switch |
 | page faults | on a CPU, page faults that do not grow in proportion to the batch: new memory in every step | system CPU time, by the term's share of the bytes (modelled) |

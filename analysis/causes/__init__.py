@@ -27,6 +27,7 @@ from . import (
     host_bound,
     idle_threads,
     memory_pressure,
+    more_calls,
     not_significant,
     optimizer,
     overhead,
@@ -44,6 +45,7 @@ UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = not_significant.CAUSE
 _MODULES = (
     algorithm_switch,
+    more_calls,
     quantisation,
     memory_pressure,
     page_faults,

@@ -1,10 +1,12 @@
 """Weights read every step: bytes that do not depend on the batch size are moved once per step.
 
-Amount: the functional of the compulsory bytes over the DRAM roof; without a roof, over the bandwidth at the smaller
-size, an upper bound.
+Amount: the functional of a constant, which is 0 for a bend: the time of the bytes that do not grow, at the DRAM roof;
+without a roof, at the bandwidth of the smaller size, an upper bound.
 """
 
 from __future__ import annotations
+
+import math
 
 from .case import Case, Claim, Evidence, Intervention, seen, total
 
@@ -33,7 +35,8 @@ def weigh(case: Case) -> Claim | None:
     if before / per_ms < _MEMORY_BOUND * time_ms or (compute and before / per_ms < 1e3 * flops / compute.per_s):
         return None
     # Kernels cannot spend more on their bytes than they take.
-    amount = sum(case.coefficient(b) * min(size / per_ms, case.time_ms(b)) for b, size in sizes.items())
+    fixed_ms = min(fixed / per_ms, *(case.time_ms(batch) for batch in sizes))
+    amount = fixed_ms * math.fsum(weight for _, weight in case.functional.coefficients)
     evidence = (
         seen("compulsory bytes per step", (before, after), "B", "kernels.bytes_compulsory"),
         Evidence("bytes that do not grow with the batch", fixed, fixed, "B", "the two above"),

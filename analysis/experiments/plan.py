@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _MOST = 0.8  # share of a target that the tested terms make
 _MOST_TERMS = 4
-_SUGGESTED = 0.03  # least share of a target that a cause claims, for its factors to come first
+# Least share of a target that a cause claims, for its factors to come first; more for those with a long set-up.
+_SUGGESTED = 0.03
 _HOPEFUL = 0.4  # least share that a factor takes away in a screen
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
@@ -51,13 +52,14 @@ _ROUNDS = {
     (Stage.SCREEN, Scope.TERM): ((4, 8), 6.0),
     (Stage.CONFIRM, Scope.TERM): ((10, 40), 6.0),
     (Stage.SCREEN, Scope.STEP): ((4, 8), 20.0),
-    (Stage.CONFIRM, Scope.STEP): ((8, 25), 20.0),
+    (Stage.CONFIRM, Scope.STEP): ((8, 25), 12.0),
     (Stage.REMEDY, Scope.STEP): ((6, 20), 15.0),
 }
 _USUAL_LIMIT_S = 60.0
+_NO_INTERVENTION = causes.Intervention("")
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
-_RUNS_PER_VISIT = 4
-_STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 5.0, 1.0, 0.005
+_RUNS_PER_VISIT = 2.5
+_STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 5.0, 1.0, 0.01
 _SETUP_S = {"compiled": 40.0}  # of one factor, in place of the usual
 _GPU_ONLY = frozenset({"cuda_graph", "cudnn_benchmark", "smaller_memory"})
 # Factors of terms that only say why they do not apply, by kind of device.
@@ -65,6 +67,8 @@ _OF_OTHER_DEVICES = {
     "cpu": frozenset({"cudnn_benchmark", "no_cudnn", "cublaslt", "small_workspace", "deterministic"}),
     "cuda": frozenset({"onednn", "no_onednn", "one_thread"}),
 }
+# Order in which a screen of a term tries factors without evidence; the others follow.
+_TERM_SCREEN = ("onednn", "other_layout", "one_thread", "reused_memory", "no_onednn", "channels_last", "split_batch")
 # Whole-step factors that a screen tries without evidence, in this order, by kind of device.
 _STEP_SCREEN = {
     "cpu": ("kept_memory", "one_thread", "no_onednn", "channels_last", "split_batch", "padded_batch", "compiled"),
@@ -171,12 +175,13 @@ class _Planner:
     def _of_evidence(self, target: Explanation) -> Iterator[Experiment]:
         """Complete steps with the factors that the recording suggests and no term can be tested with alone."""
         interventions = causes.interventions()
-        least = _SUGGESTED * abs(target.value.value)
         names: list[str] = []
         for total in target.attribution.causes:
-            one = interventions.get(total.cause)
-            if one is not None and total.amount * target.value.value > 0 and abs(total.amount) >= least:
-                names += [name for name in one.step if name not in one.term]
+            one, share = interventions.get(total.cause, _NO_INTERVENTION), total.amount / target.value.value
+            for name in one.step:
+                least = _SUGGESTED * max(1.0, self._setup_s(name) / _STEP_SETUP_S)
+                if name not in one.term and share >= least:
+                    names.append(name)
         yield from self._of_step(target, Stage.CONFIRM, names)
 
     def _of_step(self, target: Explanation, stage: str, names: Iterable[str]) -> Iterator[Experiment]:
@@ -245,7 +250,9 @@ class _Planner:
         owner = causes.factors(Scope.TERM)
         idle = _OF_OTHER_DEVICES.get(self.device, frozenset())
         ranks = {cause: claiming.index(cause) for cause in claiming}
-        return sorted(owner, key=lambda name: (name in idle, ranks.get(owner[name], len(claiming))))
+        usual = {name: rank for rank, name in enumerate(_TERM_SCREEN)}
+        last = len(claiming), len(usual)
+        return sorted(owner, key=lambda n: (n in idle, ranks.get(owner[n], last[0]), usual.get(n, last[1])))
 
     def _of_context(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         """Complete steps for a target of which no cause is confirmed: the rest of the step may make it."""

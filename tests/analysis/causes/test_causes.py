@@ -76,6 +76,15 @@ def test_what_an_algorithm_switch_takes_is_what_the_new_kernel_costs_beyond_its_
     assert (family.before, family.after) == ("Winograd, not fused", "implicit GEMM")
 
 
+def test_more_calls_take_the_time_of_those_beyond_the_fewest():
+    (calls,) = [c for c in explained("more calls").attribution.causes if c.cause == "more calls"]
+    # Four calls of 48 ms at 16, one of 24 ms at 8: three of the four are beyond; times vary by 1 %.
+    assert calls.amount == pytest.approx(144, rel=0.03)
+    (count, beyond) = calls.terms[0].claim.evidence
+    assert (count.before, count.after) == (1, 4)
+    assert (beyond.before, beyond.after) == pytest.approx((0, 144), rel=0.03)
+
+
 def test_the_tail_predicts_the_third_wave():
     (waves,) = [c for c in explained("wave and tile quantisation").attribution.causes if "wave" in c.cause]
     # 1 and 3 waves of 30 ms: 90 - 2 * 30

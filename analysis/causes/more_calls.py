@@ -1,0 +1,52 @@
+"""More calls: a layer runs the same kernels more often in a phase at the larger batch size.
+
+Amount: the contribution of the calls beyond the fewest at any batch size of the functional, each at the mean time of
+its kernel's calls there; computed from the recording without a model.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .case import Case, Claim, Intervention, seen
+
+CAUSE = "more calls"
+INTERVENTION = Intervention(
+    expected="With as many calls at all batch sizes, the term's share goes away.",
+    untested="how often a step calls an operator is the program's or the library's choice",
+)
+# Calls beyond the fewest take at least this share of the term's time at the larger batch size.
+_LEAST_SHARE = 0.1
+_REFUTATION = "With the smaller batch's number of calls at both sizes, the term keeps its value."
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim the contribution of calls beyond the fewest."""
+    if case.share.key.kind != "kernels":
+        return None
+    if not (names := case.common_names()):
+        return None
+    extra_ms = {
+        batch: math.fsum(_extra_ms(case, batch, name) for name in names) for batch in case.functional.conditions
+    }
+    if extra_ms[case.after] < _LEAST_SHARE * case.time_ms(case.after):
+        return None
+    main = max(names, key=lambda name: _extra_ms(case, case.after, name))
+    sides = (case.before, case.after)
+    evidence = (
+        seen(f"calls of {main} per step", [_calls(case, batch, main) for batch in sides], "", "kernels.name"),
+        seen("time of calls beyond the fewest", [extra_ms[batch] for batch in sides], "ms", "kernels.duration_ns"),
+    )
+    amount = math.fsum(case.coefficient(batch) * time_ms for batch, time_ms in extra_ms.items())
+    return Claim(CAUSE, amount, 0.9, evidence, _REFUTATION)
+
+
+def _extra_ms(case: Case, batch: int, name: str) -> float:
+    """Time of a kernel's calls at a batch size beyond the fewest at any."""
+    calls = {one: _calls(case, one, name) for one in case.functional.conditions}
+    fewest = min((number for number in calls.values() if number), default=0.0)
+    return case.time_ms(batch, name) * (1 - fewest / calls[batch]) if calls[batch] else 0.0
+
+
+def _calls(case: Case, batch: int, name: str) -> float:
+    return math.fsum(use.calls for use in case.at(batch, name))

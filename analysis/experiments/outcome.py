@@ -112,7 +112,8 @@ class Outcome:
 def outcomes(recording: Recording) -> tuple[Outcome, ...]:
     """The outcome of every factor of every experiment in a recording, in the order of the experiments.
 
-    The first outcome of each experiment is that without a factor.
+    An experiment that tests several functionals has outcomes for each of them. The first one of each functional is that
+    without a factor.
     """
     experiments = experiments_of(recording.meta)
     if not experiments:
@@ -120,8 +121,9 @@ def outcomes(recording: Recording) -> tuple[Outcome, ...]:
     rows = recording.frame("experiments", ("experiment", "factor", "batch", "round", "duration_ns"))
     found: list[Outcome] = []
     for experiment in experiments:
-        facts = factors_of(recording.meta, experiment.scope)
-        found += outcomes_of(experiment, rows[rows["experiment"] == experiment.number], facts, found)
+        facts, own = factors_of(recording.meta, experiment.scope), rows[rows["experiment"] == experiment.number]
+        for one in experiment.by_functional():
+            found += outcomes_of(one, own, facts, found)
     return tuple(found)
 
 

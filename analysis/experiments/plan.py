@@ -214,16 +214,15 @@ class _Planner:
         if shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
             return
         screen = self._experiment(target, share, Stage.SCREEN)
-        confirm = replace(screen, stage=Stage.CONFIRM)
+        confirm = self._experiment(target, share, Stage.CONFIRM)
         if not self._like(screen, (Stage.SCREEN,)):
             yield from self._fitting(replace(screen, factors=tuple(self._ordered(target, share))))
             return
         before = self._like(confirm, (Stage.CONFIRM,))
-        if not before:
-            if names := hopeful(outcomes):
-                yield from self._fitting(replace(self._experiment(target, share, Stage.CONFIRM), factors=names))
-        else:
-            yield from self._again(self._experiment(target, share, Stage.CONFIRM), before, outcomes)
+        if names := hopeful(outcomes):
+            yield from self._fitting(replace(confirm, factors=names))
+        elif before:
+            yield from self._again(confirm, before, outcomes)
         grid = self._experiment(target, share, Stage.GRID)
         if grid.functional_kind != FIXED_COST and not self._like(grid, (Stage.GRID,)):
             sizes = _between(grid.batches)
@@ -294,31 +293,38 @@ class _Planner:
             yield from self._fitting(replace(one, factors=tuple(new[:_MOST_STEP_FACTORS]), batches=batches))
 
     def _experiment(self, target: Explanation, share: Share | None, stage: str) -> Experiment:
-        """An experiment without factors, with the usual rounds."""
+        """An experiment without factors, with the usual rounds; on a term it tests all targets that the term makes."""
         scope = Scope.STEP if share is None else Scope.TERM
+        also: list[Explanation] = []
+        if share is not None and stage != Stage.GRID:
+            also = [t for t in self._targets() if t is not target and any(s.key == share.key for s in self._terms(t))]
+        batches = {batch for one in (target, *also) for batch, _ in _weights(one)}
         return Experiment(
             max((one.number for one in self.made), default=-1) + 1,
             stage,
             scope,
             _weights(target),
             target.functional.kind,
-            tuple(sorted(batch for batch, _ in _weights(target))),
+            tuple(sorted(batches)),
             layer=share.key.layer if share else None,
             phase=share.key.phase if share else None,
+            also=tuple((one.functional.kind, _weights(one)) for one in also),
             rounds=rounds_of(stage, scope),
         )
 
     def _like(self, one: Experiment, stages: Sequence[str]) -> list[Experiment]:
         """Earlier experiments on the same subject in these stages; one that was interrupted may be made once more."""
-        same = [e for e in self.made if e.stage in stages and subject(e) == subject(one)]
+        same = [
+            e for e in self.made if e.stage in stages and any(subject(e1) == subject(one) for e1 in e.by_functional())
+        ]
         unfinished = [e for e in same if not e.done]
         return same if len(unfinished) > 1 else [e for e in same if e.done]
 
     def _fitting(self, one: Experiment) -> Iterator[Experiment]:
-        """The experiment with its time limit, if it fits the time; if need be with fewer factors or rounds."""
+        """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors."""
         usual_s = _ROUNDS[one.stage, one.scope][1] * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
-        tested = bool(one.factors)
-        while one.factors or not tested:
+        usual_s *= 1 + len(one.also) / 2
+        while True:
             for least in (one.rounds[0], max(one.rounds[0] // 2, 4)):
                 setup_s, round_s = self._times_s(one)
                 needed_s = setup_s + least * round_s
@@ -326,7 +332,10 @@ class _Planner:
                     limit_s = min(self.time_left_s, max(needed_s, setup_s + usual_s))
                     yield replace(one, rounds=(least, one.rounds[1]), time_limit_s=round(limit_s, 1))
                     return
-            if not tested:
+            if one.also:
+                one = next(one.by_functional())
+                continue
+            if len(one.factors) < 2:
                 return
             in_steps = one.scope == Scope.STEP
             costly = max(one.factors, key=lambda name: (in_steps and self._setup_s(name), one.factors.index(name)))

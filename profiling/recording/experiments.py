@@ -6,8 +6,8 @@ verdict is computed from the rows whenever it is shown, so that a recording give
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Experiment:
         scope: see `Scope`.
         functional: coefficients of the tested functional of T, as (batch size, coefficient).
         functional_kind: kind of the functional: excess, bend, or fixed cost.
+        also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
         batches: batch sizes to run, increasing.
         factors: names of the factors to change, one at a time. Every round also runs without a change.
         layer: layer of the term; None for work outside layers, and for complete steps.
@@ -62,6 +63,7 @@ class Experiment:
     factors: tuple[str, ...] = ()
     layer: str | None = None
     phase: str | None = None
+    also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
     rounds: tuple[int, int] = (5, 25)
     time_limit_s: float | None = None
     untested: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +75,8 @@ class Experiment:
     def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:
         """The experiment in an entry of `recording.json`; unknown names are left out."""
         known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
-        known["functional"] = tuple((int(batch), float(weight)) for batch, weight in entry["functional"])
+        known["functional"] = _coefficients(entry["functional"])
+        known["also"] = tuple((str(kind), _coefficients(one)) for kind, one in entry.get("also", ()))
         for name in ("batches", "factors", "rounds", "notes"):
             if name in known:
                 known[name] = tuple(known[name])
@@ -82,6 +85,19 @@ class Experiment:
     def to_entry(self) -> dict[str, Any]:
         """The experiment as an entry of `recording.json`."""
         return asdict(self)
+
+    def by_functional(self) -> Iterator[Experiment]:
+        """The same experiment as a test of each of its functionals alone, with the batch sizes that one needs."""
+        if not self.also:
+            yield self
+            return
+        for kind, functional in ((self.functional_kind, self.functional), *self.also):
+            batches = tuple(sorted(batch for batch, _ in functional))
+            yield replace(self, functional=functional, functional_kind=kind, batches=batches, also=())
+
+
+def _coefficients(entry: Iterable[Any]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(batch), float(weight)) for batch, weight in entry)
 
 
 @dataclass(frozen=True)

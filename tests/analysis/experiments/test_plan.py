@@ -101,6 +101,29 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     assert re.search(advice, answer.sentence)
 
 
+def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
+    """An excess from 8 to 16 and the fixed cost of 60 ms are of one layer: it runs once, at the sizes of both."""
+
+    def cost(batch):
+        return 60.0 + (3.0 if batch < 16 else 12.0) * batch
+
+    path = record(Plan(kernel=lambda b: ("mkl_sgemm", cost(b), {}), hardware=CPU))
+    machine = Machine(path, {("conv3 backward", None): cost, ("conv3 backward", "onednn"): line}).run()
+    of_term = [one for one in machine.made if one.scope == Scope.TERM]
+    assert [one.stage for one in of_term][:3] == [Stage.ALONE, Stage.SCREEN, Stage.CONFIRM]
+    assert [one.stage for one in of_term].count(Stage.ALONE) == 1
+    assert of_term[0].batches == (4, 8, 16)
+    kinds = {of_term[0].functional_kind, *(kind for kind, _ in of_term[0].also)}
+    assert {"excess", "fixed cost"} <= kinds
+    answers = {answer.functional.kind: answer for answer in explain(open_recording(path)).answers}
+    for kind in ("excess", "fixed cost"):
+        assert (answers[kind].cause, answers[kind].verdict) == ("slow library call", Verdict.CONFIRMED)
+        assert answers[kind].evidence[0].reproduction == Reproduction.REPRODUCES
+    # 252 → 48 ms at 16, 72 → 12 ms at 4
+    assert answers["excess"].remedy.term_gain.value == pytest.approx(204 / 252, abs=0.02)
+    assert answers["fixed cost"].remedy.term_gain.value == pytest.approx(60 / 72, abs=0.02)
+
+
 def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     path = record(FAULTY)
     step = lambda b: 87.0 + 5.0 * b  # noqa: E731

@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from curvescope.profiling.hardware import heap
+
 # A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
 # interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -18,6 +20,13 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 # No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of some ten thousand.
 os.fsync = lambda _descriptor: None
+
+
+@pytest.fixture(autouse=True)
+def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without thresholds in the environment: Dask sets one, in the process that starts its workers."""
+    for name in heap.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

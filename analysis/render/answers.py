@@ -30,10 +30,12 @@ def render_answers(answers: Sequence[Answer]) -> RenderableType:
     rows = Table.grid(padding=(0, 1))
     rows.add_column(justify="right", no_wrap=True)
     rows.add_column(overflow="fold")
+    shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
         rows.add_row(Text(f"{number}.", "bold"), Text(answer.sentence))
         if how := remedy_text(answer.remedy):
-            rows.add_row("", Text(how))
+            first = shown.setdefault(how, number)
+            rows.add_row("", Text(how if first == number else f"How: as in {first}."))
     return rows
 
 

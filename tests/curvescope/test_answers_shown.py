@@ -6,8 +6,10 @@ import json
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
 import curvescope
+from curvescope.analysis.render.answers import render_answers
 from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording
 
@@ -45,6 +47,15 @@ def in_order(text, *wanted):
         if at < 0:
             return words
     return True
+
+
+def test_advice_that_several_answers_share_is_written_once(tested):
+    answer = curvescope.explain(open_recording(tested)).answers[0]
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(render_answers((answer, answer)))
+    assert shown.get().count("How: for inference") == 1
+    assert "How: as in 1." in shown.get()
 
 
 def test_the_terminal_leads_with_the_answers_and_fits_80_columns(tested, capsys):

@@ -314,8 +314,6 @@ def make_step(batch):
 def own_steps(tmp_path, monkeypatch):
     (tmp_path / "own_steps.py").write_text(STEPS)
     monkeypatch.chdir(tmp_path)
-    for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"):
-        monkeypatch.delenv(name, raising=False)
     return sweep_of(tmp_path / "r", Configuration.of_step("own_steps.py:make_step", "cpu"))
 
 

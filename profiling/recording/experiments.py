@@ -41,7 +41,6 @@ class Experiment:
         scope: see `Scope`.
         functional: coefficients of the tested functional of T, as (batch size, coefficient).
         functional_kind: kind of the functional: excess, bend, or fixed cost.
-        also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
         batches: batch sizes to run, increasing.
         factors: names of the factors to change, one at a time. Every round also runs without a change.
         layer: layer of the term; None for work outside layers, and for complete steps.
@@ -52,6 +51,7 @@ class Experiment:
         changed_results: by name, what differs, for factors that change the results beyond rounding.
         notes: what else the runner observed, e.g. operators that could not be rebuilt; one sentence each.
         done: whether the experiment ran to its end.
+        also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
     """
 
     number: int
@@ -63,13 +63,13 @@ class Experiment:
     factors: tuple[str, ...] = ()
     layer: str | None = None
     phase: str | None = None
-    also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
     rounds: tuple[int, int] = (5, 25)
     time_limit_s: float | None = None
     untested: Mapping[str, str] = field(default_factory=dict)
     changed_results: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     done: bool = False
+    also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:

@@ -19,6 +19,7 @@ from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
 from ..profiling.masking import without_secrets
 from ..profiling.measure.experiment import SEED, Experiment, Visit, VisitWriter
+from ..profiling.recording.schema import OPERATOR_MODE
 from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
 from .conditions import Conditions, Note
@@ -27,7 +28,6 @@ from .sweeps import Sweep
 
 # Operands of all problems of a sweep are kept up to this total size; beyond it, each visit creates its own again.
 _KEPT_BYTES = 1_000_000_000
-STEP_KIND = "operator"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def run_sweep(
         "recording_type": "bench",
         "argv": without_secrets(sys.argv[1:]),
         "network": sweep.label,
-        "step": STEP_KIND,
+        "step": OPERATOR_MODE,
         "batches": list(sweep.problems),
         "batch_axis": sweep.axis,
         "layers": sweep.layers,
@@ -154,7 +154,7 @@ class _Run:
     ) -> None:
         self._sweep, self._backend, self._method, self._report = sweep, backend, method, report
         self._measurements = {value: Measurement(p, SEED) for value, p in sweep.problems.items()}
-        self._visits = VisitWriter(writer, STEP_KIND)
+        self._visits = VisitWriter(writer, OPERATOR_MODE)
         self._keep = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values()) <= _KEPT_BYTES
 
     def results(self) -> list[Result]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...profiling.errors import CurvescopeError
+from ...profiling.recording.schema import OPERATOR_MODE
 from .functionals import Condition, Functional
 from .statistics import (
     STATISTICS,
@@ -146,6 +147,8 @@ def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
 def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[Condition, ...], list[int]]]:
     """Sets of two or more conditions that more rounds visited than visited every condition.
 
+    A benchmark of operators has none: it ends the visits of each problem once its time is known, and all of them count.
+
     Args:
         steps: steps of one kind, e.g. the unprofiled ones.
         by: column of the condition.
@@ -153,6 +156,8 @@ def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[C
     Returns:
         Conditions of each set, increasing, with the rounds that visited all of them.
     """
+    if "mode" in steps and (steps["mode"] == OPERATOR_MODE).all():
+        return []
     visited = _visited(steps, by)
     every = frozenset().union(*visited.values())
     complete = sum(conditions == every for conditions in visited.values())

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 #   2  the field's own words: `FORMER_*` say what version 1 called each name
 SCHEMA_VERSION = 2
 
+OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
 PHASES = ("input", "forward", "backward", "optimizer")
 SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model", "bench")
 

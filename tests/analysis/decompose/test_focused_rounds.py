@@ -106,3 +106,15 @@ def test_a_batch_size_that_stopped_fitting_costs_the_others_nothing():
     curve = cost_curve(pd.DataFrame(rows, columns=["batch", "round", "duration_ns", "profiled"]))
     assert curve.behind(excess(1, 2)).rounds == 10
     assert curve.behind(excess(2, 4)).rounds == 2
+
+
+def test_all_samples_of_a_benchmark_count_though_its_problems_end_at_different_times():
+    rounds = {4: 2, 8: 4, 16: 4}  # the problem at 4 is known after two rounds
+    steps = pd.DataFrame(
+        {"batch": b, "round": r, "duration_ns": (b + r) * 10**6, "profiled": False, "mode": "operator"}
+        for b, count in rounds.items()
+        for r in range(count)
+    )
+    assert focused_rounds(steps) == []
+    assert [(p.n, p.time_ms.value) for p in cost_curve(steps).points] == [(2, 4.5), (4, 9.5), (4, 17.5)]
+    assert [p.n for p in cost_curve(steps.assign(mode="training")).points] == [2, 2, 2]

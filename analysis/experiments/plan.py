@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,20 +136,19 @@ class _Planner:
 
     def candidates(self) -> Iterator[Experiment]:
         """Experiments that fit the time, the best first; later ones assume nothing of earlier ones."""
-        targets = self._targets()
-        terms = [self._terms(target) for target in targets]
-        for target, own in zip(targets, terms, strict=True):
+        for target, own in self._targets:
             yield from self._of_evidence(target)
             yield from self._of_terms(target, own[:1])
-        for target, own in zip(targets, terms, strict=True):
+        for target, own in self._targets:
             yield from self._remedies(target, own)
-        for target, own in zip(targets, terms, strict=True):
+        for target, own in self._targets:
             yield from self._of_terms(target, own[1:])
-        for target, own in zip(targets, terms, strict=True):
+        for target, own in self._targets:
             yield from self._of_context(target, own)
 
-    def _targets(self) -> list[Explanation]:
-        """Anomalies and the fixed cost, the largest share of a step first."""
+    @cached_property
+    def _targets(self) -> list[tuple[Explanation, list[Share]]]:
+        """Anomalies and the fixed cost with the terms to test, the largest share of a step first."""
         curve = self.diagnosis.curve
         fixed = self.diagnosis.fixed_cost
         sizes = [
@@ -156,7 +156,8 @@ class _Planner:
         ]
         if fixed is not None:
             sizes.append((fixed.value.value / curve.at(fixed.functional.at).time_ms.value, fixed))
-        return [one for _, one in sorted(sizes, key=lambda item: -item[0]) if not one.attribution.noise]
+        found = [one for _, one in sorted(sizes, key=lambda item: -item[0]) if not one.attribution.noise]
+        return [(one, self._terms(one)) for one in found]
 
     def _terms(self, target: Explanation) -> list[Share]:
         """The terms with kernels that make most of the target in its direction, the largest first."""
@@ -297,7 +298,7 @@ class _Planner:
         scope = Scope.STEP if share is None else Scope.TERM
         also: list[Explanation] = []
         if share is not None and stage != Stage.GRID:
-            also = [t for t in self._targets() if t is not target and any(s.key == share.key for s in self._terms(t))]
+            also = [t for t, own in self._targets if t is not target and any(s.key == share.key for s in own)]
         batches = {batch for one in (target, *also) for batch, _ in _weights(one)}
         return Experiment(
             max((one.number for one in self.made), default=-1) + 1,

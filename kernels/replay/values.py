@@ -25,7 +25,6 @@ _POSITIVE_OPS = re.compile(
 _POSITIVE_NAMES = re.compile(r".*(var|invstd|rstd|denom|p)")
 # In-place operators that have 1 as a fixed point, and not 0.
 _ONE_STAYS = re.compile(r"(_foreach_)?(reciprocal|rsqrt|log\w*|digamma|lgamma)_")
-_INDEX_NAMES = ("index", "indices", "target", "self")
 _MAX_POOL_BACKWARD = re.compile(r"(adaptive_)?max_pool[23]d(_with_indices)?_backward")
 
 

@@ -176,11 +176,6 @@ def configuration_of(meta: Mapping[str, Any]) -> Configuration:
     )
 
 
-def workload_of(configuration: Configuration) -> AnyWorkload:
-    """Build the workload of a configuration; see `Configuration.build`."""
-    return configuration.build()
-
-
 def why_not_importable(meta: Mapping[str, Any]) -> str | None:
     """The reason why another process cannot run a recording's step, as a clause; None if it can."""
     why = meta.get("step_not_importable")

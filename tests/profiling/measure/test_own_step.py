@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measure.configuration import Configuration, configuration_of, why_not_importable, workload_of
+from curvescope.profiling.measure.configuration import Configuration, configuration_of, why_not_importable
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.axis import Axis, axis_of
@@ -74,7 +74,7 @@ def test_without_a_module_kernels_have_operators_and_phases_but_no_layer(tmp_pat
 def test_a_recording_says_how_to_build_its_step_again(recorded):
     found = configuration_of(recorded.meta)
     assert found == Configuration.of_step(f"{__name__}:make_step", "cpu")
-    workload = workload_of(found)
+    workload = found.build()
     workload.try_step(2)
     assert workload.layer_classes() == recorded.meta["layer_classes"]
 
@@ -230,7 +230,7 @@ def test_any_axis_is_passed_by_name(tmp_path):
 
 def test_the_number_of_tokens_of_a_network_can_be_the_axis():
     configuration = Configuration("bert_base_encoder", mode="forward", axis="tokens", fixed=(("batch", 3),))
-    workload = workload_of(configuration)
+    workload = configuration.build()
     workload.load(16)
     assert workload._batch[1][0].shape == (3, 16)
     assert configuration_of(workload.spec) == configuration

@@ -6,7 +6,9 @@ import os
 import time
 from typing import Any
 
+from ..errors import BackendMissingError
 from .host import cpu_frequency_hz
+from .nvml import NvmlDevice, find_device
 
 # Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit. CUPTI (cupti_activity.h,
 # CUpti_EnvironmentClocksThrottleReason) shares four of them and has a different last one.
@@ -36,18 +38,17 @@ class ClockSampler:
         self.missing: str | None = None
         self._device = device
         self._rows: list[dict[str, Any]] = []
-        self._nvml: Any = None
-        self._handle: Any = None
+        self._gpu: NvmlDevice | None = None
         if device != "cpu":
-            self._find(int(device.partition(":")[2] or 0))
+            self._find()
 
     def sample(self) -> None:
         """Take one sample now."""
         row: dict[str, Any] = {"start_ns": time.monotonic_ns()}
         if self._device == "cpu":
             self._rows.append({**row, "sm_clock_hz": cpu_frequency_hz(), "load": os.getloadavg()[0]})
-        elif self._handle is not None:
-            self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read()})
+        elif self._gpu is not None:
+            self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read(self._gpu)})
 
     def take(self) -> list[dict[str, Any]]:
         """Return the samples since the last call as rows of the `clocks` table."""
@@ -61,38 +62,19 @@ class ClockSampler:
     def __exit__(self, *_: object) -> None:
         self.sample()
 
-    def _find(self, index: int) -> None:
+    def _find(self) -> None:
         try:
-            import pynvml  # pyright: ignore[reportMissingImports]
+            self._gpu = find_device(self._device)
+        except BackendMissingError as error:
+            self.missing = f"clocks are not sampled: {error}"
 
-            pynvml.nvmlInit()
-            visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-            wanted = visible[index] if index < len(visible) else str(index)
-            by_uuid = not wanted.isdigit()
-            find = pynvml.nvmlDeviceGetHandleByUUID if by_uuid else pynvml.nvmlDeviceGetHandleByIndex
-            self._handle = find(wanted if by_uuid else int(wanted))
-            self._nvml = pynvml
-        except ImportError:
-            self.missing = "clocks need NVML's Python binding: pip install nvidia-ml-py"
-        except Exception as error:  # NVML's own errors: no driver, no permission, an unknown device
-            self.missing = f"NVML cannot read clocks ({error})"
-
-    def _read(self) -> dict[str, Any]:
-        nvml, handle = self._nvml, self._handle
-
-        def read(query: Any, *arguments: Any) -> Any:
-            # A GPU may not report some of the values.
-            try:
-                return query(handle, *arguments)
-            except nvml.NVMLError:
-                return None
-
-        reasons = read(nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-        sm_mhz = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
-        memory_mhz = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM)
-        power_mw = read(nvml.nvmlDeviceGetPowerUsage)
-        temperature_c = read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)
-        use = read(nvml.nvmlDeviceGetUtilizationRates)
+    def _read(self, gpu: NvmlDevice) -> dict[str, Any]:
+        reasons = gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons")
+        sm_mhz = gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM")
+        memory_mhz = gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM")
+        power_mw = gpu.read("nvmlDeviceGetPowerUsage")
+        temperature_c = gpu.read("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU")
+        use = gpu.read("nvmlDeviceGetUtilizationRates")
         return {
             "sm_clock_hz": None if sm_mhz is None else sm_mhz * 1_000_000,
             "memory_clock_hz": None if memory_mhz is None else memory_mhz * 1_000_000,

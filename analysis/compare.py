@@ -191,7 +191,7 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     """Compare every recording with the first.
 
     Args:
-        sides: at least two recordings.
+        sides: two or more recordings.
         by: layer, family or kernel; default: layer if every recording has layers, else family.
         batch: batch size of the rows; default: the largest that all recordings profiled.
 

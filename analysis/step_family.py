@@ -14,7 +14,7 @@ class Family:
     """Step times over two axes.
 
     Attributes:
-        title: what was measured.
+        title: name of the measurement.
         curve: axis of the curves, the columns.
         other: the second axis, the rows.
         columns: values of `curve`, increasing.

@@ -24,7 +24,7 @@ class Cell:
     Attributes:
         origin: `measured` by Curvescope, `modelled` by its cost model, or `published` by others.
         network: name of the network.
-        mode: what the step runs.
+        mode: mode of the step.
         precision: fp32, tf32, fp16 or bf16; None if a publication omits it.
         compiled: whether torch.compile generated the kernels; None if not applicable.
         framework: framework with its version.

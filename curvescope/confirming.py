@@ -39,7 +39,7 @@ def confirm(
     Args:
         recording: recording of a sweep, or its folder or URL.
         seconds: time limit; an experiment that has begun may end a little after it.
-        report: receives the progress.
+        report: function that receives the progress.
         clock_s: clock of the time limit.
 
     Returns:

@@ -39,7 +39,7 @@ def diagnose(
     reads it later.
 
     Args:
-        make_step: takes a batch size and returns a function without arguments that runs one step: your model, data,
+        make_step: function of a batch size that returns a function that runs one step: your model, data,
             loss, optimizer, precision and compilation. If it has a method `close`, this is called when another batch
             size follows.
         batches: batch sizes, or values of another axis, increasing.

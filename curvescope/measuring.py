@@ -253,7 +253,7 @@ def add_experiments_argument(parser: argparse.ArgumentParser, more: str) -> None
 
     Args:
         parser: parser of the command.
-        more: what the help adds, e.g. the default.
+        more: addition to the help, e.g. the default.
     """
     parser.add_argument(
         "--experiments", metavar="TIME", help=f"time limit of the experiments that test causes, e.g. 60s or 2m{more}"

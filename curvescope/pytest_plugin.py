@@ -58,7 +58,7 @@ class NoNewAnomaly:
         A measurement reports a false anomaly in at most 1 of 20 cases; two in a row report the same one more rarely.
 
         Args:
-            make_step: takes a batch size and returns a function that runs one step and waits for the device.
+            make_step: function of a batch size that returns a function that runs one step and waits for the device.
             batches: batch sizes, increasing; at least three.
             protocol: name of a protocol or a `Protocol`; quick takes up to 27 seconds.
         """

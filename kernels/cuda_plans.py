@@ -62,8 +62,8 @@ class LaunchPlan:
         setup: launches to run once before timing.
         launch: the timed launch.
         checked: launch for the verification, where it differs from the timed one.
-        read: returns the result, given a function that fetches a buffer and one that returns its address; None where
-            the kernel keeps no result.
+        read: function that returns the result, from one that fetches a buffer and one that returns its address; None
+            where the kernel keeps no result.
     """
 
     buffers: tuple[Array, ...]

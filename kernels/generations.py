@@ -29,7 +29,7 @@ class KernelBuild:
         registers_for_more: most registers per thread that give this block size a higher occupancy; None if fewer
             registers would not help.
         instructions: number of each instruction in the code; None if not requested or unavailable.
-        instructions_missing: why `instructions` is unavailable, and how to get a disassembler.
+        instructions_missing: reason that `instructions` is unavailable, and how to get a disassembler.
     """
 
     source: str

@@ -29,7 +29,7 @@ class Latency(Labelled):
     Attributes:
         size: bytes of the buffer.
         loads: length of the chain.
-        precision: has no effect; 64-bit indices are loaded.
+        precision: precision of other problems; it has no effect here, as 64-bit indices are loaded.
     """
 
     size: int

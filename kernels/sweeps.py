@@ -21,7 +21,7 @@ class Sweep:
     """Problems along one axis: one cost curve and one recording.
 
     Attributes:
-        label: what the problems have in common.
+        label: name of the problems' common properties.
         axis: name of the axis; its values are stored in the recording's `batch` column.
         problems: problem by axis value, increasing.
         layers: module paths of the layers with this problem, if it belongs to a network.

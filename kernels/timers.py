@@ -73,10 +73,10 @@ class EventApi:
     """The CUDA event functions of one library.
 
     Attributes:
-        create: creates an event with timing enabled.
-        record: records the event in the stream of the work.
+        create: function that creates an event with timing enabled.
+        record: function that records the event in the stream of the work.
         elapsed_ms: time from the first event to the second in ms, once both have completed.
-        synchronize: waits for the device.
+        synchronize: function that waits for the device.
     """
 
     create: Callable[[], Any]

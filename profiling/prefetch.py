@@ -27,8 +27,8 @@ def map_ahead(workers: Executor, work: Callable[..., _T], items: Iterable[tuple[
     """Yield `work(*item)` of each item, in order; the workers take the next items meanwhile.
 
     Args:
-        workers: runs `work`.
-        work: makes a result of an item.
+        workers: executor that runs `work`.
+        work: function that makes a result of an item.
         items: arguments of each call.
         most: number of results in memory at once.
     """

@@ -80,8 +80,9 @@ class TermCause:
         amount: explained amount, in the functional's unit.
         claim: claim of the cause; None for unexplained.
         rivals: claims of other causes on the same term, the best first, whatever they explain.
-        verdict: what experiments say of the cause in this term, see `experiments.outcome.Verdict`.
-        reason: why it is undecided or untested, as a clause without a full stop; None otherwise, or if nobody tried.
+        verdict: verdict of experiments on the cause in this term, see `experiments.outcome.Verdict`.
+        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if
+            nobody tried.
     """
 
     label: str
@@ -99,10 +100,11 @@ class CauseTotal:
     Attributes:
         cause: name of the cause.
         amount: its amount, in the functional's unit.
-        terms: what it explains of each term, the largest first.
-        verdict: what experiments say of it, see `experiments.outcome.Verdict`: that of its largest tested term.
+        terms: its part of each term, the largest first.
+        verdict: verdict of experiments on its largest tested term, see `experiments.outcome.Verdict`.
         measured: amount that an experiment measured on the complete step, with its interval; None without one.
-        reason: why it is undecided or untested, as a clause without a full stop; None otherwise, or if nobody tried.
+        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if
+            nobody tried.
     """
 
     cause: str

@@ -143,7 +143,7 @@ class Claim:
     Attributes:
         cause: name of the cause.
         amount: explained amount of the term, in the functional's unit, with the sign of the term.
-        score: how well the evidence distinguishes this cause from others, 0 to 1.
+        score: strength of the evidence for this cause against others, 0 to 1.
         evidence: facts that support the claim; never empty.
         refuted_by: observation that would refute the claim.
     """
@@ -160,11 +160,11 @@ class Intervention:
     """The experiment of a cause, as data: kernels and profiling run it.
 
     Attributes:
-        expected: what the experiment shows if the cause is right; one sentence.
-        remedy: what a remedy would be, as an instruction; None if there is none.
+        expected: result of the experiment if the cause is right; one sentence.
+        remedy: the possible remedy, as an instruction; None if there is none.
         term: names of factors that take the cause away from a term that runs alone, the most telling first.
         step: names of factors that take it away from complete steps, the most telling first.
-        untested: why no factor tests it, as a clause without a full stop; None if one does.
+        untested: reason that no factor tests it, as a clause without a full stop; None if one does.
     """
 
     expected: str

@@ -42,7 +42,7 @@ class Recorded:
         hardware: limits of the device.
         outcomes: outcomes of the recording's experiments.
         layer_classes: class of each layer, by path; empty if unknown.
-        axis: what batch sizes count, for words.
+        axis: the axis of batch sizes, for words.
     """
 
     steps: pd.DataFrame

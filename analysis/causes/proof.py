@@ -36,7 +36,7 @@ class Proof:
         verdict: see `Verdict`.
         outcome: the outcome that decides; None if nothing ran.
         amount: amount that taking the cause away takes away, in the functional's unit; 0 unless confirmed.
-        reason: why it is undecided or untested; None otherwise, or if nobody tried.
+        reason: reason for an undecided or untested verdict; None otherwise, or if nobody tried.
     """
 
     verdict: str
@@ -170,8 +170,8 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
 
     Args:
         amount: amount to spread.
-        left: what is left of each term.
-        claimed: what the cause claims of each term.
+        left: amount that is left of each term.
+        claimed: amount that the cause claims of each term.
     """
     room = np.maximum(np.sign(amount) * np.array(left, np.float64), 0.0)
     wanted = np.minimum(np.maximum(np.sign(amount) * np.array(claimed, np.float64), 0.0), room)

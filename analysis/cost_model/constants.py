@@ -20,7 +20,7 @@ class Parameter:
 
     Attributes:
         name: name in the model.
-        meaning: what it stands for.
+        meaning: meaning in one sentence.
         low: least physically plausible value.
         high: greatest physically plausible value.
         start: start value of a fit, and its prior where the data are uninformative.

@@ -114,7 +114,7 @@ class Diagnosis(_Shown):
             2 % of the step; None if there is no such pair, or if no step was profiled.
         outcomes: outcomes of the recording's experiments; empty if none were made.
         answers: the answer on every explanation, in their order, then on the fixed cost.
-        axis: what batch sizes count, for words.
+        axis: the axis of batch sizes, for words.
     """
 
     curve: Curve

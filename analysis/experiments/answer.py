@@ -44,12 +44,12 @@ class Remedy:
         factor: name of the factor that helped.
         where: label of the term that it was tried on; "the step" for complete steps.
         what: an instruction, e.g. "run fc6 forward through oneDNN".
-        how: how a user sets it; None if `what` says it.
+        how: instructions to set it; None if `what` says it.
         batch: batch size of the gain: the largest of the experiment, for a fixed cost the smallest.
         term_gain: share of the term's time saved at that batch size; None if it was not run alone.
         step_gain: share of the complete step saved at that batch size; None if it was not measured on the step.
-        step_gains: the same at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`.
-        changed_results: what differs, if it changes the results beyond rounding; else None.
+        step_gains: share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`.
+        changed_results: differences, if it changes the results beyond rounding; else None.
     """
 
     factor: str
@@ -98,7 +98,7 @@ class Answer:
         verdict: verdict on that cause, see `outcome.Verdict`.
         why: the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause.
         taken: share that the decisive factor takes away; None if nothing was tested.
-        remedy: what to do; None if no remedy was measured.
+        remedy: the remedy with the largest gain; None if no remedy was measured.
         how_sure: verdict and interval, e.g. "confirmed, 83 % taken away, 71 to 95 %".
         sentence: all of this in one or two sentences.
         evidence: experiments behind it, by term, the largest first.

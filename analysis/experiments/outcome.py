@@ -66,7 +66,7 @@ class Outcome:
     Attributes:
         experiment: the experiment.
         factor: name of the changed factor; None for the runs without a change.
-        facts: what the factor changes; None without a factor, or if the recording does not say it.
+        facts: description of the factor; None without a factor, or if the recording does not have it.
         rounds: number of rounds in which all batch sizes ran, both as they are and with the factor.
         batches: batch sizes of the experiment, increasing.
         times_ms: times as they are, by batch size; empty if nothing ran.
@@ -78,8 +78,8 @@ class Outcome:
             `changed`.
         gains: share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`.
         verdict: see `Verdict`; without a factor, untested.
-        reason: why it is undecided or untested, as a clause without a full stop; None otherwise.
-        changed_results: what differs, if the factor changes the results beyond rounding; else None.
+        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise.
+        changed_results: differences, if the factor changes the results beyond rounding; else None.
     """
 
     experiment: Experiment

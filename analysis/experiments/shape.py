@@ -21,9 +21,9 @@ class Shape:
 
     Attributes:
         kind: jump, staircase, curve, straight or undecided.
-        at: for a jump, the first batch size behind it; else None.
-        period: for a staircase, the number of samples from one jump to the next; else None.
-        sentence: the same in one sentence.
+        at: first batch size behind a jump; None for other kinds.
+        period: number of samples from one jump of a staircase to the next; None for other kinds.
+        sentence: the shape in one sentence.
     """
 
     kind: str

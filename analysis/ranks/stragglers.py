@@ -139,8 +139,8 @@ class Ranks:
         own_ms: median own time of a step.
         waiting_ms: waiting in collectives, mean over ranks and steps; None if no collective could be matched.
         stragglers: largest excess first.
-        imbalances: by layer and phase, the most lost first.
-        waits: by operation and channel, the most waiting first.
+        imbalances: imbalance of each layer and phase, the most lost first.
+        waits: waiting of each operation and channel, the longest first.
         unmatched: number of sends and receives, which are between two ranks, and of collectives that differ.
         unreadable: (path, reason) of unreadable recordings.
     """

@@ -38,8 +38,8 @@ def show_diagnosis(
         axis: axis of the curvatures: log2 or linear.
         pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
         at: batch size, to split the curvature there instead.
-        everything: show every anomaly and every term.
-        as_json: print one JSON document on standard output.
+        everything: whether to show every anomaly and every term.
+        as_json: whether to print one JSON document on standard output.
     """
     evidence = recorded(recording)
     modelled = is_modelled(recording.meta)
@@ -135,8 +135,8 @@ def show_table(
         axis: axis of the curvatures: log2 or linear.
         problem: words; show only curves with these words in the name of problem or device.
         noise: standard error, overrides the one in the recording.
-        everything: show every anomaly.
-        as_json: print one JSON document on standard output.
+        everything: whether to show every anomaly.
+        as_json: whether to print one JSON document on standard output.
     """
     noise = float(recording.meta["noise"]) if noise is None else noise
     listed = time_tables.find_all(recording.frame("steps"), noise, axis, recording.statistic)

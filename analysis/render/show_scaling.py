@@ -26,7 +26,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     Args:
         folder: folder of the run.
         everything: split the loss at every number of devices, and show every layer.
-        as_json: print one JSON document on standard output.
+        as_json: whether to print one JSON document on standard output.
 
     Raises:
         CurvescopeError: nothing is measured yet.

@@ -22,11 +22,11 @@ class Prepared(NamedTuple):
     """A problem ready to run.
 
     Attributes:
-        run: runs the problem once; on a GPU it only queues the work, in the stream of the timer's events.
-        result: returns the result as float64 on the host; None where the kernel keeps no result.
+        run: function that runs the problem once; on a GPU it only queues the work, in the stream of the timer's events.
+        result: function that returns the result as float64 on the host, or None where the kernel keeps no result.
         kernel: name of the kernel, for backends without a profiler.
         inner: repetitions of the problem in one run; short problems are repeated inside to avoid call overhead.
-        before: runs before every sample, untimed.
+        before: function that runs before every sample, untimed.
         timer: timer to use instead of the backend's.
     """
 

@@ -73,7 +73,7 @@ def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run) -> Prepared:
         kind: kind of launch.
         kernel: name of the kernel.
         launch: queues one launch.
-        wait: waits for the device.
+        wait: function that waits for the device.
     """
 
     def queue() -> None:

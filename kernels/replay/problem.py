@@ -103,7 +103,7 @@ class LeftOut:
 
     Attributes:
         call: the call, at one batch size.
-        reason: why; a clause.
+        reason: the reason, a clause.
         batch: the batch size; None for all of them.
     """
 

@@ -56,7 +56,7 @@ class Replayed:
         call: the recorded call.
         overload: torch's operator, an `OpOverload`.
         arguments: values in the order of the schema; tensors for tensors. `run` uses those of the moment.
-        notes: what was assumed, one clause each.
+        notes: assumptions, one clause each.
     """
 
     call: RecordedCall

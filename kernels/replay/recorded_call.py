@@ -85,10 +85,10 @@ def read_calls(
 
     Args:
         recording: recording with rows in `operators`; without them the list is empty.
-        batch: only calls of this batch size.
-        layer: only calls of this layer and of the layers inside it.
-        phase: only calls of this phase.
-        op: only calls of this operator, with or without `aten::`.
+        batch: batch size of the calls; None for all.
+        layer: layer of the calls, with the layers inside it; None for all.
+        phase: phase of the calls; None for all.
+        op: operator of the calls, with or without `aten::`; None for all.
     """
     rows = recording.arrow("operators").to_pylist()
     calls = [
@@ -157,8 +157,8 @@ class CallFamily:
 
     Attributes:
         calls: recorded call by batch size, increasing.
-        rules: how each number of the arguments follows the batch size; None for a number without a rule.
-        missing: by recorded batch size, why the call was not found there.
+        rules: rule by which each number of the arguments follows the batch size; None for a number without one.
+        missing: reason that the call was not found, by recorded batch size.
     """
 
     calls: Mapping[int, RecordedCall]

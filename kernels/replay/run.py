@@ -55,9 +55,9 @@ def run_term(
 
     Args:
         recording: recording with the calls in its table `operators`.
-        experiment: what to run, with scope `term`.
+        experiment: the experiment, with scope `term`.
         writer: writer that extends the recording.
-        report: receives the progress after every visit.
+        report: function that receives the progress after every visit.
         clock_s: clock of the time limit.
         backend: backend with the timer and the cache flush; None for torch on the recording's device.
 

@@ -21,11 +21,11 @@ class Term:
 
     Attributes:
         families: the calls over batch sizes, in the order of the step; those that cannot run are removed.
-        step_bytes: by recorded batch size, bytes of the operands of all calls of a step, counted at each use.
+        step_bytes: bytes of the operands of all calls of a step, counted at each use, by recorded batch size.
         block_bytes: sizes of the operands of a step.
         device: `cpu` or `cuda:N`.
         budget_bytes: memory for operands that are kept from visit to visit.
-        left_out: by family that cannot run, the reason.
+        left_out: families that cannot run, each with the reason.
     """
 
     families: list[CallFamily]

@@ -27,7 +27,7 @@ class Nest:
         end_ns: ends, cut to that of the parent.
         levels: indices of the spans inside another one, by depth, outermost first.
         cut: number of ends that were cut.
-        timelines: by thread, moments in order, and the innermost span from each of them on.
+        timelines: moments in order, and the innermost span from each of them on, by thread.
     """
 
     parent: Ints

@@ -44,7 +44,7 @@ class HostSpans:
         name: index into `meanings`.
         meanings: meaning of each distinct name.
         sequence: autograd's sequence number, `NONE` for missing; None if only names carry it.
-        forward_thread: for backward nodes the profiler's own number of the thread that drew their sequence number, 0 or
+        forward_thread: profiler's own number of the thread that drew the sequence number of a backward node, 0 or
             less if unknown; None if no span has one.
         call: index into `operations`, `NONE` for spans without shapes; None if no span has any.
         operations: distinct operator calls with their arguments.

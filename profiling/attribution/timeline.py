@@ -70,7 +70,7 @@ class Placed:
     Attributes:
         range_: index of the innermost range around each row's launch, or `NONE`.
         step: number of the marked step around it, or `NONE`.
-        before_launch: as in `Timeline`, for these rows.
+        before_launch: number and largest lead, see `Timeline`, for these rows.
         lost: named counts, for these rows.
     """
 
@@ -87,7 +87,7 @@ class Timeline:
         placement: layers, phases and operators of the ranges.
         marked: the steps that ranges mark.
         step_rows: rows of the `steps` table.
-        steps_from: how the steps were found.
+        steps_from: source of the steps.
         before_launch: number of kernels, memcpys and memsets that seem to begin before their launch, and the largest
             lead in nanoseconds: a lower bound of the difference of the two clocks.
         lost: named counts.

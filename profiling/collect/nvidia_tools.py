@@ -32,7 +32,7 @@ class Tool:
 
     Attributes:
         name: name of the program.
-        where: how to get it.
+        where: instructions to get it.
         outputs: files that it may write; the first existing one is imported.
         arguments: its command line before the user's command, from the output folder and whether metrics are requested.
     """
@@ -90,7 +90,7 @@ def record_with(
         command: program and arguments.
         path: folder of the recording to create.
         options: options of the import.
-        with_metrics: for nvprof: replay kernels for metrics instead of recording a timeline; ncu always does.
+        with_metrics: whether nvprof replays kernels for metrics instead of recording a timeline; ncu always does.
 
     Returns:
         The exit code (128 + signal number after a signal), and the import.

@@ -24,7 +24,7 @@ def sweep_callable(
 
     Args:
         name: name of the steps.
-        make_step: takes a batch size, prepares its data, and returns a function that runs one step.
+        make_step: function that prepares the data of a batch size and returns a function that runs one step.
         batches: batch sizes, increasing.
         protocol: number and length of visits.
         path: folder of the recording to create.

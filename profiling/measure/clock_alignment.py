@@ -94,7 +94,7 @@ def read_clock(
     """Compare the clock of another process with this process's clock, which is the reference.
 
     Args:
-        request: makes the other process read its clock now, and returns the time, nanoseconds.
+        request: function that makes the other process read its clock now, and returns the time, nanoseconds.
         now_ns: the reference clock.
         exchanges: number of exchanges; the one with the shortest round trip counts.
     """

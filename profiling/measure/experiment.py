@@ -32,7 +32,7 @@ class Empty:
     """The reason why a condition has no measurement.
 
     Attributes:
-        why: out of memory, killed or failed.
+        why: reason, e.g. out of memory, killed or failed.
         detail: message of the library or the operating system.
     """
 
@@ -66,7 +66,7 @@ class Progress:
     Attributes:
         elapsed_s: seconds so far.
         expected_s: expected seconds of the complete run.
-        doing: what runs now.
+        doing: name of what runs now.
     """
 
     elapsed_s: float
@@ -80,19 +80,19 @@ class Experiment(Generic[C]):
 
     Attributes:
         conditions: values to measure, in the order of the first round.
-        visit: makes and records one visit of a condition in a round, counted from 0.
+        visit: function that makes and records one visit of a condition in a round, counted from 0.
         rounds: minimum and maximum number of rounds; with maximum None, rounds continue until every condition is
             finished.
-        time_limit_s: after the minimum number of rounds, a round starts only if it is expected to end within this
-            time; None for no limit.
+        time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
+            end within them; None for no limit.
         finished: whether a condition needs no more visits, e.g. because it does not fit the memory.
         visited: whether an earlier start has made the visit of a condition in a round.
         precise: whether the steps so far are enough; checked after each round beyond the minimum.
         focus: conditions that a round beyond the minimum visits, by its number and the seconds so far; None for all.
         group: group of a condition; its conditions stay together, in their order, when rounds are shuffled.
-        begin_round: runs before the first visit of a round.
+        begin_round: function that runs before the first visit of a round.
         label: name of a condition in progress reports.
-        report: receives the progress after every visit.
+        report: function that receives the progress after every visit.
         elapsed_s: seconds of earlier starts of a resumed run.
         clock_s: clock of the time limit.
     """
@@ -175,7 +175,7 @@ class VisitWriter:
 
         Args:
             writer: writer of the recording.
-            mode: what a step runs, e.g. training.
+            mode: mode of the steps, e.g. training.
         """
         self.writer, self._mode = writer, mode
         recording = Recording(writer.path, dict(writer.meta))

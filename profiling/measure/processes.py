@@ -52,7 +52,7 @@ class ChildProcess:
         Args:
             method: name of the method.
             arguments: arguments of the method.
-            while_waiting: called twice a second; its errors are passed on.
+            while_waiting: function that is called twice a second; its errors are passed on.
         """
         try:
             self._connection.send((method, arguments))

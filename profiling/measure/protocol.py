@@ -26,8 +26,8 @@ class Protocol:
         steps_per_visit: minimum and maximum number of unprofiled steps of one visit; `visit_s` chooses between.
         visit_s: seconds for the unprofiled steps of one visit.
         profiled_steps: maximum number of profiled steps of one visit; 0 for none.
-        time_limit_s: after the minimum number of rounds, a round starts only if it is expected to end within this
-            time; None runs all rounds.
+        time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
+            end within them; None runs all rounds.
         statistic: statistic of the unprofiled steps that is T(b): median or mean.
         until: half-width of the widest interval of any T(b), as a share of T(b), at which to stop; None: never.
         images: number of samples of all rounds together, so that a batch size takes images/batch steps; None: the

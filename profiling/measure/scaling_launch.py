@@ -35,7 +35,7 @@ def launch(
         folder: folder of the plan; the output of the ranks goes to its `logs`.
         plan: plan in the folder.
         rank_module: module that runs one rank; its argument is the folder.
-        report: receives the progress a few times a second.
+        report: function that receives the progress a few times a second.
 
     Raises:
         CurvescopeError: a rank failed; the others are ended. The message contains the end of its log.

@@ -86,10 +86,10 @@ def run_rank(
 
     Args:
         folder: folder of the plan, on a file system that all nodes share.
-        plan: what to measure; the same on all ranks.
+        plan: plan of the run; the same on all ranks.
         ranks: all processes of the launch, connected.
-        report: receives the progress of rank 0 after every visit.
-        precise: stopping rule; takes the rows of `steps` of rank 0 at one number of devices.
+        report: function that receives the progress of rank 0 after every visit.
+        precise: stopping rule, a function of the rows of `steps` of rank 0 at one number of devices.
         clock_s: clock of the time limit.
 
     Raises:

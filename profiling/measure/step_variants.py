@@ -49,11 +49,11 @@ def run_step(
 
     Args:
         recording: recording whose steps are changed; its `recording.json` says how to build them.
-        experiment: what to run, with scope `step`.
+        experiment: the experiment, with scope `step`.
         writer: writer that extends the recording.
-        report: receives the progress after every visit.
+        report: function that receives the progress after every visit.
         clock_s: clock of the time limit, which includes the start of the workers.
-        start: starts the worker of a factor; None for the steps as they are.
+        start: function that starts the worker of a factor, or of the steps as they are for None.
 
     Returns:
         The experiment as recorded: factors that could not be changed, changed results and notes are filled in.

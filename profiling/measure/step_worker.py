@@ -64,7 +64,7 @@ class StepWorker:
         """Build the steps and run one of each batch size.
 
         Args:
-            while_waiting: called twice a second; its errors are passed on.
+            while_waiting: function that is called twice a second; its errors are passed on.
         """
         result: Ready | Empty = self._child.call("warm_up", while_waiting=while_waiting)
         return result

@@ -52,8 +52,8 @@ def run_sweep(
         batches: batch sizes, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
-        report: receives the progress after every visit.
-        precise: stopping rule; takes the steps so far after each round.
+        report: function that receives the progress after every visit.
+        precise: stopping rule, a function of the steps so far, called after each round.
         clock_s: clock of the time limit.
         focus: batch sizes that a round beyond the protocol's minimum visits, by its number and the seconds so far;
             None for all.
@@ -95,7 +95,7 @@ def describe_sweep(spec: Mapping[str, Any], batches: Sequence[int], protocol: Pr
     """Entries of `recording.json` that every sweep has, besides those of its machine.
 
     Args:
-        spec: what runs, see `AnyWorkload.spec` and `Configuration.entry`.
+        spec: description of the steps, see `AnyWorkload.spec` and `Configuration.entry`.
         batches: batch sizes, increasing.
         protocol: number and length of visits.
     """
@@ -123,9 +123,9 @@ def sweep_batches(
 
     Args:
         visits: writer of the recording; its `batches` are measured.
-        measure: makes one visit of a batch size.
+        measure: function that makes one visit of a batch size.
         protocol: number and length of visits.
-        report: receives the progress after every visit.
+        report: function that receives the progress after every visit.
         precise: stopping rule, see `run_sweep`.
         clock_s: clock of the time limit.
         focus: batch sizes of further rounds, see `run_sweep`.

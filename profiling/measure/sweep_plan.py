@@ -89,8 +89,8 @@ def run_plan(
 
     Args:
         folder: folder of the plan and the recordings.
-        plan: what to measure.
-        report: receives a configuration's label and progress after every visit.
+        plan: plan of the sweep.
+        report: function that receives a configuration's label and progress after every visit.
         precise: stopping rule, see `run_sweep`.
         measurers: run in parallel, each with one configuration at a time; by default this machine measures alone.
 

@@ -27,7 +27,7 @@ class Measurer:
     """Measures visits, one at a time.
 
     Attributes:
-        machine: where it measures; set by `describe`.
+        machine: machine on which it measures; set by `describe`.
     """
 
     machine: Machine
@@ -69,7 +69,7 @@ class LocalMeasurer(Measurer):
         """Prepare to measure.
 
         Args:
-            while_waiting: called twice a second; an error that it raises ends the visit.
+            while_waiting: function that is called twice a second; an error that it raises ends the visit.
         """
         self._running: ChildProcess | None = None
         self._while_waiting = while_waiting

@@ -50,7 +50,7 @@ class Imported:
         rows: rows by table.
         lost: count, severity and sentence by name.
         missing: data that the profiler did not record, by name, with a sentence.
-        steps_from: how steps were found; None for formats without steps.
+        steps_from: source of the steps; None for formats without steps.
     """
 
     path: AnyPath

@@ -41,7 +41,7 @@ def scan_kernels(
         tables: the file.
         table: the table.
         name: the column with string ids of names.
-        decode: gives the names of string ids.
+        decode: function that returns the names of string ids.
         needed: the columns of `work` to read; None for these and the launch's too.
         work: columns of all device work.
     """

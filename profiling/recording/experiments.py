@@ -46,10 +46,11 @@ class Experiment:
         layer: layer of the term; None for work outside layers, and for complete steps.
         phase: phase of the term; None without a phase, and for complete steps.
         rounds: minimum and maximum number of rounds.
-        time_limit_s: after the minimum number of rounds, a round starts only if it is expected to end within this time.
+        time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
+            end within them.
         untested: reason by name, for factors that could not be changed.
-        changed_results: by name, what differs, for factors that change the results beyond rounding.
-        notes: what else the runner observed, e.g. operators that could not be rebuilt; one sentence each.
+        changed_results: differences by name, for factors that change the results beyond rounding.
+        notes: further observations of the runner, e.g. operators that could not be rebuilt; one sentence each.
         done: whether the experiment ran to its end.
         also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
     """
@@ -109,7 +110,7 @@ class FactorFacts:
         what: the change as a clause without a subject's name, e.g. "products run through oneDNN instead of MKL".
         remedy: an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the
             change is an experiment only, e.g. cold caches.
-        how: how a user sets it, e.g. the environment variables or the call; None as for `remedy`.
+        how: instructions to set it, e.g. the environment variables or the call; None as for `remedy`.
         same_results: whether the results are equal up to rounding.
     """
 

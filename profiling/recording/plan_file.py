@@ -28,7 +28,7 @@ class PlanFile(Generic[T]):
         command: name of the command that creates and resumes such runs.
         run: noun for such a run in messages.
         version: version of the format; later versions are refused.
-        plan_of: creates the plan from its fields; raises KeyError, TypeError or ValueError for invalid fields.
+        plan_of: function that creates the plan from its fields; KeyError, TypeError or ValueError if one is invalid.
     """
 
     name: str

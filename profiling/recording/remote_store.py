@@ -118,7 +118,7 @@ class RemotePath:
 
         Args:
             content: its whole content.
-            exclusive: raise FileExistsError if the object exists, checked by the store itself.
+            exclusive: whether to raise FileExistsError if the object exists; the store itself checks.
         """
         filesystem, key = self._target
         with _convert_to_os_error():

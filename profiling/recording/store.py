@@ -195,7 +195,7 @@ class RecordingWriter:
         Args:
             name: name of the count.
             count: number to add.
-            sentence: what the count means, for a name that `lost.LOSSES` does not have.
+            sentence: meaning of the count, for a name that `lost.LOSSES` does not have.
 
         Raises:
             CurvescopeError: the name is unknown and has no sentence.

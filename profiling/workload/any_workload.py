@@ -18,7 +18,7 @@ class AnyWorkload:
 
     Attributes:
         device: `cpu` or `cuda:N`.
-        mode: what a step runs: training, forward, forward+backward, or own.
+        mode: one of training, forward, forward+backward, and own.
         precision: one of `STEP_PRECISIONS`; None if only the user's step knows.
         compiled: whether torch.compile runs the model, so that its kernels have no layer.
         model: module whose layers are marked; None if there is none.
@@ -109,7 +109,7 @@ class AnyWorkload:
         """Run one step of the loaded batch size, and wait for the device.
 
         Args:
-            ranges: takes a name and returns a context manager, which marks a phase.
+            ranges: function of a name that returns a context manager, which marks a phase.
         """
         self._run(ranges)
         self._synchronize()

@@ -111,12 +111,12 @@ class Workload(AnyWorkload):
         device: `cpu` or `cuda:N`.
         mode: one of `MODES`: training is forward, backward and optimizer; forward is in inference mode.
         precision: one of `STEP_PRECISIONS`.
-        compiled: run the model through torch.compile. Its kernels span layers, so they have a phase and no layer.
-        wrap: wraps the model for the forward pass, e.g. for data-parallel training.
-        feed: loads the batch of each step, inside the step; None: one random batch stays on the device.
-        axis: what `load` varies: the batch size, or the tokens per sample of a network that takes text.
+        compiled: whether torch.compile runs the model. Its kernels span layers, so they have a phase and no layer.
+        wrap: function that wraps the model for the forward pass, e.g. for data-parallel training.
+        feed: source that loads the batch of each step, inside the step; None: one random batch stays on the device.
+        axis: number that `load` varies: the batch size, or the tokens per sample of a network that takes text.
         fixed: value of the other of these two; by default one sample, and the network's own number of tokens.
-        halved: run the two halves of the batch one after the other, and add their gradients.
+        halved: whether the two halves of the batch run one after the other, and their gradients are added.
         clock_ns: clock that times steps, nanoseconds; by default the monotonic clock of all recorded times.
         profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
     """

@@ -92,8 +92,8 @@ class OwnStep(AnyWorkload):
         """Prepare; nothing of the user's runs before `load`.
 
         Args:
-            make_step: takes a value of the axis and returns a function that runs one step. A batch size alone is passed
-                by position; other axes, and several, by name.
+            make_step: function of a value of the axis that returns a function that runs one step. A batch size alone is
+                passed by position; other axes, and several, by name.
             device: `cpu` or `cuda:N`; None until `try_step` finds the device that the step uses.
             name: name for the recording; default: the function's.
             spec: value of `--step` that names the function; default: found by its name.

@@ -34,8 +34,8 @@ class FactorModule(Protocol):
     """What the module of a factor defines.
 
     Attributes:
-        FACTS: what the factor changes, in words.
-        CHANGE: how it changes the runs.
+        FACTS: description of the factor.
+        CHANGE: change of the runs.
     """
 
     FACTS: FactorFacts

@@ -30,8 +30,8 @@ class Runnable:
         call: the call at this batch size.
         overload: torch's operator.
         arguments: values in the order of the operator's schema.
-        run: runs the call once and returns its results.
-        notes: what was assumed, one clause each.
+        run: function that runs the call once and returns its results.
+        notes: assumptions, one clause each.
         converted: weights in another form, by factor and identity of the weights; calls at all batch sizes share it.
     """
 
@@ -66,11 +66,11 @@ class Change:
     """What a factor changes; without an entry nothing.
 
     Attributes:
-        around: makes the context of all runs of a visit.
-        call: gives the changed call; its second argument are the batch sizes of the experiment, increasing. It raises
-            `CannotReplay` with the reason if this call cannot be changed, or returns the same object if the change
-            leaves it as it is.
-        caches: what the caches have when a run begins.
+        around: function that makes the context of all runs of a visit.
+        call: function that returns the changed call, from the call and the increasing batch sizes of the experiment.
+            It raises `CannotReplay` with the reason if this call cannot be changed, or returns the same object if the
+            change leaves it as it is.
+        caches: content of the caches when a run begins.
         discarded: number of runs to discard in a visit.
         same_work: whether the operators do the same in every case, so that their results need no comparison.
     """

@@ -37,7 +37,7 @@ class StepFactor:
     """One change of an experiment's steps; without an override nothing changes.
 
     Attributes:
-        FACTS: what it changes, for readers of a recording.
+        FACTS: description of the change, for readers of a recording.
         target: the steps that it changes.
     """
 

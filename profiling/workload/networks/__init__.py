@@ -44,7 +44,7 @@ class Network:
         name: name on the command line.
         paper: publication that defines it, and choices that the publication leaves open.
         input_shape: shape of one sample.
-        build: creates the module with random weights.
+        build: function that creates the module with random weights.
         classes: number of target classes; None where the loss needs no target.
     """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from .range_names import COLLECTIVES
+
 # NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
 # ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's names: gloo:all_reduce.
 _NCCL = re.compile(
@@ -29,6 +31,14 @@ def collective(name: str) -> str | None:
         plain = match[1].replace("_", "").lower()
         return None if between_two(name) else _SPELLED.get(plain, match[1])
     return None
+
+
+def communicates(name: str, op: str | None) -> bool:
+    """Whether a kernel moves data between ranks, by its own name or by the collective that launched it.
+
+    On a GPU torch's operator around NCCL's kernel may be its own, e.g. `c10d::allreduce_`.
+    """
+    return (op or "").startswith(COLLECTIVES) or collective(name) is not None or between_two(name)
 
 
 def between_two(name: str) -> bool:

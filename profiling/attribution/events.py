@@ -73,6 +73,7 @@ class StepRows:
         lost: named counts of events without a place.
         inputs: (start_ns, duration_ns) of the ranges in which the steps fetched their batches.
         operators: rows for the `operators` table of the first step, without `batch`.
+        api_calls: rows for the `api_calls` table, without `step`.
     """
 
     kernels: list[dict[str, Any]]
@@ -80,6 +81,7 @@ class StepRows:
     lost: dict[str, int]
     inputs: list[tuple[int, int]] = field(default_factory=list)
     operators: list[dict[str, Any]] = field(default_factory=list)
+    api_calls: list[dict[str, Any]] = field(default_factory=list)
 
 
 def spans_of(events: Sequence[HostEvent]) -> HostSpans:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
 from ..attribution.library_calls import VerboseLog
@@ -14,8 +15,10 @@ from ..attribution.outermost_operators import typed_list
 from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
 from ..recording.operators import TORCH_DTYPES
 from . import onednn
+from .kineto_metadata import GPU_COPIES, exposing_config, geometries
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
+_API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver API functions, e.g. cuLaunchKernelEx
 _TENSOR_LIST = "TensorList"
 _PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
 
@@ -71,11 +74,12 @@ def record_step(
     from torch.autograd.profiler import profile, record_function
 
     verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture()
+    config = exposing_config() if cuda else None
     with (
         layer_ranges(layers),
         verbose as log,
         # torch.profiler.profile would build a Python object of every event, but only the raw events are read.
-        profile(use_device="cuda" if cuda else None, record_shapes=True) as profiler,
+        profile(use_device="cuda" if cuda else None, record_shapes=True, experimental_config=config) as profiler,
     ):
         before()
         with record_function(STEP_RANGE):
@@ -83,11 +87,14 @@ def record_step(
     # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()
     results = profiler.kineto_results
-    host, device = _split(results.events(), results.experimental_event_tree)
-    rows = kernel_rows(host, device, log, count_work, host_rows=not cuda)
+    events = split_events(results, exposed=config is not None)
+    rows = kernel_rows(events.host, events.device, log, count_work, host_rows=not cuda)
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
-    for row in rows.kernels:
+    rows.api_calls = [row for row in events.api_calls if _overlaps(row, start_ns, start_ns + duration_ns)]
+    if missing := sum("grid_x" not in row and not row["name"].startswith(GPU_COPIES) for row in rows.kernels * cuda):
+        rows.lost["kernels_without_geometry"] = missing
+    for row in (*rows.kernels, *rows.api_calls):
         row["start_ns"] -= offset_ns
     rows.windows = [(start - offset_ns, duration) for start, duration in rows.windows]
     rows.inputs = [(start - offset_ns, duration) for start, duration in rows.inputs if start >= start_ns]
@@ -98,24 +105,42 @@ def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
     return bool(row["start_ns"] < end_ns and row["start_ns"] + row["duration_ns"] > start_ns)
 
 
-def _split(raw: Sequence[Any], tree: Callable[[], Sequence[Any]]) -> tuple[list[HostEvent], list[DeviceEvent]]:
+class SplitEvents(NamedTuple):
+    """Events of torch's profiler by what they are; times of Kineto's clock.
+
+    Attributes:
+        host: operators, autograd nodes and ranges.
+        device: kernels, memcpys and memsets.
+        api_calls: rows of the `api_calls` table, without `step`.
+    """
+
+    host: list[HostEvent]
+    device: list[DeviceEvent]
+    api_calls: list[dict[str, Any]]
+
+
+def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
     """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline.
 
     Args:
-        raw: the events.
-        tree: function that gives the same events as a tree, in which lists of tensors have types.
+        results: result of torch's profiler (`profile.kineto_results`).
+        exposed: see `kineto_metadata.geometries`.
     """
-    host, device = [], []
+    host, device, api_calls = [], [], []
     list_types: dict[int, dict[int, str]] | None = None
+    raw: Sequence[Any] = results.events()
     has_strides = bool(raw) and hasattr(raw[0], "structured_input_strides")  # not in old versions of torch
     for event in raw:
-        if event.device_type().name == "CPU":
-            if event.linked_correlation_id() and not event.shapes() and event.name().startswith("cuda"):
-                continue  # a runtime call: the operator around it has the time
+        if event.device_type().name != "CPU":
+            if not event.is_user_annotation():
+                device.append(event)
+        elif _is_api_call(event):
+            api_calls.append(_api_call(event))
+        else:
             dtypes = event.dtypes()
             if _TENSOR_LIST in dtypes:
-                if list_types is None:
-                    list_types = _list_types(tree())
+                if list_types is None:  # only the tree of events has the types of lists
+                    list_types = _list_types(results.experimental_event_tree())
                 known = list_types.get(event.correlation_id(), {})
                 dtypes = [known.get(index, dtype) for index, dtype in enumerate(dtypes)]
             host.append(
@@ -135,19 +160,42 @@ def _split(raw: Sequence[Any], tree: Callable[[], Sequence[Any]]) -> tuple[list[
                     event.structured_input_strides() if has_strides else (),
                 )
             )
-        elif not event.is_user_annotation():
-            device.append(
-                DeviceEvent(
-                    event.name(),
-                    event.start_ns(),
-                    event.duration_ns(),
-                    event.device_index(),
-                    event.device_resource_id(),
-                    event.correlation_id(),
-                    event.linked_correlation_id(),
-                )
-            )
-    return host, device
+    found = geometries(results, device, exposed)
+    return SplitEvents(host, [_on_device(*one) for one in zip(device, found, strict=True)], api_calls)
+
+
+def _is_api_call(event: Any) -> bool:
+    """Whether an event of the host is a call of CUDA's runtime or driver API.
+
+    Its correlation id is CUPTI's. An operator's is torch's own number; both count from 1.
+    """
+    if event.scope() == _USER_SCOPE or event.shapes():
+        return False
+    return bool(event.linked_correlation_id()) or _API_CALL.fullmatch(event.name()) is not None
+
+
+def _api_call(event: Any) -> dict[str, Any]:
+    return {
+        "name": event.name(),
+        "start_ns": event.start_ns(),
+        "duration_ns": event.duration_ns(),
+        "thread": event.device_resource_id(),  # for events of the host the system's thread id
+        "correlation_id": event.correlation_id(),
+        "source": "torch",
+    }
+
+
+def _on_device(event: Any, columns: dict[str, Any]) -> DeviceEvent:
+    return DeviceEvent(
+        event.name(),
+        event.start_ns(),
+        event.duration_ns(),
+        event.device_index(),
+        event.device_resource_id(),
+        event.correlation_id(),
+        event.linked_correlation_id(),
+        columns,
+    )
 
 
 def _list_types(roots: Iterable[Any]) -> dict[int, dict[int, str]]:

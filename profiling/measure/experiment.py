@@ -199,7 +199,7 @@ class VisitWriter:
         Raises:
             CurvescopeError: the recording cannot be written.
         """
-        first, kernels, ranges, operators = len(self.steps), [], [], []
+        first, kernels, ranges, operators, calls = len(self.steps), [], [], [], []
         for row in visit.unprofiled:
             self._add(batch, round_, first, row, profiled=False)
         for profile in visit.profiled:
@@ -207,6 +207,7 @@ class VisitWriter:
             window = {"start_ns": start_ns, "duration_ns": duration_ns}
             step = self._add(batch, round_, first, window, profiled=True)
             kernels += [{**row, "step": step} for row in profile.kernels]
+            calls += [{**row, "step": step} for row in profile.api_calls]
             ranges += [_input_range(*window, step) for window in profile.inputs]
             if batch not in self._has_operators and profile.operators:  # of one step for each batch size
                 operators = [{"batch": batch, **row} for row in profile.operators]
@@ -216,7 +217,8 @@ class VisitWriter:
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
-        tables = {"kernels": kernels, "ranges": ranges, "operators": operators, "clocks": visit.clocks}
+        tables = {"kernels": kernels, "api_calls": calls, "ranges": ranges, "operators": operators}
+        tables["clocks"] = visit.clocks
         for table, rows in {**tables, "steps": self.steps[first:]}.items():
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..attribution.collectives import communicates
 from ..attribution.events import StepRows
-from ..attribution.range_names import COLLECTIVES
 from ..errors import CurvescopeError
 from ..hardware.clocks import ClockSampler
 from ..recording.rank_info import META_KEY, RankInfo
@@ -313,7 +313,7 @@ class _Rank:
             # these differences. All ranks profile the same number of steps.
             for rows in profile_steps(workload, command.profiled_steps, math.inf, before=workload.time_step):
                 for row in rows.kernels:
-                    if str(row["op"]).startswith(COLLECTIVES):
+                    if communicates(row["name"], row["op"]):
                         row["communicator"] = f"{point.devices} devices"
                 profiled.append(rows)
         if profiled:

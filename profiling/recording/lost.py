@@ -48,6 +48,7 @@ _SENTENCES = {
         "raw_buffers": f"raw buffers of GPU records that {_UNWRITTEN}",
         **{table: f"rows of the collector's table {table} that {_UNWRITTEN}" for table in (*_TABLES, *_SMALL_TABLES)},
         "torn_bytes": "bytes of incomplete chunks, left by a kill during a write",
+        "kernels_without_geometry": "kernels whose grid and block the profiler did not give; waves are unknown",
         # Files of other profilers.
         "events_unreadable": "events without a readable name, time, thread or id; they are left out",
         "rows_unreadable": "rows of the table that could not be read; they are left out",

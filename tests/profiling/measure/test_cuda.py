@@ -37,6 +37,13 @@ def test_layers_phases_clocks_and_memory_of_a_training_step(tmp_path):
     recording = sweep(tmp_path / "r", Configuration("resnet50", device="cuda:0"), (8,))
     kernels, steps = recording.frame("kernels"), recording.frame("steps")
     assert set(kernels["phase"].dropna()) == {"forward", "backward", "optimizer"}
+    computing = kernels[~kernels["name"].str.startswith(("Memcpy", "Memset"))]
+    assert len(computing) > 100
+    for name in ("grid_x", "block_x", "registers_per_thread", "shared_memory_bytes"):
+        assert computing[name].notna().all(), name
+    calls = recording.frame("api_calls")
+    assert calls["name"].str.contains("LaunchKernel").sum() >= len(computing)
+    assert set(computing["correlation_id"]) <= set(calls["correlation_id"])
     assert kernels["layer"].notna().mean() > 0.5
     assert (steps["peak_memory_bytes"].dropna() > 10**8).all()
     assert recording.meta["lost"].get("kernels_without_operator", {"count": 0})["count"] < 0.01 * len(kernels)

@@ -308,7 +308,7 @@ def operator(name, start_us, duration_us, shapes, types, strides=()):
 def test_a_trace_gives_the_rows_that_the_same_events_give_in_process(tmp_path):
     torch = pytest.importorskip("torch")
     from curvescope.profiling.attribution.events import kernel_rows
-    from curvescope.profiling.collect.torch_step import _split
+    from curvescope.profiling.collect.torch_step import split_events
 
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 2))
     with (
@@ -320,7 +320,7 @@ def test_a_trace_gives_the_rows_that_the_same_events_give_in_process(tmp_path):
         model(torch.ones(2, 3, 8, 8)).masked_fill(torch.ones(2, 2, dtype=torch.bool), float("-inf")).sum().backward()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     results = profiler.profiler.kineto_results
-    expected = kernel_rows(_split(results.events(), results.experimental_event_tree)[0]).operators
+    expected = kernel_rows(split_events(results).host).operators
     rows = open_recording(import_profile(tmp_path / "trace.json", tmp_path / "r").path).arrow("operators").to_pylist()
     assert len(rows) > 10
     same = ("op", "arguments", "calls", "phase", "position")

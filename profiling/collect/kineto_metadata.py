@@ -1,0 +1,99 @@
+"""Launch geometry of kernels, from the metadata that Kineto keeps with each event.
+
+torch hands this metadata out only if its profiler is told to, and only in newer versions. An older torch writes it to
+the file of its trace alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+GPU_COPIES = ("Memcpy", "Memset")  # beginnings of the names of device work without a geometry
+
+
+class _Metadata(msgspec.Struct):
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    registers_per_thread: int | None = msgspec.field(default=None, name="registers per thread")
+    shared_memory_bytes: int | None = msgspec.field(default=None, name="shared memory")
+    graph_id: int | None = msgspec.field(default=None, name="graph id")  # 0 outside graphs
+
+
+class _Event(msgspec.Struct):
+    ts: msgspec.Raw = msgspec.Raw(b"0")
+    cat: Any = None
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Correlation(msgspec.Struct):
+    correlation: int = 0
+
+
+class _Trace(msgspec.Struct):
+    events: list[_Event] = msgspec.field(name="traceEvents")
+
+
+_read_metadata = msgspec.json.Decoder(_Metadata).decode
+_read_correlation = msgspec.json.Decoder(_Correlation).decode
+
+
+def exposing_config() -> Any:
+    """Configuration of torch's profiler that hands out metadata; None if this torch has none."""
+    from torch._C._profiler import _ExperimentalConfig
+
+    try:
+        return _ExperimentalConfig(expose_kineto_event_metadata=True)
+    except TypeError:
+        return None
+
+
+def geometries(results: Any, kernels: Sequence[Any], exposed: bool) -> list[dict[str, Any]]:
+    """Columns of the kernels: grid, block, registers, shared memory and graph; empty for kernels without metadata.
+
+    Args:
+        results: result of torch's profiler (`profile.kineto_results`).
+        kernels: events of the device in it.
+        exposed: whether the profiler ran with `exposing_config`.
+    """
+    if exposed or not kernels:
+        return [_columns(f"{{{event.metadata_json()}}}".encode()) for event in kernels]
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        path = Path(folder) / "trace.json"
+        results.save(str(path))
+        return _geometries_in_trace(path.read_bytes(), kernels)
+
+
+def _geometries_in_trace(trace: bytes, kernels: Sequence[Any]) -> list[dict[str, Any]]:
+    """Columns of the kernels from the file of their trace: one launch's kernels, e.g. a graph's, by their order."""
+    saved: dict[int, list[tuple[float, bytes]]] = {}
+    for event in msgspec.json.decode(trace, type=_Trace).events:
+        if event.cat in ("kernel", "gpu_memcpy", "gpu_memset"):
+            args = bytes(event.args)
+            saved.setdefault(_read_correlation(args).correlation, []).append((float(bytes(event.ts)), args))
+    for launched in saved.values():
+        launched.sort(key=lambda one: one[0], reverse=True)
+    found: list[dict[str, Any]] = [{} for _ in kernels]
+    for index in sorted(range(len(kernels)), key=lambda index: kernels[index].start_ns()):
+        if launched := saved.get(kernels[index].correlation_id(), []):
+            found[index] = _columns(launched.pop()[1])
+    return found
+
+
+def _columns(metadata: bytes) -> dict[str, Any]:
+    try:
+        read = _read_metadata(metadata)
+    except msgspec.MsgspecError:  # e.g. an infinite occupancy, which is no JSON
+        return {}
+    columns: dict[str, Any] = {}
+    for what, extents in (("grid", read.grid), ("block", read.block)):
+        if extents is not None:
+            columns |= {f"{what}_{axis}": extent for axis, extent in zip("xyz", extents, strict=True)}
+    for name in ("registers_per_thread", "shared_memory_bytes"):
+        if (value := getattr(read, name)) is not None:
+            columns[name] = value
+    return {**columns, "graph_id": read.graph_id} if read.graph_id else columns

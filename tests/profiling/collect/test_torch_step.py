@@ -1,0 +1,102 @@
+"""What torch's profiler saw on a GPU, through the path of our own sweeps: events made of a trace of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from curvescope.profile_files import import_profile
+from curvescope.profiling.attribution.collectives import communicates
+from curvescope.profiling.attribution.events import HostEvent, kernel_rows
+from curvescope.profiling.collect.torch_step import split_events
+from curvescope.profiling.recording.store import open_recording
+
+from .kineto_doubles import KinetoResults, OldKinetoEvent
+
+B200 = Path(__file__).parents[2] / "data" / "profiles" / "tl_b200_eager.json.gz"
+GEOMETRY = [
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers_per_thread",
+    "shared_memory_bytes",
+]
+COPIES = ("Memcpy", "Memset")
+
+
+@pytest.fixture(scope="module")
+def results():
+    return KinetoResults(B200)
+
+
+@pytest.fixture(scope="module")
+def events(results):
+    return split_events(results)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    return open_recording(import_profile(B200, tmp_path_factory.mktemp("b200") / "r").path)
+
+
+def rows_of(events):
+    return kernel_rows(events.host, events.device, host_rows=False).kernels
+
+
+def test_kernels_have_the_geometry_and_place_that_the_readers_import_of_the_same_trace_gives_them(events, imported):
+    ours = [row for row in rows_of(events) if not row["name"].startswith(COPIES)]
+    theirs = imported.frame("kernels").sort_values("start_ns")
+    assert len(ours) == len(theirs) == 768
+    for name in ("name", "correlation_id", "stream", *GEOMETRY):
+        assert [row[name] for row in ours] == theirs[name].tolist(), name
+    # Two were launched by the driver outside every operator: the reader places them by the time of their launch.
+    placed = [(row["op"], op) for row, op in zip(ours, theirs["op"], strict=True) if row["op"] is not None]
+    assert len(placed) == 766
+    # In the process a kernel of NCCL has the operator that torch names; the reader takes NCCL's range inside it.
+    assert {pair for pair in placed if pair[0] != pair[1]} == {("c10d::_allgather_base_", "nccl:_all_gather_base")}
+
+
+def test_a_kernel_of_nccl_communicates_under_whichever_operator_it_was_launched(events):
+    (gather,) = [row for row in rows_of(events) if row["op"] == "c10d::_allgather_base_"]
+    assert communicates(gather["name"], gather["op"])
+    assert sum(communicates(row["name"], row["op"]) for row in rows_of(events)) == 1
+    assert communicates("Memcpy DtoD (Device -> Device)", "nccl:_all_gather_base")
+
+
+def test_calls_of_the_runtime_and_the_driver_are_rows_of_calls(events, imported):
+    theirs = imported.frame("api_calls").sort_values(["start_ns", "correlation_id"])
+    ours = sorted(events.api_calls, key=lambda row: (row["start_ns"], row["correlation_id"]))
+    for name in ("name", "duration_ns", "thread", "correlation_id"):
+        assert [row[name] for row in ours] == theirs[name].tolist(), name
+    assert {"cudaLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync"} <= {row["name"] for row in ours}
+    launches = {row["correlation_id"] for row in ours}
+    assert all(row["correlation_id"] in launches for row in rows_of(events))
+
+
+def test_no_kernel_is_attributed_to_a_call_that_has_the_number_of_an_operator(results, events):
+    """CUPTI and torch both count from 1: in this trace the driver's launches and the operators share numbers."""
+    operators = {event.correlation_id for event in events.host}
+    driver = [event for event in results.events() if event.name() == "cuLaunchKernelEx"]
+    assert sum(event.correlation_id() in operators for event in driver) > 50
+    by_number = {event.correlation_id: event for event in events.host if not event.is_range}
+    launches = {row["correlation_id"]: row["start_ns"] for row in events.api_calls}
+    for event in events.device:
+        around = by_number.get(event.host_correlation_id)
+        if around is not None:
+            launched_ns = launches[event.correlation_id]
+            assert around.start_ns <= launched_ns <= around.start_ns + around.duration_ns
+
+
+def test_an_older_torch_gives_the_same_geometry_through_the_file_of_its_trace(events):
+    old = split_events(KinetoResults(B200, OldKinetoEvent), exposed=False)
+    assert old == events
+
+
+def test_what_a_profile_lacks_is_missing(events, monkeypatch):
+    monkeypatch.setattr(OldKinetoEvent, "metadata_json", lambda _: '"blocks per SM": inf, "grid": [1, 1, 1]')
+    assert all(event.columns == {} for event in split_events(KinetoResults(B200, OldKinetoEvent)).device)
+    assert all(isinstance(event, HostEvent) for event in events.host)

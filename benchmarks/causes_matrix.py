@@ -55,7 +55,7 @@ rival claims. [Experiments](experiments.md) then decide: a confirmed cause takes
 | cache capacity | bytes of one launch exceed the cache's size, bandwidth falls by over 10 % | time beyond that at the smaller batch size's bandwidth |
 | roof change | FLOPs per byte cross the ridge, the roofline predicts the time ratio | difference of the roofline's times (modelled) |
 | throttling | clock lower by over 3 % at the larger batch size, throttle reasons | time beyond that at the smaller batch size's clock: an upper bound |
-| CPU contention | on a CPU, ready threads waited for a core, longer by over 5 % | time beyond that at the smaller batch size's share of cores: an upper bound |
+| CPU contention | on a CPU, ready threads waited for a core: by over 5 % more at one of the batch sizes, or (weak) in over 5 % of the time at all of them | time beyond that with the best batch size's share of cores, or with all cores: an upper bound |
 | idle threads | on a CPU, over 10 % fewer threads at work at one of the batch sizes | time beyond that with the most threads at work: an upper bound |
 | slow library call | the same kernel at a rate that is over 10 % lower, as a share of the roofline's; without roofs in FLOPs and in bytes per second | time beyond that at the best rate |
 | size of one call | none: only an experiment names it | what splitting the batch takes away |

@@ -318,7 +318,7 @@ def _sentence(
     """What, where, why and how sure, without the remedy."""
     amount, whole = total.amount, explanation.value.value
     if where is None:  # measured on complete steps
-        subject = total.cause.capitalize()
+        subject = f"{total.cause[0].upper()}{total.cause[1:]}"
         counted = [e for t in total.terms if t.claim for e in t.claim.evidence if e.what == _COUNTED.get(total.cause)]
         if counted and isinstance(counted[0].before, float):
             subject = f"{counted[0].before:,.0f} {total.cause} a step"

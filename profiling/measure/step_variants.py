@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..errors import CurvescopeError
@@ -108,7 +108,7 @@ class _Run:
         self._facts: list[FactorFacts] = []
         self._notes: list[str] = list(experiment.notes)
         self._rows: list[StepRow] = []  # of the round that runs
-        self._unchanged_ns: dict[tuple[int, int], list[int]] = {}  # by batch size and round
+        self._timed: dict[str | None, list[StepRow]] = {}  # all rows, by factor
         rows = recording.arrow("experiments", ["experiment", "round"]).to_pylist()
         earlier = [row["round"] for row in rows if row["experiment"] == experiment.number]
         self._next_round = max(earlier, default=-1) + 1
@@ -134,6 +134,7 @@ class _Run:
             for name in group:
                 if name in self._workers:
                     self._workers.pop(name).end()
+                    self._check_effect(name)
         self._untested.update(dict.fromkeys(waiting, "the steps as they are failed"))
         self._compare_with_sweep()
 
@@ -315,9 +316,15 @@ class _Run:
             self._untested.update(dict.fromkeys(lost, f"the steps as they are failed at {why}"))
             return
         key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
-        self._rows += [{**key, "index": index, **row} for index, row in enumerate(timed)]
-        if name is None:
-            self._unchanged_ns[batch, round_] = [row["duration_ns"] for row in timed]
+        rows = [{**key, "index": index, **row} for index, row in enumerate(timed)]
+        self._rows += rows
+        self._timed.setdefault(name, []).extend(rows)
+
+    def _check_effect(self, name: str) -> None:
+        """Take a factor for untested if its change did not take effect."""
+        unchanged, changed = (self._timed.get(one, []) for one in (None, name))
+        if (why := STEP_FACTORS[name](self._target).without_effect(unchanged, changed)) is not None:
+            self._untested[name] = why
 
     def _write_rows(self) -> None:
         if self._rows:
@@ -331,12 +338,9 @@ class _Run:
         comparisons says so by chance.
         """
         columns = ["batch", "round", "duration_ns", "profiled"]
-        swept: dict[tuple[int, int], list[int]] = {}
-        for row in self._recording.arrow("steps", columns).to_pylist():
-            if not row["profiled"]:
-                swept.setdefault((row["batch"], row["round"]), []).append(row["duration_ns"])
+        swept = [row for row in self._recording.arrow("steps", columns).to_pylist() if not row["profiled"]]
         for batch in self._target.batches:
-            now, then = _medians(self._unchanged_ns, batch), _medians(swept, batch)
+            now, then = _medians(self._timed.get(None, []), batch), _medians(swept, batch)
             if not now or not then or (min(now) <= max(then) and min(then) <= max(now)):
                 continue
             share = statistics.median(now) / statistics.median(then) - 1
@@ -353,9 +357,13 @@ def _reserved_bytes(recording: Recording) -> int | None:
     return max((one for one in reserved if one is not None), default=None)
 
 
-def _medians(durations_ns: Mapping[tuple[int, int], Iterable[int]], batch: int) -> list[float]:
-    """Median of each round of a batch size."""
-    return [statistics.median(times) for (one, _), times in durations_ns.items() if one == batch]
+def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:
+    """Median time of each round of a batch size, ns."""
+    by_round: dict[int, list[int]] = {}
+    for row in rows:
+        if row["batch"] == batch:
+            by_round.setdefault(row["round"], []).append(row["duration_ns"])
+    return [float(statistics.median(times)) for times in by_round.values()]
 
 
 def _difference(numbers: tuple[Number, ...], others: tuple[Number, ...]) -> float:

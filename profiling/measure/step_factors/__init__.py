@@ -13,6 +13,7 @@ from .no_onednn import NoOneDnn
 from .one_thread import OneThread
 from .padded_batch import PaddedBatch
 from .pauses import Pauses
+from .priority import Priority
 from .smaller_memory import SmallerMemory
 from .split_batch import SplitBatch
 
@@ -26,6 +27,7 @@ _FACTORS: tuple[type[StepFactor], ...] = (
     Compiled,
     CudaGraph,
     Pauses,
+    Priority,
     SmallerMemory,
     CudnnBenchmark,
     Deterministic,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import CurvescopeError
 from ...recording.experiments import FactorFacts
 from ..configuration import Configuration
+from ..experiment import StepRow
 from ..visit import Steps
 
 
@@ -85,6 +86,15 @@ class StepFactor:
         """
         steps: Steps = workload
         return steps
+
+    def without_effect(self, unchanged: Sequence[StepRow], changed: Sequence[StepRow]) -> str | None:  # noqa: ARG002
+        """The reason why the change did not take effect, as a clause; None if it did, or if nothing shows it.
+
+        Args:
+            unchanged: rows of the table `experiments` of the steps as they are, without the columns of the experiment.
+            changed: the same of the changed steps.
+        """
+        return None
 
 
 class ChangedSteps:

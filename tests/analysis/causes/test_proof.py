@@ -145,6 +145,32 @@ def test_page_faults_that_cost_nothing_are_refuted():
     assert "page faults" not in causes
 
 
+def half_a_core(_, duration_ns):
+    """A neighbour that has half of every core at every batch size."""
+    half_ns = duration_ns // 2
+    return {"cpu_time_ns": half_ns, "run_queue_wait_ns": half_ns, "system_time_ns": 0, "page_faults": 100}
+
+
+SHARED = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=half_a_core, hardware=CPU)
+
+
+@pytest.mark.parametrize(
+    ("cause", "functional", "batches", "as_it_is", "raised", "removed"),
+    [
+        ("CPU contention", excess(8, 16), (8, 16), {8: 31.0, 16: 110.0}, {8: 31.0, 16: 57.0}, 53),
+        (SHARED, fixed_cost(4, 8), (4, 8), {4: 95.0, 8: 103.0}, {4: 47.5, 8: 51.5}, 43.5),
+    ],
+    ids=["at one batch size", "at all of them"],
+)
+def test_contention_is_what_a_raised_priority_takes_away(cause, functional, batches, as_it_is, raised, removed):
+    one = on_conv3("priority", scope=Scope.STEP, layer=None, phase=None, functional=functional, batches=batches)
+    of_step = explained(cause, [(one, {None: as_it_is, "priority": raised})], functional)["CPU contention"]
+    assert of_step.verdict == Verdict.CONFIRMED
+    assert of_step.measured.value == pytest.approx(removed, abs=3)
+    same = explained(cause, [(one, {None: as_it_is, "priority": as_it_is})], functional)
+    assert "CPU contention" not in same
+
+
 def test_a_narrow_measurement_alone_ends_what_was_not_significant():
     unclear = {term.label: term.amount for term in explained("not significant")[NOT_SIGNIFICANT].terms}
     one = replace(on_conv3("onednn", Stage.ALONE), factors=())

@@ -11,7 +11,7 @@ from torch import nn
 
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.step_factors import STEP_FACTORS
+from curvescope.profiling.measure.step_factors import STEP_FACTORS, priority
 from curvescope.profiling.measure.step_factors.factor import Target
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network
@@ -190,3 +190,57 @@ def test_a_compiled_module_computes_the_same(monkeypatch):
     torch._dynamo.utils.counters.clear()
     torch.testing.assert_close(model(x), expected)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+class Scheduler:
+    """The system's calls for priorities; nice values below `allowed` are refused."""
+
+    def __init__(self, monkeypatch, allowed, usual=0):
+        self.allowed, self.nice = allowed, {0: usual}
+        monkeypatch.setattr(priority.os, "getpriority", lambda _, process: self.nice[process])
+        monkeypatch.setattr(priority.os, "setpriority", self._set)
+        monkeypatch.setattr(priority.os, "sched_setscheduler", lambda *_: None)
+        monkeypatch.setattr(priority, "_leave_autogroup", lambda _: None)
+        monkeypatch.setattr(priority, "_threads", lambda: [71, 72])
+
+    def _set(self, _, process, nice):
+        if nice < self.allowed:
+            raise PermissionError
+        self.nice[process] = nice
+
+
+@pytest.mark.parametrize(("allowed", "nice"), [(-20, -20), (-15, -10)])
+def test_every_thread_of_the_step_runs_at_the_raised_priority(monkeypatch, allowed, nice):
+    scheduler = Scheduler(monkeypatch, allowed)
+    factor = STEP_FACTORS["priority"](Target(OWN, (3, 5)))
+    factor.prepare()
+    steps = factor.change(workload := Counting())
+    assert scheduler.nice == {0: nice}
+    steps.load(3)
+    assert scheduler.nice == {0: nice, 71: nice, 72: nice}
+    assert steps.time_step() == (70, 3000)
+    assert workload.log == ["load 3", "step"]
+
+
+def test_a_priority_that_cannot_be_raised_says_what_would_allow_it(monkeypatch):
+    Scheduler(monkeypatch, allowed=0)
+    with pytest.raises(CurvescopeError, match="needs the capability CAP_SYS_NICE: run as root"):
+        STEP_FACTORS["priority"](Target(OWN, (3, 5))).prepare()
+    Scheduler(monkeypatch, allowed=-20, usual=-20)
+    with pytest.raises(CurvescopeError, match=r"already \(nice -20\)"):
+        STEP_FACTORS["priority"](Target(OWN, (3, 5))).prepare()
+
+
+@pytest.mark.parametrize(
+    ("waits", "effect"),
+    [((50, 5), True), ((50, 40), False), ((2, 2), True), ((None, None), True)],
+    ids=["a neighbour gave way", "the neighbour is out of reach", "there was none", "unknown"],
+)
+def test_a_priority_takes_effect_where_threads_wait_less(waits, effect):
+    """Of 100 ns that threads could run."""
+    rows = [[{"cpu_time_ns": 100 - (wait or 0), "run_queue_wait_ns": wait}] for wait in waits]
+    why = STEP_FACTORS["priority"](Target(OWN, (3, 5))).without_effect(*rows)
+    assert (why is None) == effect
+    assert effect or why.startswith(
+        "its threads waited for a core in 50% of their time without the priority and in 40%"
+    )

@@ -114,6 +114,17 @@ def run(path, workers, wanted, recording=None, reports=None):
     return done, after.arrow("experiments").to_pylist()
 
 
+def test_a_change_without_effect_is_untested_and_its_rows_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        STEP_FACTORS["priority"],
+        "without_effect",
+        lambda _, unchanged, changed: f"{len(unchanged)} and {len(changed)} rows show none",
+    )
+    done, rows = run(tmp_path / "r", Workers(FakeClock()), experiment("priority", "one_thread"))
+    assert done.untested == {"priority": "6 and 6 rows show none"}
+    assert len(rows) == 18
+
+
 def test_every_round_visits_every_variant_and_batch_size_once(tmp_path):
     workers = Workers(FakeClock(), {"one_thread": 3.0})
     done, rows = run(tmp_path / "r", workers, experiment("one_thread"))

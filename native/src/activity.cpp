@@ -21,8 +21,9 @@
 namespace curvescope::activity {
 namespace {
 
-constexpr std::int64_t kFlushNs = 100'000'000;  // longest GPU work that a killed process loses
-constexpr std::uint32_t kMostCalls = 2048;      // number of callback ids to try
+constexpr std::int64_t kFlushNs = 100'000'000;     // longest GPU work that a killed process loses
+constexpr std::uint32_t kMostCalls = 2048;         // number of callback ids to try
+constexpr std::uint32_t kFirstThatTakesNull = 27;  // CUDA 12.9; an older CUPTI crashes the program without a buffer
 
 struct Kind {
   CUpti_ActivityKind kind;
@@ -118,7 +119,7 @@ std::uint64_t CUPTIAPI monotonic_ns() { return static_cast<std::uint64_t>(curves
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   Session* s = session.load(std::memory_order_acquire);
-  *buffer = s == nullptr ? nullptr : s->buffers.request();
+  *buffer = s == nullptr ? nullptr : s->buffers.request(s->version < kFirstThatTakesNull);
   if (*buffer != nullptr && s->counts != nullptr) ++s->counts->gpu_buffers;
   *bytes = *buffer == nullptr ? 0 : ActivityBuffers::kBytes;
   *most_records = 0;
@@ -154,10 +155,27 @@ bool choose_calls(const CuptiApi& api, const Calls& calls, bool collect) noexcep
   return true;
 }
 
+struct Attribute {
+  std::uint32_t number;
+  std::uint8_t value;
+};
+
+// By number: the header may be older or newer. A libcupti that does not know one refuses it and does without.
+constexpr Attribute kAttributes[] = {
+    {5, 1},  // CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else CUPTI zeroes buffers in the user's threads
+    {9, 0},  // CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER: a buffer per thread loses one per thread with a process
+};
+
 std::string start_session(Session* s) {
   const CuptiApi& api = s->found.api;
   CUptiResult result = api.Subscribe(&s->subscriber, ignore_callback, nullptr);
   if (result != CUPTI_SUCCESS) return in_words(result) + " " + failure(api, "cuptiSubscribe", result);
+  for (const Attribute& attribute : kAttributes) {
+    std::size_t bytes = sizeof(attribute.value);
+    std::uint8_t value = attribute.value;
+    if (api.ActivitySetAttribute != nullptr)
+      api.ActivitySetAttribute(static_cast<CUpti_ActivityAttribute>(attribute.number), &bytes, &value);
+  }
   if (api.ActivityRegisterTimestampCallback != nullptr) {
     const std::string error = failure(api, "timestamps", api.ActivityRegisterTimestampCallback(monotonic_ns));
     if (!error.empty()) add_fact("cupti.refused", error);
@@ -192,13 +210,19 @@ std::string start_session(Session* s) {
 void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
   ActivityBuffers::Full full{};
   bool any = false;
-  while ((in_exit || !exiting) && !gone && s->buffers.take(&full)) {
+  // Threads that go on at the exit may fill buffers as fast as they are read.
+  const std::uint64_t end = s->buffers.completed();
+  while ((in_exit || !exiting) && !gone && s->buffers.take(&full, end)) {
     if (s->raw != nullptr && !s->raw->save(s->found.api, s->version, full.data, full.bytes))
       writer->lose("raw_buffers", 1);
     s->reader.read(full.data, full.bytes, gone, writer);
     s->buffers.release(full.slot);
     ++s->buffers_read;
     any = true;
+  }
+  if (const std::uint64_t unread = s->buffers.take_unread(); unread != 0) {
+    writer->lose("cupti_unread", unread);
+    s->buffers_read += unread;
   }
   if (any && !gone) {
     std::size_t dropped = 0;

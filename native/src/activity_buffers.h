@@ -1,7 +1,6 @@
-// The buffers that CUPTI fills: a fixed number that circulates between CUPTI and the writer without a lock.
+// The buffers that CUPTI fills: a fixed number that circulates between CUPTI and the writer without a lock. An empty
+// buffer is zeroed, because CUPTI would otherwise zero it in the user's thread.
 #pragma once
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -16,8 +15,10 @@ namespace curvescope {
 
 class ActivityBuffers {
  public:
-  static constexpr std::size_t kBytes = std::size_t{4} << 20;  // some 20,000 kernels
-  static constexpr std::size_t kMost = 64;                     // 256 MiB; beyond it CUPTI drops records and counts them
+  // Some 2,500 kernels, or 2,000 launches with their kernels: a killed process loses the one that CUPTI fills.
+  static constexpr std::size_t kBytes = std::size_t{512} << 10;
+  static constexpr std::size_t kMost = 512;   // 256 MiB
+  static constexpr std::size_t kBeyond = 64;  // for a CUPTI that needs them, beyond the others
 
   struct Full {
     std::uint8_t* data;
@@ -25,28 +26,21 @@ class ActivityBuffers {
     std::size_t slot;
   };
 
-  // In the user's thread: an empty buffer, or null if all are in use.
-  std::uint8_t* request() noexcept {
-    for (const State ready : {State::kReady, State::kUnmade}) {
-      for (Slot& slot : slots_) {
-        State expected = ready;
-        if (!slot.state.compare_exchange_strong(expected, State::kPreparing, std::memory_order_acquire)) continue;
-        if (slot.data == nullptr) {
-          slot.data = take_memory();
-          untouched_.store(true, std::memory_order_relaxed);
-        }
-        std::uint8_t* data = slot.data;
-        slot.state.store(data != nullptr ? State::kFilling : State::kUnmade, std::memory_order_release);
-        return data;
-      }
-    }
-    return nullptr;
+  // In the user's thread: an empty buffer. If all are in use, null, or, if `always`, a buffer that will not be read.
+  std::uint8_t* request(bool always) noexcept {
+    std::uint8_t* data = request_of(slots_.data(), kMost);
+    return data == nullptr && always ? request_of(slots_.data() + kMost, kBeyond) : data;
   }
 
   // In the user's thread. False for a buffer that is not one of these.
   bool complete(const std::uint8_t* data, std::size_t bytes) noexcept {
     for (Slot& slot : slots_) {
       if (slot.state.load(std::memory_order_acquire) != State::kFilling || slot.data != data) continue;
+      if (&slot >= slots_.data() + kMost) {
+        unread_.fetch_add(1, std::memory_order_relaxed);
+        slot.state.store(State::kReady, std::memory_order_release);
+        return true;
+      }
       slot.bytes = bytes;
       slot.order = completed_.fetch_add(1, std::memory_order_relaxed);
       slot.state.store(State::kFull, std::memory_order_release);
@@ -55,34 +49,45 @@ class ActivityBuffers {
     return false;
   }
 
-  // In the writer: the buffer completed first; false if there is none.
-  bool take(Full* out) noexcept {
+  // Number of buffers that came back.
+  std::uint64_t completed() const noexcept { return completed_.load(std::memory_order_relaxed); }
+
+  // In the writer: the buffer completed first, of those that were completed before `end`; false if there is none.
+  bool take(Full* out, std::uint64_t end = ~std::uint64_t{0}) noexcept {
     const Slot* first = nullptr;
     for (const Slot& slot : slots_) {
       if (slot.state.load(std::memory_order_acquire) == State::kFull && (first == nullptr || slot.order < first->order))
         first = &slot;
     }
-    if (first == nullptr) return false;
+    if (first == nullptr || first->order >= end) return false;
     *out = {first->data, first->bytes, static_cast<std::size_t>(first - slots_.data())};
     return true;
   }
 
-  void release(std::size_t slot) noexcept { slots_[slot].state.store(State::kReady, std::memory_order_release); }
+  void release(std::size_t slot) noexcept {
+    std::memset(slots_[slot].data, 0, kBytes);
+    slots_[slot].state.store(State::kReady, std::memory_order_release);
+  }
+
+  // In the writer: the number of buffers that were given beyond the limit and came back, since the last call.
+  std::uint64_t take_unread() noexcept { return unread_.exchange(0, std::memory_order_relaxed); }
 
   // In the writer: touches the memory of a few spare buffers, so that the user's threads cause no page faults. If they
   // had to take an untouched one, the number of spares doubles; few at once, because ranges wait meanwhile.
   void prepare() noexcept {
-    constexpr int kAtOnce = 2;
+    constexpr int kAtOnce = 16;
+    constexpr std::size_t kPage = 4096;
     std::size_t ready = 0;
-    for (const Slot& slot : slots_) ready += slot.state.load(std::memory_order_relaxed) == State::kReady;
+    for (std::size_t i = 0; i < kMost; ++i) ready += slots_[i].state.load(std::memory_order_relaxed) == State::kReady;
     if (untouched_.exchange(false, std::memory_order_relaxed)) spare_ = std::max(spare_, std::min(2 * ready, kMost));
     int made = 0;
-    for (Slot& slot : slots_) {
-      if (ready >= spare_ || made == kAtOnce) return;
+    for (std::size_t i = 0; i < kMost && ready < spare_ && made != kAtOnce; ++i) {
+      Slot& slot = slots_[i];
       State expected = State::kUnmade;
       if (!slot.state.compare_exchange_strong(expected, State::kPreparing, std::memory_order_acquire)) continue;
       slot.data = take_memory();
-      if (slot.data != nullptr) std::memset(slot.data, 0, kBytes);
+      for (std::size_t at = 0; slot.data != nullptr && at < kBytes; at += kPage)
+        *static_cast<volatile std::uint8_t*>(slot.data + at) = 0;
       slot.state.store(slot.data != nullptr ? State::kReady : State::kUnmade, std::memory_order_release);
       ++ready;
       ++made;
@@ -99,22 +104,36 @@ class ActivityBuffers {
     std::uint64_t order = 0;
   };
 
-  // From the C library, because another CUPTI client in the process may free it. In huge pages if available: with small
-  // pages, every twentieth record touches a new one, which costs the emitting thread 1 to 10 microseconds.
+  std::uint8_t* request_of(Slot* slots, std::size_t count) noexcept {
+    for (const State ready : {State::kReady, State::kUnmade}) {
+      for (Slot* slot = slots; slot != slots + count; ++slot) {
+        State expected = ready;
+        if (!slot->state.compare_exchange_strong(expected, State::kPreparing, std::memory_order_acquire)) continue;
+        if (slot->data == nullptr) {
+          slot->data = take_memory();
+          untouched_.store(true, std::memory_order_relaxed);
+        }
+        std::uint8_t* data = slot->data;
+        slot->state.store(data != nullptr ? State::kFilling : State::kUnmade, std::memory_order_release);
+        return data;
+      }
+    }
+    return nullptr;
+  }
+
+  // Zeroed; from the C library, because another CUPTI client in the process may free it.
   static std::uint8_t* take_memory() noexcept {
-    constexpr std::size_t kHugePage = std::size_t{2} << 20;
     const int before = errno;
-    void* data = nullptr;
-    if (posix_memalign(&data, kHugePage, kBytes) != 0) data = nullptr;
-    if (data != nullptr) madvise(data, kBytes, MADV_HUGEPAGE);  // on failure, small pages are used
+    void* data = std::calloc(1, kBytes);
     errno = before;
     return static_cast<std::uint8_t*>(data);
   }
 
-  std::array<Slot, kMost> slots_;
+  std::array<Slot, kMost + kBeyond> slots_;
   std::atomic<std::uint64_t> completed_{0};
+  std::atomic<std::uint64_t> unread_{0};
   std::atomic<bool> untouched_{false};  // a user's thread took an untouched buffer
-  std::size_t spare_ = 2;               // owned by the writer: number of spare buffers
+  std::size_t spare_ = 16;              // owned by the writer: number of spare buffers
 };
 
 }  // namespace curvescope

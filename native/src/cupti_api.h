@@ -24,6 +24,7 @@ namespace curvescope {
 #define CURVESCOPE_CUPTI_OPTIONAL(X)   \
   X(SetThreadIdType)                   \
   X(ActivityRegisterTimestampCallback) \
+  X(ActivitySetAttribute)              \
   X(ActivityEnableRuntimeApi)          \
   X(ActivityEnableDriverApi)
 

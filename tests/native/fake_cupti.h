@@ -27,9 +27,25 @@ struct FakeKernel {
 // Size of the records of a kind; 0, as at first: this version has none.
 FAKE_API void fake_set_record_bytes(std::uint32_t kind, std::size_t bytes);
 FAKE_API std::uint64_t fake_cupti_now();
-FAKE_API void fake_wait_for_room(int wait);
 FAKE_API std::uint64_t fake_ticks();
+
+// Where a record finds no buffer it waits for one.
+FAKE_API void fake_wait_for_room(int wait);
+
+// The client's reading of records stands still, as where it waits for the disk.
+FAKE_API void fake_hold_reader(int hold);
+
+// A client that does nothing with its one buffer, to hold the cost of one that does against; or again the one that
+// registered.
 FAKE_API void fake_use_idle_client(int idle);
+
+// Buffers that CUPTI zeroed in the thread that needed them, and buffers that came with old data despite the client's
+// word.
+FAKE_API std::uint64_t fake_zeroed_buffers();
+FAKE_API std::uint64_t fake_dirty_buffers();
+
+// Ends all kernels that were emitted without an end; their buffers may now be returned.
+FAKE_API void fake_finish_kernels(std::uint64_t end_ns);
 FAKE_API int fake_is_collecting(int kind);
 FAKE_API void fake_kernel(const FakeKernel* k);
 

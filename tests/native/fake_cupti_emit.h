@@ -1,8 +1,31 @@
-// What the test double of libcupti has between its protocol and its records.
+// What the parts of the test double of libcupti share.
 #pragma once
+
+#include <cupti_result.h>
 
 #include <cstddef>
 #include <cstdint>
+
+constexpr std::uint32_t kFakeKinds = 64;
+
+// The version of CUPTI that it plays.
+std::uint32_t fake_version();
+
+// What the call must fail with; CUPTI_SUCCESS if it need not.
+CUptiResult fails(const char* function);
+
+#define FAKE_FAILS(function)                                                 \
+  if (const CUptiResult failed = fails(function); failed != CUPTI_SUCCESS) { \
+    return failed;                                                           \
+  }
+
+bool any_enabled();
+
+// Whether this version has records of the kind.
+bool has_record(std::uint32_t kind);
+
+// Returns buffers to the client, those with unfinished records only if forced.
+void flush_buffers(bool forced);
 
 // Whether a client asked for records of that kind.
 bool is_enabled(int kind);
@@ -16,6 +39,9 @@ const char* keep(const char* name);
 // Puts a record into the thread's buffer, cut to this version's size of its kind. What a reader takes from behind it is
 // another record's, or nobody's.
 void emit(std::uint32_t kind, const void* record, std::size_t known_bytes);
+
+// The same for a finished kernel, without the rest: costs little, for measures of the collector's cost.
+void emit_kernel_fast(const void* record, std::size_t known_bytes);
 
 template <typename Record>
 void emit(const Record& record) {

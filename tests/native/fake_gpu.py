@@ -164,6 +164,10 @@ class FakeGpu:
             )
         return sum(len(buffer.offsets) for buffer in kept.raw)
 
+    def finish_kernels(self, end_ns: int) -> None:
+        """End all kernels that were emitted without an end."""
+        self.cupti.fake_finish_kernels(ctypes.c_uint64(end_ns))
+
     def flush(self) -> None:
         self.cupti.cuptiActivityFlushAll(ctypes.c_uint32(0))
 

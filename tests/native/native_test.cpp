@@ -326,7 +326,7 @@ long fill(curvescope::ActivityBuffers* buffers, int count) {
   std::vector<std::uint8_t*> filling;
   const long before = page_faults_of_this_thread();
   for (int i = 0; i < count; ++i) {
-    std::uint8_t* data = buffers->request();
+    std::uint8_t* data = buffers->request(false);
     check(data != nullptr, "there is a buffer");
     for (std::size_t at = 0; at < kBytes; at += 4096) data[at] = 1;
     filling.push_back(data);
@@ -342,10 +342,29 @@ long fill(curvescope::ActivityBuffers* buffers, int count) {
 void buffers_are_touched_before_threads_ask_for_them() {
   auto* buffers = new curvescope::ActivityBuffers;  // never freed, as the collector's
   buffers->prepare();
-  check(fill(buffers, 2) < 64, "the first buffers are touched");
-  fill(buffers, 8);                                // more than are ready
-  for (int i = 0; i < 4; ++i) buffers->prepare();  // two at a time
-  check(fill(buffers, 16) < 64, "after a shortage twice as many are touched");
+  check(fill(buffers, 16) < 64, "the first buffers are touched");
+  fill(buffers, 64);                               // more than are ready
+  for (int i = 0; i < 4; ++i) buffers->prepare();  // sixteen at a time
+  check(fill(buffers, 128) < 64, "after a shortage twice as many are touched");
+}
+
+// An old CUPTI crashes the program where it gets no buffer.
+void beyond_the_limit_there_are_buffers_that_are_counted_and_not_read() {
+  using curvescope::ActivityBuffers;
+  auto* buffers = new ActivityBuffers;
+  std::vector<std::uint8_t*> given;
+  for (std::size_t i = 0; i < ActivityBuffers::kMost; ++i) given.push_back(buffers->request(false));
+  check(buffers->request(false) == nullptr, "a CUPTI that takes no buffer for an answer gets none beyond the limit");
+  std::uint8_t* beyond = buffers->request(true);
+  check(beyond != nullptr, "one that does not gets one");
+  check(buffers->complete(beyond, 8) && buffers->take_unread() == 1, "it is counted");
+  ActivityBuffers::Full full{};
+  check(!buffers->take(&full), "and not read");
+  std::memset(given[7], 1, ActivityBuffers::kBytes);
+  check(buffers->complete(given[7], 8) && buffers->take(&full) && full.data == given[7], "the others are");
+  buffers->release(full.slot);
+  check(buffers->request(true) == given[7], "a buffer that was read is given again");
+  check(given[7][0] == 0 && given[7][ActivityBuffers::kBytes - 1] == 0, "zeroed");
 }
 
 }  // namespace
@@ -356,6 +375,7 @@ int main(int count, char** arguments) {
   recordings_begin_and_end_under_load();
   every_range_is_recorded_or_counted_as_lost();
   buffers_are_touched_before_threads_ask_for_them();
+  beyond_the_limit_there_are_buffers_that_are_counted_and_not_read();
   clock_lies_between_two_readings_of_the_monotonic_clock();
   std::printf("native: %s\n", failures == 0 ? "all checks hold" : "checks failed");
   return failures == 0 ? 0 : 1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gpu and not _has_gpu():
         for item in gpu:
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
+def pytest_collection_finish() -> None:
+    """Take what the imports made out of every later collection of garbage; with torch that is a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def _has_gpu() -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from ..errors import BackendMissingError
@@ -26,29 +28,44 @@ _THROTTLE_REASONS = {
 }
 
 
+_LEAST_NS = 50_000_000  # between two samples of `sample_sometimes`
+
+
 class ClockSampler:
     """Samples at the start and the end of each block, and at every call of `sample`."""
 
-    def __init__(self, device: str) -> None:
-        """Find the device. `missing` describes missing data afterwards; None if there is none.
+    def __init__(self, device: str, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """Choose the device.
 
         Args:
             device: `cpu` or `cuda:N` with CUDA's device index.
+            clock_ns: clock of the samples.
         """
-        self.missing: str | None = None
-        self._device = device
+        self._device, self._clock_ns = device, clock_ns
         self._rows: list[dict[str, Any]] = []
-        self._gpu: NvmlDevice | None = None
-        if device != "cpu":
-            self._find()
+        self._last_ns: int | None = None
+
+    @property
+    def missing(self) -> str | None:
+        """Reason why clocks are not sampled; None if they are."""
+        return self._found if isinstance(self._found, str) else None
 
     def sample(self) -> None:
         """Take one sample now."""
-        row: dict[str, Any] = {"start_ns": time.monotonic_ns()}
+        self._last_ns = self._clock_ns()
+        row: dict[str, Any] = {"start_ns": self._last_ns}
         if self._device == "cpu":
             self._rows.append({**row, "sm_clock_hz": cpu_frequency_hz(), "load": os.getloadavg()[0]})
-        elif self._gpu is not None:
-            self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read(self._gpu)})
+        elif isinstance(self._found, NvmlDevice):
+            self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read(self._found)})
+
+    def sample_sometimes(self) -> None:
+        """Take a sample if the last one is at least 50 ms old: for the moments between timed steps.
+
+        A thread of its own would take the interpreter, or a core, inside the steps.
+        """
+        if self._last_ns is None or self._clock_ns() - self._last_ns >= _LEAST_NS:
+            self.sample()
 
     def take(self) -> list[dict[str, Any]]:
         """Return the samples since the last call as rows of the `clocks` table."""
@@ -62,11 +79,15 @@ class ClockSampler:
     def __exit__(self, *_: object) -> None:
         self.sample()
 
-    def _find(self) -> None:
+    @cached_property
+    def _found(self) -> NvmlDevice | str | None:
+        """The GPU, or why there is none; found at the first use, because its index is CUDA's once CUDA runs."""
+        if self._device == "cpu":
+            return None
         try:
-            self._gpu = find_device(self._device)
+            return find_device(self._device)
         except BackendMissingError as error:
-            self.missing = f"clocks are not sampled: {error}"
+            return f"clocks are not sampled: {error}"
 
     def _read(self, gpu: NvmlDevice) -> dict[str, Any]:
         reasons = gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons")

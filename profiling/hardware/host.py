@@ -15,7 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from .nvml import driver_version
+
 _PACKAGES = ("curvescope", "torch", "numpy", "pyarrow", "nvtx")
+_CUBLAS = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cublas-cu11")  # for CUDA 13, 12 and 11
 _CPU_CAPACITY = re.compile(r"([0-9]+)([KM])")
 
 
@@ -71,7 +74,8 @@ def describe_host() -> dict[str, Any]:
 
 def describe_versions() -> dict[str, str | None]:
     """Versions of the packages that determine the kernels; None for missing ones."""
-    return {package: _version(package) for package in _PACKAGES}
+    cublas = next(filter(None, map(_version, _CUBLAS)), None)
+    return {**{package: _version(package) for package in _PACKAGES}, "cublas": cublas}
 
 
 @cache
@@ -104,4 +108,5 @@ def describe_device(device: str) -> dict[str, Any]:
         "memory_bytes": facts.total_memory,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
+        "driver": driver_version(),
     }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import BackendMissingError
+
+_DRIVER_VERSION = Path("/sys/module/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,84 @@ def find_device(device: str) -> NvmlDevice:
         BackendMissingError: see `open_nvml`; or NVML does not know the device.
     """
     library, index = open_nvml(), int(device.partition(":")[2] or 0)
-    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    wanted = visible[index] if index < len(visible) else str(index)
-    by_uuid = not wanted.isdigit()
-    find = library.nvmlDeviceGetHandleByUUID if by_uuid else library.nvmlDeviceGetHandleByIndex
     try:
-        return NvmlDevice(library, find(wanted if by_uuid else int(wanted)))
+        return NvmlDevice(library, _find_handle(library, index))
+    except BackendMissingError:
+        raise
     except Exception as error:  # an unknown device: NVML's own error
         raise BackendMissingError(f"NVML cannot find {device} ({error})") from error
+
+
+def _find_handle(library: Any, index: int) -> Any:
+    """NVML's handle of a CUDA device: NVML counts GPUs by their slots, CUDA the fastest first."""
+    if (bus_id := _cuda_bus_id(index)) is not None:
+        return library.nvmlDeviceGetHandleByPciBusId(bus_id)
+    visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    wanted = visible[index] if index < len(visible) else str(index)
+    if not wanted.isdigit():
+        return library.nvmlDeviceGetHandleByUUID(wanted)
+    if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
+        if len({library.nvmlDeviceGetName(handle) for handle in handles}) > 1:
+            raise BackendMissingError(
+                f"this machine has several kinds of GPU, which NVML counts in another order than CUDA, so it does not "
+                f"know which one cuda:{index} is: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            )
+    return library.nvmlDeviceGetHandleByIndex(int(wanted))
+
+
+def _cuda_bus_id(index: int) -> str | None:
+    """PCI bus id of a CUDA device; None if this process does not use CUDA.
+
+    The driver is neither loaded nor initialised for this: processes forked later could not use CUDA.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except (AttributeError, OSError):
+        return None
+    device, bus_id = ctypes.c_int(), ctypes.create_string_buffer(32)
+    if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetPCIBusId(bus_id, len(bus_id), device):
+        return None
+    return bus_id.value.decode()
+
+
+def driver_version() -> str | None:
+    """Version of NVIDIA's driver, e.g. 580.159.03; None if unknown."""
+    try:
+        return _DRIVER_VERSION.read_text().strip()
+    except OSError:  # e.g. under WSL
+        try:
+            return str(open_nvml().nvmlSystemGetDriverVersion())
+        except Exception:  # NVML's own errors, or no binding
+            return None
+
+
+def describe_settings(device: str) -> dict[str, Any] | None:
+    """How a GPU is set.
+
+    Args:
+        device: `cpu` or `cuda:N` with CUDA's device index.
+
+    Returns:
+        Power limit, ECC, MIG, persistence mode and maximum clocks, None for what the GPU does not report; None for a
+        CPU and without NVML.
+    """
+    if device == "cpu":
+        return None
+    try:
+        gpu = find_device(device)
+    except BackendMissingError:
+        return None
+    limit_mw = gpu.read("nvmlDeviceGetEnforcedPowerLimit")
+    modes = {"ecc": gpu.read("nvmlDeviceGetEccMode"), "mig": gpu.read("nvmlDeviceGetMigMode")}  # now, after a restart
+    persistence = gpu.read("nvmlDeviceGetPersistenceMode")
+    clocks_mhz = {
+        "max_sm_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM"),
+        "max_memory_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_MEM"),
+    }
+    return {
+        "power_limit_w": None if limit_mw is None else limit_mw / 1000,
+        **{name: None if mode is None else bool(mode[0]) for name, mode in modes.items()},
+        "persistence": None if persistence is None else bool(persistence),
+        **{name: None if mhz is None else mhz * 1_000_000 for name, mhz in clocks_mhz.items()},
+    }

@@ -50,6 +50,7 @@ class Visit:
         profile_fits: False if a step fitted the memory only without the profiler.
         clocks: rows of the `clocks` table.
         layer_classes: class of each layer, by path.
+        discarded_steps: number of steps that were not recorded.
     """
 
     unprofiled: list[StepRow]
@@ -57,6 +58,7 @@ class Visit:
     profile_fits: bool = True
     clocks: list[dict[str, Any]] = field(default_factory=list)
     layer_classes: dict[str, str] = field(default_factory=dict)
+    discarded_steps: int = 1
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ..errors import CurvescopeError
 from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
 from ..hardware.host import describe_device, describe_host, describe_versions
+from ..hardware.nvml import describe_settings
 from ..workload.network_step import import_torch
 from .clock_alignment import clock_identity
 
@@ -21,6 +22,7 @@ class Machine:
 
     Attributes:
         device: result of `describe_device`.
+        device_settings: result of `describe_settings`.
         host: result of `describe_host`.
         versions: result of `describe_versions`.
         ceilings: measured peaks of the device; None if there are none.
@@ -30,6 +32,7 @@ class Machine:
     """
 
     device: dict[str, Any]
+    device_settings: dict[str, Any] | None
     host: dict[str, Any]
     versions: dict[str, str | None]
     ceilings: dict[str, Any] | None
@@ -55,6 +58,7 @@ def describe_machine(device: str) -> Machine:
     gpu = "cpu" if device == "cpu" else getattr(import_torch().cuda.get_device_properties(device), "uuid", device)
     return Machine(
         described,
+        describe_settings(device),
         describe_host(),
         describe_versions(),
         ceilings.entry_for(described),
@@ -73,7 +77,7 @@ def different_facts(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dic
     }
 
 
-_LIBRARIES = ("cuda", "cudnn")  # facts of a device that name its libraries, not the device
+_LIBRARIES = ("cuda", "cudnn", "driver")  # facts of a device that name its software, not the device
 
 
 def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
@@ -100,9 +104,11 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
             f"It was recorded on another device ({'; '.join(refused)}), and experiments are compared with it. Run "
             "them on the machine of the recording with as many threads, or measure here with `curvescope diagnose`."
         )
+    settings = meta.get("device_settings") or {}
+    set_to = different_facts(settings, describe_settings(str(meta.get("torch_device"))) or {}) if settings else {}
     versions = meta.get("versions") or {}
     packages = different_facts(versions, {name: describe_versions().get(name) for name in versions})
-    return tuple(f"This machine differs: {text}." for text in (*device.values(), *packages.values()))
+    return tuple(f"This machine differs: {text}." for text in (*device.values(), *set_to.values(), *packages.values()))
 
 
 def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, Any]:

@@ -22,7 +22,8 @@ class Protocol:
     Attributes:
         name: name of the protocol.
         rounds: minimum and maximum number of rounds over all batch sizes; `time_limit_s` and `until` choose between.
-        discarded_steps: number of steps at the start of each visit that are not recorded; at least one.
+        discarded_steps: minimum number of steps at the start of each visit that are not recorded; at least one. On a
+            GPU as many more are discarded as take 100 ms, there and before every profiled step, to raise its clocks.
         steps_per_visit: minimum and maximum number of unprofiled steps of one visit; `visit_s` chooses between.
         visit_s: seconds for the unprofiled steps of one visit.
         profiled_steps: maximum number of profiled steps of one visit; 0 for none.

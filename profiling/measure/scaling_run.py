@@ -41,7 +41,7 @@ from .scaling_plan import (
     rank_recordings,
 )
 from .sweep import Precise, describe_sweep
-from .visit import discard_steps, profile_steps, time_steps
+from .visit import profile_steps, time_steps, warm_up_ns
 from .visit import visit as try_visit
 
 # Steps to discard after a change of the number of devices, besides those after a change of batch size: DDP rebuilds its
@@ -60,6 +60,8 @@ class _Command:
         profiled_steps: maximum number of profiled steps.
         rebuild: whether the number of devices changed since the last visit: every rank drops its workload, and the
             ranks of this visit build the new one together.
+        warm_up_steps: minimum number of discarded steps, and number before each profiled step; every rank runs the
+            same number, because the ranks wait for each other in a step.
     """
 
     point: ScalingPoint
@@ -67,6 +69,7 @@ class _Command:
     steps: int
     profiled_steps: int
     rebuild: bool
+    warm_up_steps: int
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,8 @@ class _Rank:
         protocol = self._plan.protocol
         steps = protocol.steps_of_visit(point.total_batch, self._step_ns[point.batch])
         profiled = min(steps, protocol.profiled_steps, self._cheap_profiles.get(point, 1))
-        self._command(_Command(point, round_, steps, profiled, point.devices != self._devices))
+        warm_up = math.ceil(warm_up_ns(self._device) / self._step_ns[point.batch])
+        self._command(_Command(point, round_, steps, profiled, point.devices != self._devices, warm_up))
         self._devices = point.devices
 
     def _command(self, command: _Command | _ReadClocks) -> None:
@@ -302,16 +306,28 @@ class _Rank:
     def _visit(self, command: _Command) -> None:
         point, protocol = command.point, self._plan.protocol
         workload = self._workload = self._workload or self._make_workload(point.devices)
-        discarded = protocol.discarded_steps + command.rebuild * _FRESH_STEPS
+        discarded = max(protocol.discarded_steps + command.rebuild * _FRESH_STEPS, command.warm_up_steps)
+
+        def run_steps(count: int) -> None:
+            for _ in range(count):
+                workload.time_step()
+
         with self._clocks:
             began_ns = workload.clock_ns()
-            discard_steps(workload, point.batch, discarded)
-            unprofiled = time_steps(workload, command.steps)
+            workload.load(point.batch)
+            run_steps(discarded)
+            unprofiled = time_steps(workload, command.steps, self._clocks.sample_sometimes)
             timed_ns = workload.clock_ns() - began_ns
             profiled: list[StepRows] = []
             # The profiler starts at a different time on each rank. A common step before each recorded step removes
             # these differences. All ranks profile the same number of steps.
-            for rows in profile_steps(workload, command.profiled_steps, math.inf, before=workload.time_step):
+            for rows in profile_steps(
+                workload,
+                command.profiled_steps,
+                math.inf,
+                before=workload.time_step,
+                warm_up=lambda: run_steps(command.warm_up_steps),
+            ):
                 for row in rows.kernels:
                     if communicates(row["name"], row["op"]):
                         row["communicator"] = f"{point.devices} devices"

@@ -36,12 +36,10 @@ class StepChecks:
     Attributes:
         axis: axis of the batch sizes.
         device: `cpu` or `cuda:N`.
-        discarded: number of steps of each visit that are not recorded.
     """
 
     axis: Axis
     device: str
-    discarded: int
     _steps: int = 0
     _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # by batch: steps so far, bytes
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
@@ -49,7 +47,7 @@ class StepChecks:
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
-        self._steps += self.discarded + len(visit.unprofiled) + len(visit.profiled)
+        self._steps += visit.discarded_steps + len(visit.unprofiled) + len(visit.profiled)
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))

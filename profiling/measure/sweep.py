@@ -67,11 +67,11 @@ def run_sweep(
     clocks = ClockSampler(workload.device)
     meta = describe_sweep(workload.spec, batches, protocol) | describe_machine(workload.device).entry
 
-    checks = StepChecks(axis_of(meta), workload.device, protocol.discarded_steps)
+    checks = StepChecks(axis_of(meta), workload.device)
 
     def measure(batch: int) -> Visit | Empty:
         with clocks:
-            result = visit(workload, batch, protocol)
+            result = visit(workload, batch, protocol, clocks.sample_sometimes)
         if isinstance(result, Empty):
             return result
         checks.note(batch, result)

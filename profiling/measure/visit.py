@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from ..attribution.events import StepRows
 from ..attribution.operator_calls import CountWork
@@ -17,6 +18,7 @@ from .protocol import Protocol
 
 OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"
+_GPU_WARM_UP_NS = 100_000_000
 # Messages of torch's allocators, oneDNN and the C++ library when memory runs out, on CUDA and on the CPU.
 _OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "bad_alloc", "could not create a memory")
 
@@ -38,20 +40,23 @@ class Steps(typing.Protocol):
         """Run one step of the loaded batch; returns its start on the clock and its duration, nanoseconds."""
 
 
-def visit(workload: AnyWorkload, batch: int, protocol: Protocol) -> Visit | Empty:
+def visit(
+    workload: AnyWorkload, batch: int, protocol: Protocol, between: Callable[[], object] = lambda: None
+) -> Visit | Empty:
     """Measure one batch size once.
 
     Args:
         workload: steps to measure.
         batch: number of samples in a step.
         protocol: number of steps.
+        between: function that runs after every unprofiled step, outside its time, e.g. to sample clocks.
 
     Returns:
         The steps, or `Empty` if the batch does not fit the memory, or a step of the user failed.
     """
-    result = _visit(workload, batch, protocol)
+    result = _visit(workload, batch, protocol, between)
     if _is_short_of_memory(result) and workload.free_others():
-        result = _visit(workload, batch, protocol)
+        result = _visit(workload, batch, protocol, between)
     if _is_short_of_memory(result):
         workload.release()
     return result
@@ -61,18 +66,20 @@ def _is_short_of_memory(result: Visit | Empty) -> bool:
     return result.why == OUT_OF_MEMORY if isinstance(result, Empty) else not result.profile_fits
 
 
-def _visit(workload: AnyWorkload, batch: int, protocol: Protocol) -> Visit | Empty:
+def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Callable[[], object]) -> Visit | Empty:
     unprofiled: list[StepRow] = []
     profiled: list[StepRows] = []
     began_ns = workload.clock_ns()
     try:
-        discarded_ns = discard_steps(workload, batch, protocol.discarded_steps)
-        unprofiled = time_steps(workload, protocol.steps_of_visit(batch, discarded_ns))
+        warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
+        unprofiled = time_steps(workload, protocol.steps_of_visit(batch, warm_ups[0].last_ns), between)
         most = min(len(unprofiled), protocol.profiled_steps)
         # One by one: if memory runs out, the steps before are kept.
-        for rows in profile_steps(workload, most, workload.clock_ns() - began_ns):
+        limit_ns = workload.clock_ns() - began_ns
+        for rows in profile_steps(workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))):
             profiled.append(rows)
-        return Visit(unprofiled, profiled, layer_classes=workload.layer_classes())
+        discarded = sum(one.steps for one in warm_ups)
+        return Visit(unprofiled, profiled, layer_classes=workload.layer_classes(), discarded_steps=discarded)
     except (Exception, SystemExit) as error:
         if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):
             if workload.errors_are_results:
@@ -90,17 +97,44 @@ def memory_ran_out(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
-def discard_steps(workload: Steps, batch: int, count: int) -> int:
-    """Load a batch and run steps that are not recorded; returns the duration of the last, nanoseconds."""
+def warm_up_ns(device: str) -> int:
+    """Time of steps, nanoseconds, that brings a device to its clocks.
+
+    An idle GPU lowers them (an H200 from 1980 to 345 MHz), and it is idle for up to a second while the host converts a
+    profile.
+    """
+    return 0 if device == "cpu" else _GPU_WARM_UP_NS
+
+
+class WarmUp(NamedTuple):
+    """Steps that are not recorded.
+
+    Attributes:
+        steps: their number.
+        last_ns: duration of the last one, nanoseconds; 0 without a step.
+    """
+
+    steps: int
+    last_ns: int
+
+
+def warm_up_device(workload: Steps, count: int = 0) -> WarmUp:
+    """Run steps of the loaded batch, at least `count`, until the device has its clocks."""
+    last_ns = together_ns = run = 0
+    while run < count or together_ns < warm_up_ns(workload.device):
+        _, last_ns = workload.time_step()
+        together_ns, run = together_ns + max(last_ns, 1), run + 1
+    return WarmUp(run, last_ns)
+
+
+def discard_steps(workload: Steps, batch: int, count: int) -> WarmUp:
+    """Load a batch and run at least `count` steps that are not recorded."""
     workload.load(batch)
-    duration_ns = 0
-    for _ in range(count):
-        _, duration_ns = workload.time_step()
-    return duration_ns
+    return warm_up_device(workload, count)
 
 
-def time_steps(workload: Steps, count: int) -> list[StepRow]:
-    """Time steps of the loaded batch; rows as in `Visit.unprofiled`."""
+def time_steps(workload: Steps, count: int, between: Callable[[], object] = lambda: None) -> list[StepRow]:
+    """Time steps of the loaded batch; rows as in `Visit.unprofiled`; for `between` see `visit`."""
     fresh_peak = reset_peak(workload.device)
     timed: list[StepRow] = []
     for _ in range(count):
@@ -108,6 +142,7 @@ def time_steps(workload: Steps, count: int) -> list[StepRow]:
         start_ns, duration_ns = workload.time_step()
         used = host_use_between(before, read_host_use())
         timed.append({"start_ns": start_ns, "duration_ns": duration_ns, **used})
+        between()
     if not fresh_peak:
         return timed
     peak = read_peak(workload.device)
@@ -115,7 +150,11 @@ def time_steps(workload: Steps, count: int) -> list[StepRow]:
 
 
 def profile_steps(
-    workload: AnyWorkload, most: int, limit_ns: float, before: Callable[[], object] = lambda: None
+    workload: AnyWorkload,
+    most: int,
+    limit_ns: float,
+    before: Callable[[], object] = lambda: None,
+    warm_up: Callable[[], object] = lambda: None,
 ) -> Iterator[StepRows]:
     """Profile steps of the loaded batch, one profiler session each.
 
@@ -128,6 +167,7 @@ def profile_steps(
         limit_ns: time limit; a step after the first starts only if it is expected to end within it. The first use of
             the profiler in a process, about a second, counts.
         before: see `torch_step.record_step`.
+        warm_up: function that runs before each session.
 
     Yields:
         The rows of each step.
@@ -137,6 +177,7 @@ def profile_steps(
         if number == 1:
             warm_up_profiler(workload)
         step_began_ns = workload.clock_ns()
+        warm_up()
         yield record_step(workload, count_work, before)
         now_ns = workload.clock_ns()
         if now_ns - began_ns + (now_ns - step_began_ns) > limit_ns:

@@ -8,13 +8,14 @@ from types import ModuleType, SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from curvescope.profiling.hardware import nvml
 from curvescope.profiling.hardware.clocks import ClockSampler, throttle_names
 from curvescope.profiling.recording.schema import TABLES, conform
 
 
 def fake_nvml(**answers):
     """A module in pynvml's place, for one card that tells 1980 MHz, 523.4 W, 61 °C and a power cap."""
-    nvml = ModuleType("pynvml")
+    module = ModuleType("pynvml")
 
     class NVMLError(Exception):
         pass
@@ -23,19 +24,25 @@ def fake_nvml(**answers):
         raise NVMLError("Not Supported")
 
     asked = []
-    nvml.NVMLError, nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM, nvml.NVML_TEMPERATURE_GPU = NVMLError, 1, 2, 0
-    nvml.nvmlInit = lambda: None
-    nvml.nvmlDeviceGetHandleByIndex = lambda index: asked.append(index) or "handle"
-    nvml.nvmlDeviceGetHandleByUUID = lambda uuid: asked.append(uuid) or "handle"
-    nvml.nvmlDeviceGetClockInfo = lambda handle, clock: {1: 1980, 2: 3201}[clock]
-    nvml.nvmlDeviceGetPowerUsage = lambda handle: 523_400
-    nvml.nvmlDeviceGetTemperature = lambda handle, sensor: 61
-    nvml.nvmlDeviceGetUtilizationRates = lambda handle: SimpleNamespace(gpu=97)
-    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle: 0x4
+    module.NVMLError, module.NVML_CLOCK_SM, module.NVML_CLOCK_MEM, module.NVML_TEMPERATURE_GPU = NVMLError, 1, 2, 0
+    module.nvmlInit = lambda: None
+    module.nvmlDeviceGetCount, module.nvmlDeviceGetName = lambda: 8, lambda handle: "NVIDIA H200"
+    module.nvmlDeviceGetHandleByPciBusId = lambda bus_id: asked.append(bus_id) or "handle"
+    module.nvmlDeviceGetHandleByIndex = lambda index: asked.append(index) or "handle"
+    module.nvmlDeviceGetHandleByUUID = lambda uuid: asked.append(uuid) or "handle"
+    module.nvmlDeviceGetClockInfo = lambda handle, clock: {1: 1980, 2: 3201}[clock]
+    module.nvmlDeviceGetPowerUsage = lambda handle: 523_400
+    module.nvmlDeviceGetTemperature = lambda handle, sensor: 61
+    module.nvmlDeviceGetUtilizationRates = lambda handle: SimpleNamespace(gpu=97)
+    module.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle: 0x4
+    module.nvmlDeviceGetEnforcedPowerLimit = lambda handle: 700_000
+    module.nvmlDeviceGetEccMode = lambda handle: [1, 1]
+    module.nvmlDeviceGetPersistenceMode = lambda handle: 0
+    module.nvmlDeviceGetMaxClockInfo = module.nvmlDeviceGetClockInfo
     for name, answer in answers.items():
-        setattr(nvml, name, answer or refuse)
-    nvml.asked = asked
-    return nvml
+        setattr(module, name, answer or refuse)
+    module.asked = asked
+    return module
 
 
 def test_a_gpu_tells_clocks_power_temperature_and_why_it_is_slow(monkeypatch):
@@ -46,7 +53,7 @@ def test_a_gpu_tells_clocks_power_temperature_and_why_it_is_slow(monkeypatch):
         clocks.sample()
     rows = clocks.take()
     assert len(rows) == 3
-    assert sys.modules["pynvml"].asked == [1]
+    assert sys.modules["pynvml"].asked[-1] == 1
     assert {key: rows[0][key] for key in rows[0] if key != "start_ns"} == {
         "device": 1,
         "sm_clock_hz": 1_980_000_000,
@@ -64,8 +71,54 @@ def test_a_gpu_tells_clocks_power_temperature_and_why_it_is_slow(monkeypatch):
 def test_the_card_is_the_one_that_cuda_counts(monkeypatch, visible, asked):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    ClockSampler("cuda:1")
-    assert sys.modules["pynvml"].asked == [asked]
+    ClockSampler("cuda:1").sample()
+    assert sys.modules["pynvml"].asked[-1] == asked
+
+
+def test_once_cuda_runs_the_card_is_found_by_its_slot(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setattr(nvml, "_cuda_bus_id", lambda index: f"0000:{index:02x}:00.0")
+    ClockSampler("cuda:1").sample()
+    assert sys.modules["pynvml"].asked == ["0000:01:00.0"]
+
+
+def test_among_several_kinds_of_gpu_the_index_is_cudas_only_in_the_order_of_slots(monkeypatch):
+    names = ["NVIDIA T400", "NVIDIA H200"]
+    mixed = fake_nvml(nvmlDeviceGetHandleByIndex=int, nvmlDeviceGetName=names.__getitem__, nvmlDeviceGetCount=lambda: 2)
+    monkeypatch.setitem(sys.modules, "pynvml", mixed)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    assert "set CUDA_DEVICE_ORDER=PCI_BUS_ID" in ClockSampler("cuda:0").missing
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert ClockSampler("cuda:0").missing is None
+
+
+def test_asking_for_the_slot_loads_no_driver():
+    assert nvml._cuda_bus_id(0) is None
+
+
+def test_a_sample_between_steps_is_taken_at_most_every_50_ms():
+    now_ms = [0]
+    clocks = ClockSampler("cpu", clock_ns=lambda: now_ms[0] * 1_000_000)
+    for now_ms[0] in (0, 20, 49, 50, 60, 200, 249):
+        clocks.sample_sometimes()
+    assert [row["start_ns"] // 1_000_000 for row in clocks.take()] == [0, 50, 200]
+
+
+def test_the_settings_of_a_card(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    assert nvml.describe_settings("cuda:0") == {
+        "power_limit_w": 700.0,
+        "ecc": True,
+        "mig": None,  # the card has none
+        "persistence": False,
+        "max_sm_clock_hz": 1_980_000_000,
+        "max_memory_clock_hz": 3_201_000_000,
+    }
+    assert nvml.describe_settings("cpu") is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.describe_settings("cuda:0") is None
 
 
 def test_what_a_card_does_not_report_is_missing(monkeypatch):

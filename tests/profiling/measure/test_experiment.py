@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from curvescope.analysis.causes import context
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.explaining import explain
 from curvescope.kernels import sweeps
@@ -14,7 +17,10 @@ from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.method import Method
 from curvescope.kernels.runner import run_sweep as run_bench
 from curvescope.kernels.timers import PerfCounter
+from curvescope.profiling.hardware import clocks as clocks_module
+from curvescope.profiling.hardware.clocks import ClockSampler
 from curvescope.profiling.measure import scaling_run
+from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.experiment import Experiment, Progress, Visit, VisitWriter, part_of_visit
@@ -126,6 +132,37 @@ def test_conditions_of_a_group_stay_together():
     assert experiment.run() == 3
     orders = [visits[:5], visits[5:10], visits[10:]]
     assert orders == [[p for group in order for p in points if p[0] == group] for order in SHUFFLED[:3]]
+
+
+def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatch):
+    """Every step takes 30 ms, so that every second step is followed by a sample."""
+    monkeypatch.setattr(clocks_module, "cpu_frequency_hz", lambda: 3_000_000_000)
+    monkeypatch.setattr(sweep_module, "ClockSampler", partial(ClockSampler, clock_ns=clock))
+    protocol = replace(THREE, steps_per_visit=(4, 4), profiled_steps=1)
+    workload = FakeWorkload(clock, lambda batch: 30_000_000)
+    run_sweep(workload, BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
+    recording = open_recording(tmp_path / "r")
+    steps, clocks = recording.frame("steps"), recording.frame("clocks")
+    for batch in BATCHES:
+        assert context._clock(steps[steps["batch"] == batch], clocks) == (3e9, frozenset())
+    ends = steps["start_ns"] + steps["duration_ns"]
+    assert not any(((steps["start_ns"] < at) & (at < ends)).any() for at in clocks["start_ns"])
+
+
+def test_a_gpu_is_warm_before_its_steps_are_recorded():
+    """Discarded steps take 100 ms together; on a CPU there are as many as the protocol says."""
+
+    class Steps:
+        def __init__(self, device, step_ms):
+            self.device, self.time_step = device, lambda: (0, step_ms * 1_000_000)
+
+        def load(self, batch):
+            pass
+
+    assert visit_module.discard_steps(Steps("cuda:0", 7), 2, 1) == (15, 7_000_000)
+    assert visit_module.discard_steps(Steps("cuda:0", 70), 2, 3) == (3, 70_000_000)
+    assert visit_module.discard_steps(Steps("cpu", 7), 2, 1) == (1, 7_000_000)
+    assert visit_module.warm_up_device(Steps("cpu", 7)) == (0, 0)
 
 
 def test_the_number_of_steps_follows_the_time_of_a_visit(tmp_path, clock):

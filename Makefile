@@ -79,8 +79,12 @@ faults: $(INSTALLED)  ## inject faults into every command; writes docs/faults.md
 	$(BIN)/python benchmarks/faults.py
 
 .PHONY: gpu
-gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with a CUDA torch and curvescope installed)
-	$(PYTHON) benchmarks/gpu/campaign.py
+gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with curvescope, or ARGS='--wheels .wheels')
+	$(PYTHON) benchmarks/gpu/campaign.py $(ARGS)
+
+.PHONY: gpu-wheels
+gpu-wheels:  ## the folder .wheels, with which `make gpu` runs on a CUDA machine without a network (ARGS=--help)
+	$(PYTHON) benchmarks/gpu/wheels.py $(ARGS)
 
 .PHONY: clean
 clean:  ## remove what was built; recordings in runs/ stay

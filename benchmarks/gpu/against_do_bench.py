@@ -9,6 +9,8 @@ import statistics
 import sys
 from pathlib import Path
 
+import scripts
+
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
@@ -56,4 +58,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    scripts.run(main)

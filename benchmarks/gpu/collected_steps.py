@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+import scripts
+
 from curvescope.profiling.measure.protocol import parse_batches
 from curvescope.profiling.measure.visit import memory_ran_out
 from curvescope.profiling.workload.network_step import Workload
@@ -36,4 +38,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    scripts.run(main)

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+from packing import small_results
+
 ROOT = Path(__file__).parents[2]
-_KEPT = (".md", ".json", ".txt", ".csv")
-_MOST_BYTES = 200_000
 
 
 def main() -> int:
@@ -39,6 +40,8 @@ def main() -> int:
         parser.error(f"{', '.join(taken)}: there already, and nothing is overwritten")
     for done in stages:
         for path in small_results(args.results / done["stage"]):
+            if path.name == "log.txt":
+                continue
             target = results / done["stage"] / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -49,15 +52,6 @@ def main() -> int:
     written = ", ".join(str(path) for path in (results, data, page) if path.exists())
     print(f"Wrote {written}. The page has the tables; what they mean is for people to write.")
     return 0
-
-
-def small_results(stage: Path) -> list[Path]:
-    """Files of a stage that are results and not recordings, each small enough to be committed."""
-    return [
-        path
-        for path in sorted(stage.iterdir())
-        if path.suffix in _KEPT and path.name != "log.txt" and 0 < path.stat().st_size <= _MOST_BYTES
-    ]
 
 
 def case_study(results: Path, name: str, stages: list[dict[str, Any]]) -> Iterator[str]:
@@ -71,7 +65,7 @@ def case_study(results: Path, name: str, stages: list[dict[str, Any]]) -> Iterat
     yield from _machine(results / "machine")
     yield from _stages(stages)
     yield from _ceilings(results / "ceilings" / "ceilings.json")
-    yield from _operators(results / "operators")
+    yield from _operators(results)
     for done in stages:
         yield from _parts(results / done["stage"], done)
 
@@ -117,10 +111,10 @@ def _ceilings(path: Path) -> Iterator[str]:
             yield f"| {name} | {ceiling['per_s'] / 1e9:.4g} {unit} | {half} | {ceiling['how']} |"
 
 
-def _operators(stage: Path) -> Iterator[str]:
+def _operators(results: Path) -> Iterator[str]:
     found = [
         (path.stem.rpartition("-")[2], row)
-        for path in sorted(stage.glob("*.json"))
+        for path in sorted(results.glob("operators-*/*.json"))
         if path.name != "done.json" and isinstance(document := _json(path), dict)
         for sweep in document.get("sweeps", ())
         for row in sweep["results"]

@@ -1,87 +1,113 @@
 """What watching adds to a training step: ranges, the native collector, torch.profiler; ratios as Markdown.
 
-Every round times the step plain and under each watcher, so that drift touches all of them alike.
+Arguments: network, device, batch size, file to write. Every sample is a process of its own, because profilers leave
+something attached to the process. Every round has one process per watcher, so drift affects all of them alike. A sample
+whose watcher recorded no kernel fails.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import scripts
+
 import curvescope
+from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.workload.network_step import Workload, import_torch
 from curvescope.profiling.workload.networks import get_network
 
 _ROUNDS = 7
-_STEPS = 5
-# On a slow or busy machine fewer rounds are run, so that the stage ends with what it has: a quartile takes two.
+_STEPS = 20
+# On a slow or busy machine there are fewer rounds, so that the stage ends with a result: a quartile takes two.
 _LEAST_ROUNDS = 2
-_TIME_LIMIT_S = 300.0
+_TIME_LIMIT_S = 330.0
+WATCHERS = (
+    "none",
+    "ranges, nobody listening",
+    "collector",
+    "collector and ranges",
+    "torch.profiler",
+    "torch.profiler with shapes",
+)
 
 
-def watchers(workload: Workload, folder: Path) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
-    """Each watcher as a context in which steps are timed; the first is none."""
-    torch = import_torch()
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if workload.cuda:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    count = iter(range(10**6))
+@contextlib.contextmanager
+def watched(watcher: str, workload: Workload, folder: Path) -> Iterator[dict[str, Any]]:
+    """The watcher around a block; its count of kernels is in the dictionary after the block."""
+    counts: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        if watcher.startswith("torch.profiler"):
+            profiler = import_torch().profiler.profile(record_shapes=watcher.endswith("shapes"))
+            stack.enter_context(profiler)
+        if watcher.startswith("collector"):
+            recording = stack.enter_context(curvescope.record(folder))
+        if "ranges" in watcher:
+            stack.enter_context(curvescope.annotate(workload.model))
+        yield counts
+    if watcher.startswith("torch.profiler"):
+        counts["kernels"] = sum("CUDA" in str(event.device_type) for event in profiler.events())
+    elif watcher.startswith("collector"):
+        counts["kernels"] = recording.count_rows("kernels")
+        counts["status"] = [one.get("cupti_status") for one in recording.meta["collectors"]]
 
-    @contextlib.contextmanager
-    def collected_ranges() -> Any:
-        with curvescope.record(folder / str(next(count))), curvescope.annotate(workload.model):
-            yield
 
-    return {
-        "none": contextlib.nullcontext,
-        "ranges, nobody listening": lambda: curvescope.annotate(workload.model),
-        "collector": lambda: curvescope.record(folder / str(next(count))),
-        "collector and ranges": collected_ranges,
-        "torch.profiler": lambda: torch.profiler.profile(activities=activities),
-        "torch.profiler with shapes": lambda: torch.profiler.profile(activities=activities, record_shapes=True),
-    }
+def sample(watcher: str, network: str, device: str, batch: int, folder: Path) -> dict[str, Any]:
+    """Time steps in this process under one watcher; returns its median in milliseconds and what was recorded."""
+    workload = Workload(get_network(network), device)
+    workload.load(batch)
+    for _ in range(5 if workload.cuda else 1):
+        workload.time_step()
+    with watched(watcher, workload, folder) as counts:
+        workload.time_step()
+        step_ms = statistics.median(workload.time_step()[1] / 1e6 for _ in range(_STEPS if workload.cuda else 3))
+    if workload.cuda and counts.get("kernels") == 0:
+        raise CurvescopeError(f"{watcher} recorded no kernel: {counts.get('status')}")
+    return {"step_ms": step_ms, **counts}
+
+
+def run_sample(watcher: str, words: list[str]) -> dict[str, Any]:
+    """The sample of a fresh process."""
+    command = [sys.executable, __file__, "--sample", watcher, *words]
+    return dict(
+        json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+    )
 
 
 def main() -> int:
-    """Arguments: network, device, batch size, file to write."""
-    network, device, batch, path = sys.argv[1:]
-    workload = Workload(get_network(network), device)
-    workload.load(int(batch))
-    for _ in range(3):
-        workload.time_step()
-    times_ms: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        # Before anything uses NVTX: a library whose first range found no collector does not look for one again.
-        with curvescope.record(Path(folder, "first")):
-            workload.time_step()
-        contexts = watchers(workload, Path(folder))
-        began_s = time.monotonic()
-        for done in range(_ROUNDS):
-            if done >= _LEAST_ROUNDS and (time.monotonic() - began_s) * (done + 1) / done > _TIME_LIMIT_S:
-                break
-            for name, watched in contexts.items():
-                with watched():
-                    workload.time_step()
-                    steps = [workload.time_step()[1] / 1e6 for _ in range(_STEPS)]
-                times_ms.setdefault(name, []).append(statistics.median(steps))
+    """Write the table; with `--sample WATCHER`, print one sample as JSON."""
+    if sys.argv[1] == "--sample":
+        watcher, network, device, batch = sys.argv[2:]
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(sample(watcher, network, device, int(batch), Path(folder, "r"))))
+        return 0
+    *words, path = sys.argv[1:]
+    times_ms: dict[str, list[float]] = {watcher: [] for watcher in WATCHERS}
+    began_s = time.monotonic()
+    for done in range(_ROUNDS):
+        if done >= _LEAST_ROUNDS and (time.monotonic() - began_s) * (done + 1) / done > _TIME_LIMIT_S:
+            break
+        for watcher in WATCHERS:
+            times_ms[watcher].append(run_sample(watcher, words)["step_ms"])
     plain = times_ms["none"]
-    rounds = len(plain)
-    lines = ["| watched by | step ms | ratio to none | quartiles | n |", "| --- | ---: | ---: | ---: | ---: |"]
-    for name, values in times_ms.items():
+    lines = ["| watched by | step ms | ratio to none | quartiles | processes |", "| --- | ---: | ---: | ---: | ---: |"]
+    for watcher, values in times_ms.items():
         low, middle, high = statistics.quantiles([w / p for w, p in zip(values, plain, strict=True)], n=4)
         step_ms = statistics.median(values)
-        lines.append(f"| {name} | {step_ms:.3f} | {middle:.4f} | {low:.4f} … {high:.4f} | {rounds}×{_STEPS} |")
-    lines += ["", f"{network} training step, batch {batch}, {device}; medians of {_STEPS} steps in {rounds} rounds."]
+        lines.append(f"| {watcher} | {step_ms:.3f} | {middle:.4f} | {low:.4f} … {high:.4f} | {len(values)} |")
+    network, device, batch = words
+    lines += ["", f"{network} training step, batch size {batch}, {device}; each process gives the median of its steps."]
     Path(path).write_text("\n".join(lines) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    scripts.run(main)

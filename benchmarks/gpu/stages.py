@@ -1,18 +1,20 @@
-"""The stages of the GPU campaign: what each one runs. Every stage stands alone and fits ten minutes."""
+"""The stages of the GPU campaign, the most valuable first. Every stage stands alone and fits eight minutes."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from curvescope.profiling.readers import metrics
 
-HERE = Path(__file__).parent
+_HERE = shlex.quote(str(Path(__file__).resolve().parent))
+_ROOT = shlex.quote(str(Path(__file__).resolve().parents[2]))
 BACKENDS = ("torch", "cupy", "numba", "pycuda")
-KINDS = ("forward", "training")
+MODES = ("forward", "training")
 
 
 @dataclass(frozen=True)
@@ -67,22 +69,24 @@ class Command:
     """One command of a stage.
 
     Attributes:
-        line: as a shell would take it; `curvescope` and `python` stand for this Python's own.
-        output: file that its standard output goes to; null for the stage's log.
-        needs: a program that must be on PATH; without it the command is skipped, and that is said.
+        line: command line as for a shell; `curvescope` and `python` stand for this Python's own.
+        output: file for its standard output; None for the stage's log.
+        needs: program that must be on PATH; without it the command is skipped, and the log says so.
+        package: Python package that must be installed, likewise.
         environment: variables to set.
-        cuda: makes sense on a GPU only.
+        cuda: whether it makes sense on a GPU only.
     """
 
     line: str
     output: str | None = None
     needs: str | None = None
+    package: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     cuda: bool = False
 
     @property
     def argv(self) -> list[str]:
-        """What is run."""
+        """The words that are run."""
         return [word for part in shlex.split(self.line) for word in _OWN.get(part, [part])]
 
 
@@ -94,10 +98,10 @@ class Stage:
     """A part of the campaign.
 
     Attributes:
-        name: its folder.
-        minutes: what it takes on a GPU, about.
+        name: name of its folder.
+        minutes: expected duration on a GPU.
         says: what it shows.
-        commands: run in order in the stage's folder; one that fails does not stop the next.
+        commands: commands to run in order in the stage's folder; one that fails does not stop the next.
     """
 
     name: str
@@ -107,222 +111,263 @@ class Stage:
 
 
 def stages(scale: Scale) -> tuple[Stage, ...]:
-    """Every stage at that scale."""
+    """Every stage at that scale, the most valuable first: what later work without a GPU needs, then answers."""
+    sweeps = {name: _sweep(scale, name, networks) for name, networks in scale.networks.items()}
+    collected = {name: _collected(scale, name, networks) for name, networks in scale.networks.items()}
+    experiments = [_experiments(scale, network) for network in scale.tested]
+    first, *others = scale.networks
+    return (
+        _machine(),
+        _records(scale),
+        sweeps[first],
+        *experiments,
+        collected[first],
+        _script(scale, "checks", 8, "what only a card can answer, question by question"),
+        _script(scale, "residual", 2, "what an earlier profiler leaves behind in a process"),
+        _tests(),
+        _ceilings(scale),
+        _script(scale, "overhead", 7, "what the collector, the ranges and torch.profiler add to the same step"),
+        _counters(scale),
+        *(one[name] for name in others for one in (sweeps, collected)),
+        _do_bench(),
+        _datasheet(),
+        _memory_pressure(scale),
+        *(_operators(scale, backend) for backend in BACKENDS),
+    )
+
+
+def _script(scale: Scale, name: str, minutes: int, says: str) -> Stage:
+    """A stage of one script, on the step of the scale; the script writes NAME.md."""
+    step = f"{scale.step_network} {scale.device} {scale.step_batch}"
+    order = f"{scale.device} {scale.step_network} {scale.step_batch}" if name == "checks" else step
+    return Stage(name, minutes, says, (Command(f"python {_HERE}/{name}.py {order} {name}.md", package="torch"),))
+
+
+def _checked(scale: Scale, *recordings: str, **limits: Any) -> Command:
+    """Fails the stage if one of its recordings is empty."""
+    return Command(f"python {_HERE}/check_recording.py {scale.device} recorded.md {' '.join(recordings)}", **limits)
+
+
+def _machine() -> Stage:
+    return Stage(
+        "machine",
+        1,
+        "the device, its driver and the versions",
+        (
+            Command("curvescope doctor --json", "doctor.json"),
+            Command("nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,MEMORY", "nvidia_smi.txt", needs="nvidia-smi"),
+        ),
+    )
+
+
+def _records(scale: Scale) -> Stage:
     device = f"--device {scale.device}"
     small_step = f"curvescope step alexnet --batch 4 --steps 1 --warm-up 0 {device}"
-    counted_batch = 16 if scale is FULL else 1
+    program = f"python {_HERE}/recorded_program.py"
     wanted = ",".join(metrics.wanted("ncu"))
-    short = f"{device} --quick --time-limit {scale.seconds}"
-    here = shlex.quote(str(HERE))
-    root = shlex.quote(str(HERE.parents[1]))
+
+    def raw(folder: str) -> dict[str, str]:
+        return {"CURVESCOPE_RAW_BUFFERS": folder}
+
+    return Stage(
+        "records",
+        5,
+        "real records as test data: CUPTI's buffers, collector recordings, a torch trace, a CSV of ncu",
+        (
+            # Without torch: what the driver alone launches.
+            Command(
+                f"curvescope record -o driver -- {program} driver", environment=raw("driver_raw_buffers"), cuda=True
+            ),
+            Command(f"curvescope record -o collector -- {small_step}", environment=raw("raw_buffers"), package="torch"),
+            Command(
+                f"curvescope record -o program -- {program} driver copy streams graph",
+                environment=raw("program_raw_buffers"),
+                package="torch",
+                cuda=True,
+            ),
+            Command(f"{program} blocks .", environment=raw("blocks_raw_buffers"), package="torch", cuda=True),
+            Command(f"python {_HERE}/torch_trace.py alexnet {scale.device} 4 torch_trace.json", package="torch"),
+            Command(
+                f"ncu --csv --page=raw --clock-control=none --cache-control=none --launch-count=60 --metrics={wanted} "
+                f"--log-file=ncu.csv {small_step}",
+                needs="ncu",
+                package="torch",
+                cuda=True,
+            ),
+            Command(f"python {_HERE}/test_data.py test_data"),
+            _checked(scale, "driver", cuda=True),
+            _checked(scale, "collector", "program", "block-1", "block-2", package="torch", cuda=True),
+        ),
+    )
+
+
+def _tests() -> Stage:
+    return Stage(
+        "tests",
+        8,
+        "the native library built on this machine, and the tests that need a GPU",
+        (
+            # With the compiler, the build tools and the headers of this machine, which may have no network.
+            Command(
+                f"python -m pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir wheel {_ROOT}",
+                package="scikit_build_core",
+            ),
+            Command(f"python -m pytest -m gpu -q -p no:cacheprovider {_ROOT}/tests", "pytest.txt", package="pytest"),
+        ),
+    )
+
+
+def _ceilings(scale: Scale) -> Stage:
+    return Stage(
+        "ceilings",
+        5,
+        "compute peaks per precision and bandwidth per memory level",
+        (Command(f"curvescope bench ceilings --device {scale.device} --json -o recording", "ceilings.json"),),
+    )
+
+
+def _operators(scale: Scale, backend: str) -> Stage:
     sizes = {
         "gemm": "--axis n=256,1024,4096" if scale is FULL else "--axis n=64",
         "conv": f"--axis n={'8,16,64' if scale is FULL else '1'} --axis direction=fwd,bwd_data,bwd_weights",
     }
-    problem_s = 2 if scale is FULL else 0.2
+    return Stage(
+        f"operators-{backend}",
+        4,
+        f"products, convolutions, launches, FMA peaks, bandwidth and latency through {backend}",
+        tuple(
+            Command(
+                f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} --device {scale.device} "
+                f"--time-limit {_problem_s(scale)} --json -o {what}-{backend}",
+                f"{what}-{backend}.json",
+            )
+            for what in ("gemm", "conv", "launch", "peak", "memory", "latency")
+        ),
+    )
+
+
+def _do_bench() -> Stage:
+    return Stage(
+        "do-bench",
+        4,
+        "our timings against triton.testing.do_bench on ten problems",
+        (Command(f"python {_HERE}/against_do_bench.py do_bench.md", package="triton", cuda=True),),
+    )
+
+
+def _datasheet() -> Stage:
+    return Stage(
+        "datasheet",
+        3,
+        "FMA peaks and copies against the datasheet, backends against each other",
+        (Command(f"python {_HERE}/datasheet.py", "datasheet.txt", cuda=True),),
+    )
+
+
+def _sweep(scale: Scale, name: str, networks: Sequence[str]) -> Stage:
+    commands: list[Command] = []
+    for network in networks:
+        # In one process each: a process per visit, as `sweep` has it, costs more than the steps here.
+        commands += [
+            Command(
+                f"curvescope diagnose {network} --mode {mode} --batch {scale.batches} {_short(scale)} --all "
+                f"--experiments 0 -o {network}-{mode}",
+                f"{network}-{mode}.txt",
+            )
+            for mode in MODES
+        ]
+        commands += [
+            Command(f"curvescope table {network}-forward {network}-training --format {form}", f"{network}.{suffix}")
+            for form, suffix in (("markdown", "md"), ("csv", "csv"))
+        ]
+    commands.append(_checked(scale, *(f"{network}-{mode}" for network in networks for mode in MODES), package="torch"))
+    says = f"cost curves of {', '.join(networks)}, forward and training, under torch.profiler"
+    return Stage(f"sweep-{name}", 7, says, tuple(commands))
+
+
+def _collected(scale: Scale, name: str, networks: Sequence[str]) -> Stage:
+    commands: list[Command] = []
+    for network in networks:
+        for mode in MODES:
+            run = f"{network}-{mode}"
+            program = f"python {_HERE}/collected_steps.py {network} {scale.device} {mode} {scale.batches}"
+            commands += [
+                Command(f"curvescope record -o {run} -- {program}", package="torch"),
+                Command(f"curvescope explain {run} --all", f"{run}.txt", package="torch"),
+                Command(f"curvescope breakdown {run} --by layer", f"{run}-breakdown.txt", package="torch"),
+            ]
+    recordings = (f"{network}-{mode}" for network in networks for mode in MODES)
+    commands.append(_checked(scale, *recordings, package="torch", cuda=True))
+    says = f"steps of {', '.join(networks)} through the native collector, forward and training"
+    return Stage(f"collector-{name}", 7, says, tuple(commands))
+
+
+def _experiments(scale: Scale, network: str) -> Stage:
+    seconds = f"{scale.experiments_s}s"
+    return Stage(
+        f"experiments-{network}",
+        8,
+        f"causes in a training step of {network} tested by experiment, and its operators replayed alone",
+        (
+            Command(
+                f"curvescope diagnose {network} --batch {scale.batches} {_short(scale)} --all "
+                f"--experiments {seconds} -o recording",
+                "diagnosis.txt",
+            ),
+            Command(f"curvescope confirm recording --experiments {seconds}", "confirmed.txt", package="torch"),
+            Command(f"python {_HERE}/experiment_rows.py recording experiments.md", package="torch"),
+            Command("curvescope explain recording --json", "diagnosis.json", package="torch"),
+            Command(
+                f"curvescope bench replay recording --device {scale.device} --time-limit {_problem_s(scale)} --json "
+                "-o replay",
+                "replay.json",
+            ),
+            _checked(scale, "recording", package="torch"),
+        ),
+    )
+
+
+def _memory_pressure(scale: Scale) -> Stage:
     pressures = [
         (f"{limit}{suffix}", limit, environment)
         for limit in (("16GB", "8GB", "6GB", "4GB") if scale is FULL else ("8GB",))
         for suffix, environment in (("", {}), ("-wscap64", {"CUDNN_CONV_WSCAP_DBG": "64"}))
     ]
-    return (
-        Stage(
-            "machine",
-            1,
-            "the device, its driver and the versions",
-            (
-                Command("curvescope doctor --json", "doctor.json"),
-                Command("nvidia-smi -q -d CLOCK,POWER,PERFORMANCE,MEMORY", "nvidia_smi.txt", needs="nvidia-smi"),
-            ),
-        ),
-        Stage(
-            "tests",
-            8,
-            "the native library built on this machine, and the tests that need a GPU",
-            (
-                # Its headers come from an index of packages; without one the installed library is tested as it is.
-                Command(f"python -m pip wheel --quiet --no-deps --wheel-dir wheel {root}"),
-                Command(f"python -m pytest -m gpu -q {root}/tests", "pytest.txt"),
-            ),
-        ),
-        Stage(
-            "ceilings",
-            5,
-            "compute peaks per precision and bandwidth per memory level",
-            (Command(f"curvescope bench ceilings {device} --json -o recording", "ceilings.json"),),
-        ),
-        Stage(
-            "operators",
-            9,
-            "products, convolutions, launches, FMA peaks, bandwidth and latency on every backend that is here",
-            tuple(
-                Command(
-                    f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} {device} "
-                    f"--time-limit {problem_s} --json -o {what}-{backend}",
-                    f"{what}-{backend}.json",
-                )
-                for what in ("gemm", "conv", "launch", "peak", "memory", "latency")
-                for backend in BACKENDS
-            ),
-        ),
-        Stage(
-            "do-bench",
-            4,
-            "our timings against triton.testing.do_bench on ten problems",
-            (Command(f"python {here}/against_do_bench.py do_bench.md", cuda=True),),
-        ),
-        Stage(
-            "datasheet",
-            3,
-            "FMA peaks and copies against the datasheet, backends against each other",
-            (Command(f"python {here}/datasheet.py", "datasheet.txt", cuda=True),),
-        ),
-        *(
-            Stage(
-                f"sweep-{name}",
-                8,
-                f"cost curves of {', '.join(networks)}, forward and training, under torch.profiler",
-                tuple(
-                    command
-                    for network in networks
-                    for command in (
-                        # In one process each: a process per visit, as `sweep` has it, costs more than the steps here.
-                        *(
-                            Command(
-                                f"curvescope diagnose {network} --mode {kind} --batch {scale.batches} {short} --all "
-                                f"--experiments 0 -o {network}-{kind}",
-                                f"{network}-{kind}.txt",
-                            )
-                            for kind in KINDS
-                        ),
-                        *(
-                            Command(
-                                f"curvescope table {network}-forward {network}-training --format {form}",
-                                f"{network}.{suffix}",
-                            )
-                            for form, suffix in (("markdown", "md"), ("csv", "csv"))
-                        ),
-                    )
-                ),
-            )
-            for name, networks in scale.networks.items()
-        ),
-        *(
-            Stage(
-                f"collector-{name}",
-                8,
-                f"steps of {', '.join(networks)} through the native collector, forward and training",
-                tuple(
-                    command
-                    for network in networks
-                    for kind in KINDS
-                    for command in (
-                        Command(
-                            f"curvescope record -o {network}-{kind} -- "
-                            f"python {here}/collected_steps.py {network} {scale.device} {kind} {scale.batches}"
-                        ),
-                        Command(f"curvescope explain {network}-{kind} --all", f"{network}-{kind}.txt"),
-                        Command(
-                            f"curvescope breakdown {network}-{kind} --by layer",
-                            f"{network}-{kind}-breakdown.txt",
-                        ),
-                    )
-                ),
-            )
-            for name, networks in scale.networks.items()
-        ),
-        *(
-            Stage(
-                f"experiments-{network}",
-                8,
-                f"causes in a training step of {network} tested by experiment, and its operators replayed alone",
-                (
-                    Command(
-                        f"curvescope diagnose {network} --batch {scale.batches} {short} --all "
-                        f"--experiments {scale.experiments_s}s -o recording",
-                        "diagnosis.txt",
-                    ),
-                    Command(f"curvescope confirm recording --experiments {scale.experiments_s}s", "confirmed.txt"),
-                    Command(f"python {here}/experiment_rows.py recording experiments.md"),
-                    Command("curvescope explain recording --json", "diagnosis.json"),
-                    Command(
-                        f"curvescope bench replay recording {device} --time-limit {problem_s} --json -o replay",
-                        "replay.json",
-                    ),
-                ),
-            )
-            for network in scale.tested
-        ),
-        Stage(
-            "overhead",
-            6,
-            "what the collector, the ranges and torch.profiler add to the same step",
-            (Command(f"python {here}/overhead.py {scale.step_network} {scale.device} {scale.step_batch} overhead.md"),),
-        ),
-        Stage(
-            "memory-pressure",
-            9,
-            "VGG-A under memory limits and with cuDNN's workspace capped",
-            (
-                *(
-                    Command(
-                        f"curvescope sweep vgg_a --batch {'32..128' if scale is FULL else '1'} {short} "
-                        f"--memory-limit {limit} -o sweep-{name}",
-                        environment=environment,
-                    )
-                    for name, limit, environment in pressures
-                ),
-                *(
-                    command
-                    for name, _, _ in pressures
-                    for command in (
-                        Command(f"curvescope table sweep-{name} --format markdown", f"{name}.md"),
-                        Command(f"curvescope explain sweep-{name}/vgg_a_training_fp32 --all", f"{name}.txt", cuda=True),
-                    )
-                ),
-            ),
-        ),
-        Stage(
-            "counters",
-            9,
-            "measured DRAM bytes against compulsory ones, by ncu",
-            tuple(
-                command
-                for network in scale.counted
-                for command in (
-                    Command(f"curvescope sweep {network} --batch {counted_batch} {short} -o sweep-{network}"),
-                    Command(
-                        f"curvescope record --with ncu -o {network} -- "
-                        f"curvescope step {network} --batch {counted_batch} --steps 1 --warm-up 0 {device}",
-                        needs="ncu",
-                        cuda=True,
-                    ),
-                    Command(f"curvescope roofline {network} --json", f"{network}.json", needs="ncu", cuda=True),
-                    Command(
-                        f"python {here}/dram_bytes.py sweep-{network}/{network}_training_fp32 {network} {network}.md",
-                        needs="ncu",
-                        cuda=True,
-                    ),
-                )
-            ),
-        ),
-        Stage(
-            "records",
-            4,
-            "real records as test data: CUPTI's buffers, a collector recording, a torch trace, a CSV of ncu",
-            (
-                Command(
-                    f"curvescope record -o collector -- {small_step}",
-                    environment={"CURVESCOPE_RAW_BUFFERS": "raw_buffers"},
-                ),
-                Command(f"python {here}/torch_trace.py alexnet {scale.device} 4 torch_trace.json"),
-                Command(
-                    f"ncu --csv --page=raw --clock-control=none --launch-count=60 --metrics={wanted} "
-                    f"--log-file=ncu.csv {small_step}",
-                    needs="ncu",
-                    cuda=True,
-                ),
-                Command(f"python {here}/test_data.py test_data"),
-            ),
-        ),
-    )
+    batches = "32..128" if scale is FULL else "1"
+    commands = [
+        Command(
+            f"curvescope sweep vgg_a --batch {batches} {_short(scale)} --memory-limit {limit} -o sweep-{name}",
+            environment=environment,
+        )
+        for name, limit, environment in pressures
+    ]
+    for name, _, _ in pressures:
+        commands += [
+            Command(f"curvescope table sweep-{name} --format markdown", f"{name}.md", package="torch"),
+            Command(f"curvescope explain sweep-{name}/vgg_a_training_fp32 --all", f"{name}.txt", cuda=True),
+        ]
+    says = "VGG-A under memory limits and with cuDNN's workspace capped"
+    return Stage("memory-pressure", 8, says, tuple(commands))
+
+
+def _counters(scale: Scale) -> Stage:
+    batch, commands = 8 if scale is FULL else 1, []
+    for network in scale.counted:
+        step = f"curvescope step {network} --batch {batch} --steps 1 --warm-up 0 --device {scale.device}"
+        swept = f"sweep-{network}/{network}_training_fp32"
+        commands += [
+            Command(f"curvescope sweep {network} --batch {batch} {_short(scale)} -o sweep-{network}"),
+            Command(f"curvescope record --with ncu -o {network} -- {step}", needs="ncu", cuda=True),
+            Command(f"curvescope roofline {network} --json", f"{network}.json", needs="ncu", cuda=True),
+            Command(f"python {_HERE}/dram_bytes.py {swept} {network} {network}.md", needs="ncu", cuda=True),
+        ]
+    return Stage("counters", 8, "measured DRAM bytes against compulsory ones, by ncu", tuple(commands))
+
+
+def _short(scale: Scale) -> str:
+    return f"--device {scale.device} --quick --time-limit {scale.seconds}"
+
+
+def _problem_s(scale: Scale) -> float:
+    """Time limit of one benchmarked problem, seconds."""
+    return 2 if scale is FULL else 0.2

@@ -12,11 +12,16 @@ import json
 import platform
 import shutil
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from curvescope.profiling.collect.chunks import read_chunks
+from curvescope.profiling.errors import BackendMissingError
+from curvescope.profiling.hardware.cuda_driver import CudaDriver
+from curvescope.profiling.hardware.nvml import find_device
 from curvescope.profiling.recording.schema import TABLES
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -39,21 +44,22 @@ def pack_raw_buffers(source: Path, target: Path) -> str | None:
     files = sorted(source.glob("*"), key=lambda file: sum(len(b.offsets) for b in read_chunks(file).raw))
     if not files:
         return None
-    _gzip(files[-1].read_bytes(), target / "raw_buffers.chunks.gz")
-    return "raw_buffers.chunks.gz"
+    name = f"{source.name}.chunks.gz"
+    _gzip(files[-1].read_bytes(), target / name)
+    return name
 
 
 def pack_recording(source: Path, target: Path) -> str | None:
-    """The collector's recording of the same step, each table in one part."""
+    """A recording of the collector, each table in one part."""
     if not (source / "recording.json").is_file():
         return None
     recording = open_recording(source)
-    meta = {**recording.meta, "argv": [Path(word).name for word in recording.meta["argv"]]}
+    meta = {**recording.meta, "argv": [Path(word).name for word in recording.meta.get("argv", ())]}
     meta.pop("host", None)
-    with RecordingWriter(target / "collector", meta) as writer:
+    with RecordingWriter(target / source.name, meta) as writer:
         for table in TABLES:
             writer.write(table, recording.arrow(table))
-    return "collector"
+    return source.name
 
 
 def pack_trace(source: Path, target: Path) -> str | None:
@@ -84,24 +90,37 @@ def pack_ncu(source: Path, target: Path) -> str | None:
     return "ncu.csv"
 
 
+_RAW = "`CURVESCOPE_RAW_BUFFERS=DIR curvescope record` around"
+# In the order of their value; the last are left out first.
 HOW = {
-    "raw_buffers.chunks.gz": "`CURVESCOPE_RAW_BUFFERS=DIR curvescope record` around the step: CUPTI's own buffers",
+    "raw_buffers.chunks.gz": f"{_RAW} the step: CUPTI's own buffers",
     "collector": "the recording of the same process",
+    "program_raw_buffers.chunks.gz": f"{_RAW} `recorded_program.py driver copy streams graph`",
+    "program": "the recording of the same process",
+    "blocks_raw_buffers.chunks.gz": "`recorded_program.py blocks`: two blocks of one process",
+    "block-1": "the recording of the first block",
+    "block-2": "the recording of the second block",
+    "driver_raw_buffers.chunks.gz": f"{_RAW} `recorded_program.py driver`, without torch",
+    "driver": "the recording of the same process",
     "torch_trace.json.gz": "torch.profiler's `export_chrome_trace` of one warm training step, with shapes",
-    "ncu.csv": "`ncu --csv --page=raw --clock-control=none --launch-count=60` around the step",
+    "ncu.csv": "`ncu --csv --page=raw --clock-control=none --cache-control=none --launch-count=60` around the step",
 }
+
+
+def pack_one(name: str, target: Path) -> str | None:
+    """Pack what is called so in the folder; returns None where it was not recorded."""
+    if name.endswith(".chunks.gz"):
+        return pack_raw_buffers(Path(name.removesuffix(".chunks.gz")), target)
+    if name == "torch_trace.json.gz":
+        return pack_trace(Path("torch_trace.json"), target)
+    return pack_ncu(Path(name), target) if name == "ncu.csv" else pack_recording(Path(name), target)
 
 
 def main() -> int:
     """Pack what is there."""
     target = Path(sys.argv[1])
     target.mkdir()
-    made = [
-        pack_raw_buffers(Path("raw_buffers"), target),
-        pack_recording(Path("collector"), target),
-        pack_trace(Path("torch_trace.json"), target),
-        pack_ncu(Path("ncu.csv"), target),
-    ]
+    made = [pack_one(name, target) for name in HOW]
     left_bytes, kept = MOST_BYTES, []
     for name in filter(None, made):
         size = sum(file.stat().st_size for file in [target / name, *(target / name).rglob("*")] if file.is_file())
@@ -112,7 +131,7 @@ def main() -> int:
         left_bytes -= size
         kept.append(name)
         print(f"{name}: {size} bytes")
-    for name in HOW.keys() - set(filter(None, made)):
+    for name in (name for name in HOW if name not in made):
         print(f"{name}: not recorded here")
     rows = "\n".join(f"| {name} | {HOW[name]} |" for name in kept)
     (target / "README.md").write_text(HEAD.format(rows=rows, **_machine()))
@@ -120,23 +139,22 @@ def main() -> int:
 
 
 def _machine() -> dict[str, Any]:
-    import torch
-
     device = platform.machine()
-    if torch.cuda.is_available():
-        device = f"{torch.cuda.get_device_name(0)} (driver {_driver()})"
-    versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, Python {platform.python_version()}"
-    return {"device": device, "date": f"{datetime.now(timezone.utc):%Y-%m-%d}", "versions": versions}
+    with suppress(BackendMissingError):  # on a CPU, in a rehearsal
+        gpu = find_device("cuda:0")
+        driver = gpu.library.nvmlSystemGetDriverVersion()
+        device = f"{gpu.read('nvmlDeviceGetName')} (driver {driver}, CUDA {CudaDriver().version()})"
+    versions = {name: version(name) for name in ("torch", "nvidia-cuda-cupti") if _installed(name)}
+    said = ", ".join(f"{name} {number}" for name, number in {**versions, "Python": platform.python_version()}.items())
+    return {"device": device, "date": f"{datetime.now(timezone.utc):%Y-%m-%d}", "versions": said}
 
 
-def _driver() -> str:
+def _installed(name: str) -> bool:
     try:
-        import pynvml  # pyright: ignore[reportMissingImports]
-
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:  # NVML's own errors, or no binding: a fact that is missing
-        return "not known"
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _gzip(data: bytes, path: Path) -> None:

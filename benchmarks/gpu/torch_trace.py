@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import scripts
+
 from curvescope.profiling.workload.network_step import Workload, import_torch
 from curvescope.profiling.workload.networks import get_network
 
@@ -30,4 +32,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    scripts.run(main)

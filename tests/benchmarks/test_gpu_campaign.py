@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
+import random
 import subprocess
 import sys
+import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -16,29 +19,131 @@ from curvescope.profiling.recording.store import RecordingWriter, columns_of
 from ..curvescope.recordings import write_planted
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
+MODULES = ("stages", "running", "packing", "campaign", "wheels", "check_recording")
 
 
 @pytest.fixture(scope="module")
 def campaign():
-    spec = importlib.util.spec_from_file_location("campaign", FOLDER / "campaign.py")
-    module = importlib.util.module_from_spec(spec)
+    """The campaign's modules, with their names in one place."""
     before = list(sys.path)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(FOLDER))
+    loaded = {name: importlib.import_module(name) for name in MODULES}
+    yield type("Modules", (), loaded)
     sys.path[:] = before
-    return module
+    for name in (*MODULES, "scripts"):
+        sys.modules.pop(name, None)
 
 
-def test_every_stage_fits_ten_minutes_and_stands_alone(campaign):
-    for scale in (campaign.FULL, campaign.REHEARSAL):
-        stages = campaign.stages(scale)
+def test_every_stage_fits_its_limit_and_stands_alone(campaign):
+    for scale in (campaign.stages.FULL, campaign.stages.REHEARSAL):
+        stages = campaign.stages.stages(scale)
         assert len({stage.name for stage in stages}) == len(stages)
-        assert all(0 < stage.minutes <= 10 and stage.commands for stage in stages)
+        assert all(0 < stage.minutes * 60 <= campaign.campaign.STAGE_LIMIT_S and stage.commands for stage in stages)
         # No command reaches into another stage's folder.
         assert not any(".." in word.split("/") for s in stages for c in s.commands for word in c.argv)
 
 
+def test_records_come_first_and_then_a_sweep_that_is_explained(campaign):
+    names = [stage.name for stage in campaign.stages.stages(campaign.stages.FULL)]
+    assert names[:3] == ["machine", "records", "sweep-small"]
+    assert {"experiments-alexnet", "experiments-vgg_a", "residual", "checks"} < set(names)
+
+
+def test_every_stage_that_records_fails_where_nothing_was_recorded(campaign):
+    for stage in campaign.stages.stages(campaign.stages.FULL):
+        if stage.name.startswith(("records", "sweep", "collector", "experiments")):
+            assert any("check_recording.py" in command.line for command in stage.commands), stage.name
+
+
+class FakeRuns:
+    """Runs stages in no time: each takes its minutes of a clock that stands still otherwise."""
+
+    def __init__(self, campaign, output, *minutes):
+        self.now_s, self.ran = 1000.0, []
+        self.stages = [campaign.stages.Stage(f"stage-{i}", m, "a test's", ()) for i, m in enumerate(minutes)]
+        self.campaign, self.output, self.said = campaign, output, []
+
+    def run(self, stage, folder, limit_s):
+        folder.mkdir(parents=True)
+        self.ran.append((stage.name, limit_s))
+        self.now_s += stage.minutes * 60
+        outcomes = {"ok": 1, "failed": 0, "skipped": 0, "timed out": 0}
+        done = {"stage": stage.name, "says": "", "rehearsal": True, "utc": f"{self.now_s:09.0f}", "outcomes": outcomes}
+        done |= {"seconds": 60.0 * stage.minutes, "commands": []}
+        (folder / "done.json").write_text(json.dumps(done))
+        (folder / "answer.md").write_text(f"answer of {stage.name}\n")
+        return done
+
+    def call(self, **options):
+        """One call of the campaign, which begins now; returns what it started and what it left."""
+        one = self.campaign.campaign.Campaign(
+            self.stages, self.output, self.run, clock_s=lambda: self.now_s, began_s=self.now_s, say=self.said.append,
+            **options,
+        )  # fmt: skip
+        left = one.run_stages()
+        return one.started, left
+
+
+def test_a_stage_starts_only_if_it_should_end_in_time_and_a_later_call_resumes(campaign, tmp_path):
+    """Stages of 2, 8, 3 and 1 minutes in calls of 400 s, of which 25 are kept for the end."""
+    runs = FakeRuns(campaign, tmp_path / "gpu", 2, 8, 3, 1)
+    assert runs.call(total_limit_s=400) == (["stage-0", "stage-2", "stage-3"], ["stage-1"])
+    assert runs.call(total_limit_s=400) == ([], ["stage-1"])
+    assert runs.call(total_limit_s=520) == (["stage-1"], [])
+    assert runs.call() == ([], [])
+    # Each stage may use what is left, but never more than its own limit.
+    assert runs.ran == [("stage-0", 375.0), ("stage-2", 255.0), ("stage-3", 75.0), ("stage-1", 480)]
+    assert "stage-1: left for a later call" in runs.said
+    assert "stage-0: done before (1 ok)" in runs.said
+
+
+def test_another_machine_resumes_from_the_carried_folder_alone(campaign, tmp_path):
+    first = FakeRuns(campaign, tmp_path / "first", 1, 1)
+    first.stages = first.stages[:1]
+    first.call()
+    (tmp_path / "second").mkdir()
+    (tmp_path / "first" / "carry").rename(tmp_path / "second" / "carry")
+    second = FakeRuns(campaign, tmp_path / "second", 1, 1)
+    second.now_s = first.now_s
+    assert second.call() == (["stage-1"], [])
+    summary = (tmp_path / "second" / "summary.md").read_text()
+    assert summary.index("answer of stage-0") < summary.index("answer of stage-1")
+
+
+def test_the_packed_file_has_the_summary_first_then_small_results_then_recordings_that_fit(campaign, tmp_path):
+    runs = FakeRuns(campaign, tmp_path / "gpu", 1, 1)
+    runs.call()
+    for name, size in (("stage-0/recording/kernels", 2_000_000), ("stage-1/small", 1000), ("stage-1/test_data", 1000)):
+        (tmp_path / "gpu" / name).mkdir(parents=True)
+        # Bytes that do not compress.
+        (tmp_path / "gpu" / name / "0.parquet").write_bytes(random.Random(0).randbytes(size))
+    left_out = campaign.packing.pack(tmp_path / "gpu", ["stage-0", "stage-1"], tmp_path / "out.tar.gz", 1_000_000)
+    assert left_out == ["stage-0/recording (2.0 MB)"]
+    with tarfile.open(tmp_path / "out.tar.gz") as archive:
+        names = archive.getnames()
+        summary = archive.extractfile("summary.md").read().decode()
+    assert names[0] == "summary.md"
+    assert names[1:3] == ["carry/stage-0/answer.md", "carry/stage-0/done.json"]
+    assert names[5:] == [
+        "stage-0/answer.md",
+        "stage-0/done.json",
+        "stage-1/answer.md",
+        "stage-1/done.json",
+        "stage-1/test_data/0.parquet",
+        "stage-1/small/0.parquet",
+    ]
+    assert summary.endswith("## Not packed\n\n- stage-0/recording (2.0 MB)\n")
+    assert (tmp_path / "out.tar.gz").stat().st_size < 1_000_000
+
+
 def stage(campaign, *commands):
-    return campaign.Stage("one", 1, "a test's", tuple(campaign.Command(**c) for c in commands))
+    return campaign.stages.Stage("one", 1, "a test's", tuple(campaign.stages.Command(**c) for c in commands))
+
+
+def run_stage(campaign, made, folder, limit_s=60.0, *, rehearsal=True):
+    done = campaign.running.run_stage(made, folder, folder.parent / "carry" / "data", limit_s, rehearsal=rehearsal)
+    campaign.packing.carry(folder.parent, folder.name)
+    return done
 
 
 def test_a_command_that_fails_is_said_and_the_next_runs(campaign, tmp_path):
@@ -47,6 +152,7 @@ def test_a_command_that_fails_is_said_and_the_next_runs(campaign, tmp_path):
         {"line": "python -c 'import sys; sys.exit(3)'"},
         {"line": "python -c 'import sys; sys.exit(2)'"},
         {"line": "no-such-program", "needs": "no-such-program"},
+        {"line": "python -c 1", "package": "no_such_package"},
         {"line": "python -c 1", "cuda": True},
         {
             "line": "python -c 'import os; print(os.environ[\"MARK\"])'",
@@ -54,23 +160,23 @@ def test_a_command_that_fails_is_said_and_the_next_runs(campaign, tmp_path):
             "environment": {"MARK": "here"},
         },
     )
-    done = campaign.run_stage(made, tmp_path / "one", rehearsal=True)
-    assert done["outcomes"] == {"ok": 1, "failed": 1, "skipped": 3, "timed out": 0}
-    assert [c["outcome"].split(":")[0] for c in done["commands"]] == ["failed", *["skipped"] * 3, "ok"]
+    done = run_stage(campaign, made, tmp_path / "one")
+    assert done["outcomes"] == {"ok": 1, "failed": 1, "skipped": 4, "timed out": 0}
+    assert [c["outcome"].split(":")[0] for c in done["commands"]] == ["failed", *["skipped"] * 4, "ok"]
     assert (tmp_path / "one" / "said.md").read_text() == "here\n"
-    campaign.write_summary(tmp_path, rehearsal=True)
+    campaign.campaign.write_summary(tmp_path)
     summary = (tmp_path / "summary.md").read_text()
     assert "A rehearsal on a CPU" in summary
     assert "no-such-program is not on PATH" in summary
+    assert "the Python package no_such_package is not installed" in summary
     assert "here" in summary
 
 
 def test_a_stage_ends_with_its_time(campaign, tmp_path, monkeypatch):
-    monkeypatch.setattr(campaign, "STAGE_LIMIT_S", 0.5)
-    monkeypatch.setattr(campaign, "GRACE_S", 3)
+    monkeypatch.setattr(campaign.running, "GRACE_S", 1)
     stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
     made = stage(campaign, {"line": f"python -c '{stubborn}'"}, {"line": "python -c 1"})
-    done = campaign.run_stage(made, tmp_path / "one", rehearsal=False)
+    done = run_stage(campaign, made, tmp_path / "one", 0.5, rehearsal=False)
     assert done["outcomes"]["timed out"] == 2
     assert done["seconds"] < 30
     assert json.loads((tmp_path / "one" / "done.json").read_text()) == done
@@ -91,15 +197,24 @@ def test_it_says_what_it_will_do_and_refuses_stages_that_are_not(tmp_path):
     assert run(tmp_path, "everything").returncode == 2
 
 
-def test_a_stage_that_is_done_is_not_run_again_and_nothing_is_overwritten(tmp_path):
-    for again in ((), ("--again",)):
-        assert run(tmp_path, "--rehearse", "machine", *again).returncode == 0
-    folders = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
-    assert len(folders) == 2
-    assert folders[0] == "machine"
-    assert "machine: done before" in run(tmp_path, "--rehearse", "machine").stdout
-    doctor = json.loads((tmp_path / "out" / "machine" / "doctor.json").read_text())
+def test_a_stage_that_is_done_is_not_run_again_and_nothing_is_overwritten(campaign, tmp_path):
+    runs = FakeRuns(campaign, tmp_path / "gpu", 1)
+    for options in ({}, {}, {"again": True}):
+        runs.call(**options)
+    folders = sorted(path.name for path in (tmp_path / "gpu").iterdir() if path.is_dir())
+    assert [name.split(".")[0] for name in folders] == ["carry", "stage-0", "stage-0"]
+    assert runs.said == ["stage-0: 1 ok, 60 s", "stage-0: done before (1 ok)", "stage-0: 1 ok, 60 s"]
+
+
+@pytest.mark.slow
+def test_a_rehearsal_describes_this_machine_once_and_packs_what_it_said(tmp_path):
+    words = ("--rehearse", "machine", "--pack", tmp_path / "out.tar.gz")
+    assert run(tmp_path, *words).returncode == 0
+    with tarfile.open(tmp_path / "out.tar.gz") as archive:
+        assert archive.getnames()[0] == "summary.md"
+        doctor = json.load(archive.extractfile("machine/doctor.json"))
     assert any(row["name"] == "CPU" for row in doctor)
+    assert "machine: done before" in run(tmp_path, "--rehearse", "machine").stdout
 
 
 def experiment(number, stage, scope, factors=(), **changes):
@@ -165,8 +280,8 @@ def test_what_is_kept_has_tables_of_the_results_and_nothing_else(campaign, tmp_p
         ("overhead", "python -c 'import sys; sys.exit(3)'"),
     ):
         output = "ceilings.json" if name == "ceilings" else None
-        made = campaign.Stage(name, 1, "a test's", (campaign.Command(line, output),))
-        campaign.run_stage(made, results / name, rehearsal=False)
+        made = campaign.stages.Stage(name, 1, "a test's", (campaign.stages.Command(line, output),))
+        run_stage(campaign, made, results / name, rehearsal=False)
     (results / "ceilings" / "large.csv").write_bytes(b"0" * 300_000)
     (results / "overhead" / "overhead.md").write_text("| watched by | ratio |\n| --- | --- |\n| none | 1.0 |\n")
     done = keep(results, "card", "--into", tmp_path / "kept")
@@ -187,7 +302,7 @@ def test_what_is_kept_has_tables_of_the_results_and_nothing_else(campaign, tmp_p
 
 
 def test_a_rehearsal_is_no_evidence(campaign, tmp_path):
-    campaign.run_stage(stage(campaign, {"line": "python -c 1"}), tmp_path / "gpu" / "one", rehearsal=True)
+    run_stage(campaign, stage(campaign, {"line": "python -c 1"}), tmp_path / "gpu" / "one")
     refused = keep(tmp_path / "gpu", "card")
     assert refused.returncode == 2
     assert "rehearsal" in refused.stderr
@@ -197,8 +312,67 @@ def test_a_rehearsal_is_no_evidence(campaign, tmp_path):
 
 def test_what_commands_measure_of_the_device_stays_in_the_folder(campaign, tmp_path):
     line = "python -c 'import os; print(os.environ[\"CURVESCOPE_DATA\"])'"
-    campaign.run_stage(stage(campaign, {"line": line, "output": "said.txt"}), tmp_path / "gpu" / "one", rehearsal=True)
-    assert (tmp_path / "gpu" / "one" / "said.txt").read_text().strip() == str(tmp_path / "gpu" / "data")
+    run_stage(campaign, stage(campaign, {"line": line, "output": "said.txt"}), tmp_path / "gpu" / "one")
+    assert (tmp_path / "gpu" / "one" / "said.txt").read_text().strip() == str(tmp_path / "gpu" / "carry" / "data")
+
+
+def test_a_terminated_campaign_packs_what_is_there(tmp_path):
+    """SIGTERM, as `timeout` sends it, while a command runs: the stage is not done, and its log is packed."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(FOLDER)!r})
+import stages
+command = stages.Command("python -c 'import time; time.sleep(60)'")
+stages.stages = lambda scale: (stages.Stage("one", 1, "", (command,)),)
+import campaign
+sys.exit(campaign.main())
+"""
+    words = ["--rehearse", "-o", str(tmp_path / "gpu"), "--pack", str(tmp_path / "out.tar.gz")]
+    process = subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE)
+    log, limit_s = tmp_path / "gpu" / "one" / "log.txt", time.monotonic() + 60
+    while time.monotonic() < limit_s and not (log.is_file() and log.stat().st_size):
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    with tarfile.open(tmp_path / "out.tar.gz") as archive:
+        assert archive.getnames() == ["summary.md", "one/log.txt"]
+
+
+def test_wheels_of_this_machine_are_not_carried(campaign):
+    names = {requirement.partition("==")[0] for requirement in campaign.wheels.needed(("pandas", "numpy"))}
+    assert {"duckdb", "adbc-driver-sqlite", "adbc-driver-manager", "pyarrow"} <= names
+    assert not {"pandas", "numpy", "nvidia-cuda-nvrtc-cu11"} & names
+
+
+@pytest.mark.parametrize(
+    ("kernel", "status", "fault"),
+    [
+        ({"grid_x": 4, "block_x": 64, "registers_per_thread": 32, "device": 0}, "recording", None),
+        ({"device": 0}, "recording", "1 of 1 kernels have no geometry"),
+        (
+            {"grid_x": 4, "block_x": 64, "registers_per_thread": 32, "device": 0},
+            "refused",
+            "the collector did not record",
+        ),
+        ({"device": None}, "recording", "no kernel ran on a GPU"),
+        (None, "recording", "no kernel was recorded"),
+    ],
+)
+def test_a_recording_without_what_its_recorder_should_have_recorded_is_a_fault(
+    campaign, tmp_path, kernel, status, fault
+):
+    meta = {"recorder": "cupti", "collectors": [{"process": 1, "cupti_status": status}]}
+    with RecordingWriter(tmp_path / "run", meta) as writer:
+        if kernel is not None:
+            times = {"name": "k", "start_ns": 10, "duration_ns": 5, "source": "cupti"}
+            writer.write("kernels", columns_of([{**times, **kernel}]))
+            writer.write(
+                "api_calls",
+                columns_of([{"name": "cuLaunchKernel", "start_ns": 5, "duration_ns": 1, "source": "cupti"}]),
+            )
+    found = list(campaign.check_recording.faults(campaign.check_recording.open_recording(tmp_path / "run"), True))
+    assert (found == []) if fault is None else any(fault in one for one in found)
 
 
 @pytest.mark.slow

@@ -15,11 +15,12 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -32,10 +33,19 @@ def need(folder, name):
     return folder / name
 
 
-def check_raw_buffers(folder, tmp_path, record_fake):
-    """CUPTI's own buffers through our reader give the kernels that the recording of the same process has."""
+# Raw buffers of a process, and its recordings: of the whole process, or of its blocks.
+RAW = {
+    "raw_buffers": ("collector",),
+    "program_raw_buffers": ("program",),
+    "driver_raw_buffers": ("driver",),
+    "blocks_raw_buffers": ("block-1", "block-2"),
+}
+
+
+def check_raw_buffers(folder, tmp_path, record_fake, raw="raw_buffers"):
+    """CUPTI's own buffers through our reader give the kernels that the recordings of the same process have."""
     kept = tmp_path / "kept.chunks"
-    kept.write_bytes(gzip.decompress(need(folder, "raw_buffers.chunks.gz").read_bytes()))
+    kept.write_bytes(gzip.decompress(need(folder, f"{raw}.chunks.gz").read_bytes()))
     _, again = record_fake(
         f"""
         gpu = FakeGpu()
@@ -47,18 +57,18 @@ def check_raw_buffers(folder, tmp_path, record_fake):
     )
     geometry = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread"]
     here, there = (
-        recording.frame("kernels")[[*geometry, "shared_memory_bytes", "duration_ns", "correlation_id"]]
+        pd.concat(recording.frame("kernels") for recording in recordings)
         .sort_values(["correlation_id", "name"], ignore_index=True)
-        .astype(object)
-        for recording in (again, open_recording(need(folder, "collector")))
+        .astype(object)[[*geometry, "shared_memory_bytes", "duration_ns", "correlation_id"]]
+        for recordings in ([again], [open_recording(need(folder, name)) for name in RAW[raw]])
     )
     assert len(here) > 0
     assert here.equals(there)
 
 
-def check_recording(folder):
-    """The collector's recording: kernels with geometry, launched by calls, and steps whose parts add up."""
-    recording = open_recording(need(folder, "collector"))
+def check_recording(folder, name="collector"):
+    """A recording of the collector: kernels with geometry, launched by calls, and steps whose parts add up."""
+    recording = open_recording(need(folder, name))
     kernels, steps = recording.frame("kernels"), recording.frame("steps")
     if kernels.empty:
         pytest.skip("the recording was made without a GPU")
@@ -98,12 +108,14 @@ def check_ncu(folder, tmp_path):
     assert kernels["dram_bytes"].notna().all()
 
 
-def test_real_raw_buffers_replay(tmp_path, record_fake):
-    check_raw_buffers(REAL, tmp_path, record_fake)
+@pytest.mark.parametrize("raw", RAW)
+def test_real_raw_buffers_replay(tmp_path, record_fake, raw):
+    check_raw_buffers(REAL, tmp_path, record_fake, raw)
 
 
-def test_a_real_recording_of_the_collector():
-    recording = check_recording(REAL)
+@pytest.mark.parametrize("name", [name for names in RAW.values() for name in names])
+def test_a_real_recording_of_the_collector(name):
+    recording = check_recording(REAL, name)
     assert recording.meta["device"]["compute_capability"] == "9.0"
 
 
@@ -134,7 +146,12 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
         """,
         CURVESCOPE_RAW_BUFFERS=str(stage / "raw_buffers"),
     )
-    shutil.copytree(recording.path, stage / "collector")
+    for name in ("collector", "program", "driver", "block-1"):
+        shutil.copytree(recording.path, stage / name)
+    for name in ("program", "driver", "blocks"):
+        shutil.copytree(stage / "raw_buffers", stage / f"{name}_raw_buffers")
+    with RecordingWriter(stage / "block-2", {**recording.meta, "argv": []}) as writer:  # its block launched nothing
+        writer.write("kernels", recording.arrow("kernels").slice(0, 0))
     kineto = DATA / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
     (stage / "torch_trace.json").write_bytes(gzip.decompress(kineto.read_bytes()))
     messages = "==PROF== Connected to process 7 (/home/somebody/python)\n"
@@ -156,7 +173,8 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
     assert len(check_recording(made).frame("steps")) == 3
     check_trace(made, tmp_path)
     check_ncu(made, tmp_path)
-    check_raw_buffers(made, tmp_path, record_fake)
+    for raw in ("raw_buffers", "blocks_raw_buffers"):
+        check_raw_buffers(made, tmp_path, record_fake, raw)
 
 
 def test_the_packer_leaves_out_what_is_too_large_and_says_so(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,298 @@
+"""Questions that only a card can answer, each by a small experiment in a process of its own; answers as Markdown.
+
+Arguments: device, network, batch size, file to write. An answer states figures and judges nothing; a check that broke
+says with what, and then the exit code is 1. What needs a GPU is left out on a CPU, and that is said.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import scripts
+
+import curvescope
+from curvescope.profiling.hardware.cuda_driver import KERNEL_NAME, CudaDriver
+from curvescope.profiling.recording.store import Recording
+from curvescope.profiling.workload.network_step import Workload, import_torch
+from curvescope.profiling.workload.networks import get_network
+
+_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the checks run on.
+
+    Attributes:
+        device: `cuda:N` or `cpu`.
+        network: network of steps.
+        batch: batch size of steps.
+    """
+
+    device: str
+    network: str
+    batch: int
+
+    def workload(self) -> Workload:
+        """The step, warm."""
+        workload = Workload(get_network(self.network), self.device)
+        workload.load(self.batch)
+        for _ in range(5):
+            workload.time_step()
+        return workload
+
+
+def recorded(work: Callable[[], object]) -> Recording:
+    """The recording of a block of this process; its tables are read before the folder goes."""
+    with tempfile.TemporaryDirectory() as folder:
+        with curvescope.record(Path(folder, "r")) as recording:
+            work()
+        for table in ("kernels", "clocks", "api_calls"):
+            recording.frame(table)
+        return recording
+
+
+def collector_of(recording: Recording) -> dict[str, Any]:
+    """The collector's facts about the process with CUDA."""
+    return next((one for one in recording.meta["collectors"] if "cupti_status" in one), {})
+
+
+def idle_before_step(context: Context) -> str:
+    """Does a step take longer after an idle time? One step discarded, then one timed."""
+    workload, answers = context.workload(), []
+    for idle_s in (0.0, 0.1, 1.0, 3.0):
+        first, second = [], []
+        for _ in range(5 if idle_s < 1 else 2):
+            time.sleep(idle_s)
+            first.append(workload.time_step()[1] / 1e6)
+            second.append(workload.time_step()[1] / 1e6)
+        answers.append(f"{idle_s:g} s idle: {statistics.median(first):.3f}, then {statistics.median(second):.3f} ms")
+    return "; ".join(answers)
+
+
+def device_facts(context: Context) -> str:
+    """Do L2 and memory in devices.toml fit what the card says?"""
+    from curvescope.profiling.hardware.limits import match_device
+
+    facts = import_torch().cuda.get_device_properties(context.device)
+    listed = match_device(facts.name, f"{facts.major}.{facts.minor}")
+    said = {} if listed is None else {name: fact.value for name, fact in listed.facts.items() if "bytes" in name}
+    return f"{facts.name}: L2 {facts.L2_cache_size} B, memory {facts.total_memory} B; listed {said or 'not at all'}"
+
+
+def nvml_device(context: Context) -> str:
+    """Is the card that NVML is asked about the one that CUDA runs on?"""
+    from curvescope.profiling.hardware.nvml import find_device
+
+    uuid = str(import_torch().cuda.get_device_properties(context.device).uuid)
+    other = find_device(context.device).read("nvmlDeviceGetUUID")
+    return f"{'yes' if uuid in str(other) else 'NO'}: CUDA {uuid}, NVML {other}"
+
+
+def device_record(context: Context) -> str:
+    """Does a block that began after CUDA have the facts of the device?"""
+    workload = context.workload()
+    device = recorded(workload.time_step).meta.get("device")
+    return f"{'yes' if device else 'NO'}: {device}"
+
+
+def environment_records(context: Context) -> str:
+    """Does CUPTI give clocks (ENVIRONMENT records), and what does it refuse?"""
+    workload = context.workload()
+    recording = recorded(lambda: [workload.time_step() for _ in range(30)])
+    rows, refused = recording.count_rows("clocks"), collector_of(recording).get("cupti_refused")
+    return f"{len(recording.frame('clocks')) or rows} samples; refused: {refused}"
+
+
+def collector_overhead(context: Context) -> str:
+    """How long do CUPTI's own stalls take, among them buffer requests?"""
+    workload = context.workload()
+    began_s = time.monotonic()
+    recording = recorded(lambda: [workload.time_step() for _ in range(50)])
+    facts = collector_of(recording)
+    return f"{facts.get('overhead_ns')} in {time.monotonic() - began_s:.1f} s with {facts.get('cupti_version')}"
+
+
+def clock_error(context: Context) -> str:
+    """Do kernels begin before their launches, and is that within the stated error of the clocks?"""
+    recording = recorded(context.workload().time_step)
+    facts = collector_of(recording)
+    early = {key: value for key, value in recording.meta.items() if key.startswith("kernel") and "before" in key}
+    return f"{early or 'none do'}; stated error {facts.get('clock_error_ns')} ns"
+
+
+def many_threads(_: Context) -> str:
+    """Are launches of eighty threads all recorded?"""
+    count = 80
+
+    def work() -> None:
+        threads = [threading.Thread(target=launch) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def launch() -> None:
+        with CudaDriver().empty_kernel() as start:
+            for _ in range(10):
+                start()
+
+    launch()
+    recording = recorded(work)
+    seen = int((recording.frame("kernels")["name"] == KERNEL_NAME).sum())
+    return f"{seen} of {10 * count} kernels; lost: {recording.meta['lost']}"
+
+
+def profiler_then_recording(context: Context) -> str:
+    """Do a recording and torch.profiler both see kernels, whichever comes first?"""
+    workload, torch = context.workload(), import_torch()
+
+    def profile() -> int:
+        with torch.profiler.profile() as profiler:
+            workload.time_step()
+        return sum("CUDA" in str(event.device_type) for event in profiler.events())
+
+    answers = []
+    for _ in range(2):
+        recording = recorded(workload.time_step)
+        status = collector_of(recording).get("cupti_status")
+        answers += [
+            f"recording: {len(recording.frame('kernels'))} kernels ({status})",
+            f"profiler: {profile()} kernels",
+        ]
+    return "; ".join(answers)
+
+
+def graph_in_second_block(_: Context) -> str:
+    """Do kernels of a CUDA graph join a call in the second block of a process, too?"""
+    torch = import_torch()
+    a = torch.randn(256, 256, device="cuda")
+    (a @ a).sum()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (a @ a).sum()
+
+    def replay() -> None:
+        graph.replay()
+        torch.cuda.synchronize()
+
+    answers = []
+    for _ in range(2):
+        recording = recorded(replay)
+        kernels, calls = recording.frame("kernels"), recording.frame("api_calls")
+        joined = int(kernels["correlation_id"].isin(calls["correlation_id"]).sum())
+        answers.append(f"{joined} of {len(kernels)} kernels")
+    return f"first block {answers[0]}, second {answers[1]}; driver {CudaDriver().version()}"
+
+
+def workspace_cap(_: Context) -> str:
+    """Does CUDNN_CONV_WSCAP_DBG change the memory that a convolution takes?"""
+    program = (
+        "import torch\n"
+        "c = torch.nn.Conv2d(256, 256, 3, padding=1).cuda(); x = torch.randn(64, 256, 56, 56, device='cuda')\n"
+        "torch.cuda.reset_peak_memory_stats(); c(x).sum().backward(); print(torch.cuda.max_memory_allocated())"
+    )
+    peaks = {}
+    for cap in (None, "1"):
+        environment = {**os.environ, **({} if cap is None else {"CUDNN_CONV_WSCAP_DBG": cap})}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+        )
+        peaks[cap] = int(done.stdout)
+    return f"{'yes' if peaks[None] != peaks['1'] else 'NO'}: peak {peaks[None]} B without, {peaks['1']} B with 1 MiB"
+
+
+def collective_operator(_: Context) -> str:
+    """Which operator launches an all-reduce of NCCL, by torch.profiler? One rank only."""
+    torch = import_torch()
+    with tempfile.TemporaryDirectory() as folder:
+        torch.distributed.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        x = torch.ones(1 << 20, device="cuda")
+        torch.distributed.all_reduce(x)
+        with torch.profiler.profile() as profiler:
+            torch.distributed.all_reduce(x)
+            torch.cuda.synchronize()
+        torch.distributed.destroy_process_group()
+    return ", ".join(sorted({event.name for event in profiler.events() if "reduce" in event.name.lower()})) or "none"
+
+
+def dirty_lines(context: Context) -> str:
+    """What does a cold read cost beyond a hot one, far beyond the L2? 1 is right; more is write-back of the flush."""
+    from curvescope.kernels.backends import open_backend
+    from curvescope.kernels.memory import Memory
+    from curvescope.kernels.method import Measurement, Method
+
+    backend, medians = open_backend("cupy", context.device), {}
+    for cache in ("hot", "cold"):
+        measurement, method = Measurement(Memory("read", 1 << 30)), Method(cache=cache)
+        while not measurement.done(method):
+            measurement.visit(backend, method)
+        medians[cache] = statistics.median(measurement.durations_ns())
+    return f"{medians['cold'] / medians['hot']:.3f} times"
+
+
+CHECKS: tuple[Callable[[Context], str], ...] = (
+    device_facts,
+    nvml_device,
+    device_record,
+    environment_records,
+    collector_overhead,
+    clock_error,
+    profiler_then_recording,
+    graph_in_second_block,
+    idle_before_step,
+    many_threads,
+    workspace_cap,
+    dirty_lines,
+    collective_operator,
+)
+ON_A_CPU = (idle_before_step,)
+
+
+def ask(check: Callable[[Context], str], words: list[str]) -> tuple[bool, str]:
+    """Whether a check came to its end in a process of its own, and its answer."""
+    command = [sys.executable, __file__, "--one", check.__name__, *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return False, f"not answered within {_LIMIT_S} s"
+    last = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()[-1:]
+    answer = last[0] if last else "nothing was said"
+    return done.returncode == 0, answer if done.returncode == 0 else f"broke ({done.returncode}): {answer}"
+
+
+def main() -> int:
+    """Write the table; with `--one NAME`, print one answer."""
+    if sys.argv[1] == "--one":
+        name, device, network, batch = sys.argv[2:]
+        (check,) = (one for one in CHECKS if one.__name__ == name)
+        print(check(Context(device, network, int(batch))).replace("\n", " "))
+        return 0
+    *words, path = sys.argv[1:]
+    lines, broken = ["| question | answer |", "| --- | --- |"], 0
+    for check in CHECKS:
+        if words[0] == "cpu" and check not in ON_A_CPU:
+            lines.append(f"| {check.__doc__} | needs a GPU |")
+            continue
+        ended, answer = ask(check, words)
+        broken += not ended
+        lines.append(f"| {check.__doc__} | {answer.replace('|', ' ')} |")
+        # Whatever the next one does, the answers so far are there.
+        Path(path).write_text("\n".join(lines) + "\n")
+    Path(path).write_text("\n".join(lines) + "\n")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    scripts.run(main)

@@ -1,0 +1,122 @@
+"""One file that holds what a call of the campaign left: the summary first, then small results, then recordings."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 15 * 1024 * 1024
+SMALL_BYTES = 200_000  # a result that is committed; more is a recording
+SMALL = (".md", ".json", ".txt", ".csv")
+_HEADER_BYTES = 1024  # of one file in the archive, before compression
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Files that are packed together or not at all: all small results of a stage, or one recording.
+
+    Attributes:
+        name: name in the list of what was left out.
+        files: its files.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+
+    def packed_bytes(self) -> int:
+        """Size after compression, at most."""
+        return sum(_HEADER_BYTES + len(zlib.compress(path.read_bytes(), 6)) + 64 for path in self.files)
+
+
+def small_results(stage: Path) -> list[Path]:
+    """Results of a stage that are no recordings."""
+    found = [path for path in sorted(stage.iterdir()) if path.is_file() and path.suffix in SMALL]
+    return [path for path in found if 0 < path.stat().st_size <= SMALL_BYTES]
+
+
+def units_of(output: Path, stages: Iterable[str]) -> Iterator[Unit]:
+    """The units of a call, most valuable first.
+
+    Args:
+        output: folder of the campaign.
+        stages: names of the stages that ran in this call, most valuable first.
+    """
+    folders = [output / name for name in stages if (output / name).is_dir()]
+    yield Unit("carry", tuple(_files(output / "carry")))
+    small = {folder: small_results(folder) for folder in folders}
+    for folder in folders:
+        yield Unit(f"{folder.name}: small results", tuple(small[folder]))
+    rest = [entry for folder in folders for entry in sorted(folder.iterdir()) if entry not in small[folder]]
+    # Test data is what later work without a GPU needs most.
+    for entry in sorted(rest, key=lambda one: one.name != "test_data"):
+        if files := tuple(_files(entry)):
+            yield Unit(f"{entry.parent.name}/{entry.name}", files)
+
+
+def pack(output: Path, stages: Iterable[str], target: Path, most_bytes: int = MOST_BYTES) -> list[str]:
+    """Write the packed file, whose paths are relative to the folder of the campaign.
+
+    Args:
+        output: folder of the campaign; it has a `summary.md`.
+        stages: names of the stages that ran in this call, most valuable first.
+        target: file to write; replaced only when it is complete.
+        most_bytes: largest size of the file.
+
+    Returns:
+        Names of what did not fit. The packed summary ends with them.
+    """
+    left_bytes, chosen, left_out = most_bytes - SMALL_BYTES, [], []
+    for unit in units_of(output, stages):
+        if (size := unit.packed_bytes()) <= left_bytes:
+            left_bytes -= size
+            chosen.append(unit)
+        else:
+            left_out.append(f"{unit.name} ({size / 1e6:.1f} MB)")
+    summary = (output / "summary.md").read_text()
+    if left_out:
+        summary += "\n".join(["\n## Not packed", "", *(f"- {name}" for name in left_out), ""])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    with tarfile.open(partial, "w:gz") as archive:
+        data = summary.encode()
+        entry = tarfile.TarInfo("summary.md")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+        for unit in chosen:
+            for path in unit.files:
+                archive.add(path, path.relative_to(output), filter=_nameless)
+    partial.replace(target)
+    return left_out
+
+
+def carry(output: Path, stage: str) -> None:
+    """Keep what later calls need to know of a stage that ended: `carry/STAGE` with its `done.json` and tables."""
+    kept = output / "carry" / stage
+    kept.mkdir(parents=True, exist_ok=True)
+    for path in small_results(output / stage):
+        if path.suffix == ".md" or path.name == "done.json":
+            (kept / path.name).write_bytes(path.read_bytes())
+
+
+def done_before(output: Path) -> list[dict[str, object]]:
+    """What `done.json` says of every stage that ended in this call or an earlier one, the earliest first."""
+    found = [json.loads(path.read_text()) for path in (output / "carry").glob("*/done.json")]
+    return sorted(found, key=lambda done: done["utc"])
+
+
+def _files(entry: Path) -> list[Path]:
+    if entry.is_file():
+        return [entry]
+    return sorted(path for path in entry.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _nameless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without the name of the user."""
+    entry.uname = entry.gname = ""
+    entry.uid = entry.gid = 0
+    return entry

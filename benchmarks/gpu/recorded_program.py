@@ -1,0 +1,109 @@
+"""A program with every kind of GPU work that the collector must read: what it runs, for raw buffers of CUPTI.
+
+Arguments: any of `driver` (an empty kernel by cuLaunchKernel, without torch), `graph` (a CUDA graph, captured once and
+replayed twice), `streams` (two products on two streams at once) and `copy` (one pinned cudaMemcpyAsync each way), or
+`blocks DIR` (two `curvescope.record()` blocks in one process, each with a kernel by the driver and a replayed graph).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import scripts
+
+from curvescope.profiling.attribution.range_names import STEP_RANGE
+from curvescope.profiling.errors import BackendMissingError
+from curvescope.profiling.hardware.cuda_driver import CudaDriver
+
+_SIZE = 512
+
+
+def driver() -> None:
+    """An empty kernel, launched by the driver."""
+    with CudaDriver().empty_kernel() as launch:
+        launch()
+
+
+def graph() -> None:
+    """A product in a CUDA graph."""
+    _, replay = _captured()
+    replay()
+    replay()
+
+
+def streams() -> None:
+    """Two products at once."""
+    torch = _torch()
+    a = torch.randn(_SIZE, _SIZE, device="cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    b = a @ a
+    with torch.cuda.stream(side):
+        c = a @ a
+    torch.cuda.current_stream().wait_stream(side)
+    (b + c).sum()
+    torch.cuda.synchronize()
+
+
+def copy() -> None:
+    """A copy to the device and back, each by cudaMemcpyAsync."""
+    torch = _torch()
+    host = torch.ones(1 << 20).pin_memory()
+    device = host.to("cuda", non_blocking=True)
+    host.copy_(device, non_blocking=True)
+    torch.cuda.synchronize()
+
+
+def blocks(folder: Path) -> None:
+    """Two blocks in one process."""
+    import curvescope
+
+    torch, replay = _captured()
+    for number in (1, 2):
+        with curvescope.record(folder / f"block-{number}"):
+            driver()
+            replay()
+            torch.cuda.synchronize()
+
+
+def _captured() -> tuple[Any, Callable[[], None]]:
+    """Torch, and the replay of a graph."""
+    torch = _torch()
+    a = torch.randn(_SIZE, _SIZE, device="cuda")
+    (a @ a).sum()  # cuBLAS makes its workspace outside the capture
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        (a @ a).sum()
+    torch.cuda.synchronize()
+    return torch, captured.replay
+
+
+def _torch() -> Any:
+    from curvescope.profiling.workload.network_step import import_torch
+
+    torch = import_torch()
+    if not torch.cuda.is_available():
+        raise BackendMissingError("This torch has no CUDA device.")
+    return torch
+
+
+def main() -> int:
+    """Run what is named, each in a range of its name."""
+    import nvtx
+
+    words = sys.argv[1:]
+    if words[0] == "blocks":
+        blocks(Path(words[1]))
+        return 0
+    for name in words:
+        with nvtx.annotate(f"{STEP_RANGE}:batch size=1"), nvtx.annotate(name):
+            {"driver": driver, "graph": graph, "streams": streams, "copy": copy}[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    scripts.run(main)

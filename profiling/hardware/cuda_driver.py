@@ -1,0 +1,96 @@
+"""The CUDA driver library through ctypes: whether a GPU can be used, and empty kernels, without torch or a toolkit."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BackendMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LIBRARY = "libcuda.so.1"
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (cuda.h)
+# The driver compiles it for its device. Drivers since CUDA 10 know 6.3, and those of Kepler 4.3.
+_EMPTY_KERNEL = ".version {version}\n.target {target}\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n"
+KERNEL_NAME = "curvescope_empty"
+
+
+class CudaDriver:
+    """The library. Reading its version touches no device; everything else initialises CUDA in this process."""
+
+    def __init__(self) -> None:
+        """Load the library.
+
+        Raises:
+            BackendMissingError: there is no driver.
+        """
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+        except OSError as error:
+            raise BackendMissingError(f"There is no CUDA driver ({error}).") from error
+
+    def version(self) -> str:
+        """The newest CUDA that the driver supports, e.g. 13.0."""
+        number = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(number))
+        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+    def count_devices(self) -> int:
+        """Number of devices that this process may use.
+
+        Raises:
+            BackendMissingError: CUDA cannot be initialised, e.g. because all devices are hidden from the process.
+        """
+        count = ctypes.c_int()
+        self._call("cuInit", 0)
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return count.value
+
+    @contextmanager
+    def empty_kernel(self, index: int = 0) -> Iterator[Any]:
+        """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel.
+
+        Raises:
+            BackendMissingError: the device cannot be used.
+        """
+        device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("cuInit", 0)
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        for value, attribute in ((major, _MAJOR), (minor, _MINOR)):
+            self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        modern = major.value >= 5
+        source = _EMPTY_KERNEL.format(
+            version="6.3" if modern else "4.3",
+            target="sm_50" if modern else f"sm_{major.value}{minor.value}",
+            name=KERNEL_NAME,
+        )
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        try:
+            self._call("cuCtxSetCurrent", context)
+            self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(source.encode()))
+            self._call("cuModuleGetFunction", ctypes.byref(function), module, KERNEL_NAME.encode())
+            sizes = [ctypes.c_uint(size) for size in (1, 1, 1, 1, 1, 1, 0)]
+            yield lambda: self._call("cuLaunchKernel", function, *sizes, None, None, None)
+            self._call("cuCtxSynchronize")
+        finally:
+            self._call("cuDevicePrimaryCtxRelease_v2", device)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            if hasattr(self._library, "cuGetErrorName"):
+                self._library.cuGetErrorName(code, ctypes.byref(text))
+            raise BackendMissingError(f"{name} answered {(text.value or b'').decode() or 'error'} ({code}).")
+
+
+def count_gpus() -> int:
+    """Number of GPUs that this process may use; 0 where there is no driver."""
+    try:
+        return CudaDriver().count_devices()
+    except BackendMissingError:
+        return 0

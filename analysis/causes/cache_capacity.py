@@ -1,13 +1,14 @@
 """Cache capacity: a kernel's data fits the cache (L2; the last level of a CPU) at one size and not at the other.
 
 Amount: the time at the larger size beyond the time of the same bytes at the smaller size's bandwidth. The working set
-is the compulsory bytes of one launch, a lower bound.
+is the compulsory bytes of one launch, a lower bound. Where DRAM bytes are measured at both sizes, a kernel counts only
+if it moves more of them per compulsory byte at the larger size.
 """
 
 from __future__ import annotations
 
 from ...profiling.attribution.kernel_names import short_name
-from .case import Case, Claim, Evidence, Intervention, seen, total
+from .case import Case, Claim, Evidence, Intervention, counted_total, seen, total
 
 CAUSE = "cache capacity"
 INTERVENTION = Intervention(
@@ -17,6 +18,8 @@ INTERVENTION = Intervention(
 )
 # A claim needs bandwidth to fall to this share: cache and DRAM differ by far more, noise by less.
 _FALLEN = 0.9
+# Measured traffic per compulsory byte must rise by this factor: what no longer fits the cache comes from DRAM again.
+_RISEN = 1.1
 
 
 def weigh(case: Case) -> Claim | None:
@@ -36,15 +39,19 @@ def weigh(case: Case) -> Claim | None:
         bandwidth = (before_bytes / before_ms / 1e6, after_bytes / after_ms / 1e6)
         if not sets[0] <= cache < sets[1] or bandwidth[1] > _FALLEN * bandwidth[0]:
             continue
+        measured = (counted_total(low, "dram_bytes"), counted_total(high, "dram_bytes"))
+        traffic = None
+        if measured[0] is not None and measured[1] is not None:
+            traffic = (measured[0] / before_bytes, measured[1] / after_bytes)
+            if traffic[1] < _RISEN * traffic[0]:
+                continue
         amount += case.coefficient(case.after) * (after_ms - after_bytes / bandwidth[0] / 1e6)
         evidence += [
             seen(f"bytes of one launch of {short_name(name)}", sets, "B", "kernels.bytes_compulsory"),
             Evidence("the cache", float(cache), float(cache), "B", "recording.json"),
             seen("its bandwidth", bandwidth, "GB/s", "kernels.bytes_compulsory, duration_ns"),
         ]
-        measured = (total(low, "dram_bytes"), total(high, "dram_bytes"))
-        if measured[0] is not None and measured[1] is not None:
-            traffic = (measured[0] / before_bytes, measured[1] / after_bytes)
+        if traffic is not None:
             evidence.append(seen("its measured DRAM bytes per compulsory byte", traffic, "1", "kernels.dram_bytes"))
     if not evidence:
         return None

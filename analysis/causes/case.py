@@ -31,7 +31,8 @@ class Use:
         shared_memory_bytes: shared memory of a block; None if not recorded.
         flops: FLOPs per step of the direct algorithm.
         bytes_compulsory: compulsory bytes per step.
-        dram_bytes: measured DRAM bytes per step.
+        dram_bytes: measured DRAM bytes per step; None unless all launches have them.
+        sm_cycles: measured cycles of the SM clock per step; None unless all launches have them.
     """
 
     batch: int
@@ -46,6 +47,7 @@ class Use:
     flops: float | None = None
     bytes_compulsory: float | None = None
     dram_bytes: float | None = None
+    sm_cycles: float | None = None
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,13 @@ class Case:
         return max(times, key=lambda name: (times[name], name)) if times else None
 
 
+def counted_total(uses: tuple[Use, ...], column: str) -> float | None:
+    """Sum of a measured column over uses; None unless every use has a value."""
+    return total(uses, column) if all(getattr(use, column) is not None for use in uses) else None
+
+
 def total(uses: tuple[Use, ...], column: str) -> float | None:
-    """Sum of one column over uses; None if a use with time lacks a value."""
+    """Sum of one column over the uses that have a value; None if none has."""
     values = [getattr(use, column) for use in uses]
     known = [float(value) for value in values if value is not None]
     return sum(known) if known else None

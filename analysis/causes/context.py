@@ -26,7 +26,8 @@ _HOST_KINDS = (
 )
 _GEOMETRY = {"blocks": ("grid_x", "grid_y", "grid_z"), "threads": ("block_x", "block_y", "block_z")}
 _SIZES = ("registers_per_thread", "shared_memory_bytes")
-_WORK = ("flops", "bytes_compulsory", "dram_bytes")
+_WORK = ("flops", "bytes_compulsory", "dram_bytes", "sm_cycles")
+_COUNTED = ["dram_bytes", "sm_cycles"]  # every kernel has them, unless its counters are unknown
 _TERM = ["layer", "phase", "kind"]
 _HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "run_queue_wait_ns")
 
@@ -86,6 +87,7 @@ def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[in
     )
     grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
+    sums[_COUNTED] = sums[_COUNTED].where(grouped[_COUNTED].count().eq(grouped.size(), axis=0))
     coefficients = dict(functional.coefficients)
     found: dict[Key, list[Use]] = {}
     for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):

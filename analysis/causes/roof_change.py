@@ -7,7 +7,7 @@ compulsory.
 
 from __future__ import annotations
 
-from .case import Case, Claim, Evidence, Intervention, total
+from .case import Case, Claim, Evidence, Intervention, counted_total, total
 
 CAUSE = "roof change"
 INTERVENTION = Intervention(
@@ -23,7 +23,7 @@ def weigh(case: Case) -> Claim | None:
         return None
     ridge = compute.per_s / dram.per_s
     batches = [batch for batch, _ in case.functional.coefficients]
-    measured = all(total(case.at(batch), "dram_bytes") for batch in batches)
+    measured = all(counted_total(case.at(batch), "dram_bytes") for batch in batches)
     column = "dram_bytes" if measured else "bytes_compulsory"
     work = {batch: (total(case.at(batch), "flops"), total(case.at(batch), column)) for batch in batches}
     if not all(flops and size for flops, size in work.values()):

@@ -1,12 +1,14 @@
 """Throttling: the clock was lower during the larger batch.
 
 Amount: the time at the larger size beyond what the smaller size's clock would have needed, if all of it depended on the
-clock: an upper bound for kernels that wait for memory.
+clock: an upper bound for kernels that wait for memory. The clock is the sampled one of the whole step. Where the cycles
+of the term's kernels were measured, their cycles per recorded time give the term's own clock: it decides the amount, or
+stands in for samples that are missing.
 """
 
 from __future__ import annotations
 
-from .case import Case, Claim, Evidence, Intervention
+from .case import Case, Claim, Evidence, Intervention, counted_total
 
 CAUSE = "throttling"
 INTERVENTION = Intervention(
@@ -23,16 +25,29 @@ def weigh(case: Case) -> Claim | None:
     if case.share.key.kind != "kernels":
         return None
     before, after = case.facts[case.before], case.facts[case.after]
-    if not before.sm_clock_hz or not after.sm_clock_hz:
-        return None
-    ratio = after.sm_clock_hz / before.sm_clock_hz
-    if ratio > _FALLEN:
+    sources = (
+        ("SM clock", before.sm_clock_hz, after.sm_clock_hz, "clocks.sm_clock_hz"),
+        ("SM clock by cycles", _own_clock(case, case.before), _own_clock(case, case.after), "kernels.sm_cycles"),
+    )
+    evidence, ratio = [], 1.0
+    for what, low, high, table in sources:
+        if low and high:
+            ratio = high / low
+            evidence.append(Evidence(what, low / 1e6, high / 1e6, "MHz", table))
+            if ratio > _FALLEN:
+                return None
+    if not evidence:
         return None
     reasons = after.throttle_reasons - before.throttle_reasons
-    evidence = [Evidence("SM clock", before.sm_clock_hz / 1e6, after.sm_clock_hz / 1e6, "MHz", "clocks.sm_clock_hz")]
     if reasons:
         old, new = (", ".join(sorted(facts.throttle_reasons)) or "none" for facts in (before, after))
         evidence.append(Evidence("throttle reasons", old, new, "", "clocks.throttle_reasons"))
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
     score = 0.93 if reasons else 0.82
     return Claim(CAUSE, amount, score, tuple(evidence), "With locked clocks, the excess is as large.")
+
+
+def _own_clock(case: Case, batch: int) -> float | None:
+    """Measured cycles of the term's kernels over their recorded time, Hz; None unless all of them have cycles."""
+    cycles, time_ms = counted_total(case.at(batch), "sm_cycles"), case.time_ms(batch)
+    return None if cycles is None or time_ms <= 0 else cycles / time_ms * 1e3

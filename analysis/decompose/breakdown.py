@@ -16,7 +16,7 @@ from .kernel_times import Ints, Work, group_times, profiled_steps
 from .terms import IDLE, LEFT_OVER, OVERHEAD, RECORD_DEVICE, Samples, layer_label, overhead_ms, undisturbed
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
-_AMOUNTS = ("flops", "bytes_compulsory")
+_AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Row:
         flops: FLOPs per step; None if no row's work is known.
         gflop_per_s: known FLOPs over the time of all rows; None if none are known.
         gb_per_s: known compulsory bytes over the time of all rows; GB is 10⁹ bytes.
+        measured_gb_per_s: measured DRAM bytes over the time of the rows that have them; None if no row has.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Row:
     flops: float | None
     gflop_per_s: float | None
     gb_per_s: float | None
+    measured_gb_per_s: float | None = None
 
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
@@ -164,10 +166,12 @@ def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list
     np.add.at(per_step_ns, (code[inside], step[inside]), groups["exclusive_ns"].to_numpy()[inside])
     sums = groups[["calls", *_AMOUNTS]][inside].groupby(code[inside]).sum(min_count=1).reindex(range(len(labels)))
     low, high = np.percentile(per_step_ns / 1e6, [25, 75], axis=1)
+    counted = inside & groups["dram_bytes"].notna().to_numpy()
+    counted_ms = np.bincount(code[counted], groups["exclusive_ns"].to_numpy()[counted] / 1e6, len(labels))
     rows = []
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6
-        flops, size = (None if pd.isna(amount) else float(amount) for amount in amounts)
+        flops, size, measured = (None if pd.isna(amount) else float(amount) for amount in amounts)
         rows.append(
             Row(
                 label,
@@ -177,6 +181,7 @@ def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list
                 None if flops is None else flops / len(used),
                 _giga_per_s(flops, time_ms),
                 _giga_per_s(size, time_ms),
+                _giga_per_s(measured, float(counted_ms[i])),
             )
         )
     return sorted(rows, key=lambda row: -row.time_ms)

@@ -31,7 +31,7 @@ KEYS = (
     *("layer", "phase", "op", "name", "source"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes"),
 )
-AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed")
+AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles")
 _TIMES = ("step", "start_ns", "duration_ns")
 _BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
 _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}

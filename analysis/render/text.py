@@ -232,7 +232,9 @@ def render_breakdown(
     breakdown: Breakdown, by: str, limit: int | None = 25, hardware: Hardware | None = None
 ) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
-    rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s")
+    measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
+    heads, blank = (("measured GB/s",), ("",)) if measured else ((), ())
+    rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s", *heads)
     apart = (IDLE, LEFT_OVER, OVERHEAD)
     groups, ends = ([r for r in breakdown.rows if (r.label in apart) == end] for end in (False, True))
     listed, marked = groups[:limit], False
@@ -240,9 +242,8 @@ def render_breakdown(
         if row is None:
             if rest := groups[len(listed) :]:
                 amount = math.fsum(r.time_ms for r in rest)
-                rows.add_row(
-                    f"{len(rest)} smaller rows", number(amount), "", share(amount, breakdown.time_ms), "", "", ""
-                )
+                title = f"{len(rest)} smaller rows"
+                rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), "", "", "", *blank)
             continue
         above = () if hardware is None else above_roofs(row, hardware)
         marked |= bool(above)
@@ -254,12 +255,13 @@ def render_breakdown(
             "" if row.calls is None else f"{row.calls:g}",
             "" if row.gflop_per_s is None else rate(row.gflop_per_s * 1e9, "compute" in above),
             "" if row.gb_per_s is None else rate(row.gb_per_s * 1e9, "DRAM" in above),
+            *(("" if row.measured_gb_per_s is None else number(row.measured_gb_per_s, 3),) if measured else ()),
         )
     if breakdown.overhead_ms is None:
-        rows.add_row(OVERHEAD, "unknown", "", "", "", "", "")
+        rows.add_row(OVERHEAD, "unknown", "", "", "", "", "", *blank)
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
-    rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "")
+    rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "", *blank)
     timed = (
         "every step was profiled, so the time includes an unknown profiling overhead"
         if breakdown.overhead_ms is None
@@ -271,4 +273,6 @@ def render_breakdown(
         "compulsory bytes, both from shapes. ± is half the interquartile range."
     )
     notes = [note, ABOVE_ROOF_NOTE] if marked else [note]
+    if measured:
+        notes.append("Measured GB/s: DRAM bytes by Nsight Compute over the time of the kernels that have them.")
     return Group(rows, *(Text(one, "dim") for one in notes))

@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_protocol_arguments(parser)
     measuring.add_experiments_argument(parser, "; 0 for none (default: 60s, with --quick 15s)")
     parser.add_argument(
+        "--counters",
+        action="store_true",
+        help="then measure memory traffic, executed FLOPs and cycles of the kernels by Nsight Compute (`counters`)",
+    )
+    parser.add_argument(
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     )
     parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
@@ -63,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     device = "cpu" if modelled else pick_device(args.device)
     configurations = measuring.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
+    if args.counters:
+        _check_counters(device, modelled or axes.family is not None)
     if modelled:
         if args.experiments is not None:
             raise CurvescopeError("--experiments: a modelled GPU has nothing to run; omit it.")
@@ -76,10 +83,36 @@ def run(args: argparse.Namespace) -> int:
     if axes.family is not None:
         return _family(args, axes, configurations, protocol, path)
     _measure(args, configurations[0], axes, protocol, path)
+    if args.counters:
+        _count(path)
     from ..analysis.render.show import show_diagnosis
 
     show_diagnosis(open_recording(path), axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
     return 0
+
+
+def _check_counters(device: str, refused: bool) -> None:
+    """Refuse --counters, before anything is measured, where nothing could be counted."""
+    from ..profiling.collect.nvidia_tools import find_tool
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.measure.counters import TOOL
+
+    if refused:
+        raise CurvescopeError("--counters is for one measured curve: omit it, then run `curvescope counters RUN`.")
+    if device == "cpu":
+        raise CurvescopeError("--counters: only kernels of a GPU have counters, and this runs on the CPU; omit it.")
+    find_tool(TOOL)
+
+
+def _count(path: AnyPath) -> None:
+    from ..analysis.render import terminal
+    from ..profiling.errors import CurvescopeError
+    from .counters import count_and_print
+
+    try:
+        count_and_print(path)
+    except CurvescopeError as error:  # what was measured is explained without counters
+        terminal.console(stderr=True).print(f"No counters: {error}", style="yellow", markup=False)
 
 
 def _measure(

@@ -100,9 +100,9 @@ def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, op
     import sys
 
     from ..profile_files import describe_rows, notes
-    from ..profiling.collect.nvidia_tools import record_with
+    from ..profiling.collect.nvidia_tools import Request, record_with
 
-    code, done = record_with(args.tool, command, path, options, with_metrics=args.metrics)
+    code, done = record_with(args.tool, command, path, options, Request(with_metrics=args.metrics))
     for line in (f"{describe_rows(done.rows)} in {done.path}", *notes(done)):
         print(f"curvescope: {line}", file=sys.stderr)
     return code

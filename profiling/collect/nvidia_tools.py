@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import BackendMissingError, CurvescopeError
@@ -23,7 +23,23 @@ _PERMISSION = (
     "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
 )
 _GRACE_S = 60  # for a tool to write its file after Ctrl-C
+_NO_KERNEL = "No kernels were profiled"
 _TOO_NEW = "not supported on devices with compute capability"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a tool shall record.
+
+    Attributes:
+        with_metrics: for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics.
+        nvtx_range: for ncu: name of a start/end range; only kernels launched inside are measured. None: all kernels.
+        capability: for ncu: compute capability of the device, e.g. 9.0, which names its metrics; None if unknown.
+    """
+
+    with_metrics: bool = False
+    nvtx_range: str | None = None
+    capability: str | None = None
 
 
 @dataclass(frozen=True)
@@ -34,16 +50,18 @@ class Tool:
         name: name of the program.
         where: instructions to get it.
         outputs: files that it may write; the first existing one is imported.
-        arguments: its command line before the user's command, from the output folder and whether metrics are requested.
+        arguments: its command line before the user's command, from the output folder and the request.
+        meta: entries of `recording.json` that say under which conditions it measures.
     """
 
     name: str
     where: str
     outputs: tuple[str, ...]
-    arguments: Callable[[Path, bool], list[str]]
+    arguments: Callable[[Path, Request], list[str]]
+    meta: Mapping[str, str] = field(default_factory=dict)
 
 
-def _nsys(folder: Path, _metrics: bool) -> list[str]:
+def _nsys(folder: Path, _request: Request) -> list[str]:
     arguments = ["profile", "--trace=cuda,nvtx", "--sample=none", "--export=sqlite", "--force-overwrite=true"]
     # Versions before 2021 lack these options; without them a graph is one row, and the CPU is sampled needlessly.
     known = _help_of("nsys", "profile")
@@ -51,21 +69,28 @@ def _nsys(folder: Path, _metrics: bool) -> list[str]:
     return [*arguments, f"--output={folder / 'profile'}"]
 
 
-def _ncu(folder: Path, _metrics: bool) -> list[str]:
-    listed = ",".join(metrics.wanted("ncu"))
+# By default ncu locks the clocks to the base clock and flushes the caches before each kernel, unlike in normal steps.
+NCU_CONDITIONS = {"clock_control": "none", "cache_control": "none"}
+
+
+def _ncu(folder: Path, request: Request) -> list[str]:
+    listed = ",".join(metrics.wanted("ncu", request.capability))
+    # Without a slash the name is that of a start/end range. A push/pop range holds the kernels of its own thread only,
+    # and torch launches those of the backward pass from another one.
+    only = [] if request.nvtx_range is None else ["--nvtx", f"--nvtx-include={request.nvtx_range}"]
     return [
         "--csv",
         "--page=raw",
         "--target-processes=all",
-        # By default it locks the clocks to the base clock, unlike in normal steps, and others may share the GPU.
-        "--clock-control=none",
+        *(f"--{name.replace('_', '-')}={value}" for name, value in NCU_CONDITIONS.items()),
+        *only,
         f"--metrics={listed}",
         f"--log-file={folder / 'profile.csv'}",
     ]
 
 
-def _nvprof(folder: Path, with_metrics: bool) -> list[str]:
-    if with_metrics:
+def _nvprof(folder: Path, request: Request) -> list[str]:
+    if request.with_metrics:
         return ["--csv", f"--metrics={','.join(metrics.wanted('nvprof'))}", f"--log-file={folder / 'profile.csv'}"]
     return [f"--export-profile={folder / 'profile.nvprof'}", f"--log-file={folder / 'log'}"]
 
@@ -74,14 +99,26 @@ TOOLS = {
     tool.name: tool
     for tool in (
         Tool("nsys", "install Nsight Systems (in the CUDA toolkit)", ("profile.sqlite",), _nsys),
-        Tool("ncu", "install Nsight Compute (in the CUDA toolkit)", ("profile.csv",), _ncu),
+        Tool("ncu", "install Nsight Compute (in the CUDA toolkit)", ("profile.csv",), _ncu, NCU_CONDITIONS),
         Tool("nvprof", "install CUDA 12 or older (the last with nvprof)", ("profile.nvprof", "profile.csv"), _nvprof),
     )
 }
 
 
+def find_tool(name: str) -> str:
+    """The path of a tool's program.
+
+    Raises:
+        BackendMissingError: the tool is not on PATH.
+    """
+    program = shutil.which(name)
+    if program is None:
+        raise BackendMissingError(f"{name} is not on PATH: {TOOLS[name].where}, or add its folder to PATH.")
+    return program
+
+
 def record_with(
-    name: str, command: Sequence[str], path: AnyPath, options: Options | None = None, *, with_metrics: bool = False
+    name: str, command: Sequence[str], path: AnyPath, options: Options | None = None, request: Request | None = None
 ) -> tuple[int, Imported]:
     """Run the command under the tool and import the profile; after Ctrl-C, import what the tool still wrote.
 
@@ -90,7 +127,7 @@ def record_with(
         command: program and arguments.
         path: folder of the recording to create.
         options: options of the import.
-        with_metrics: whether nvprof replays kernels for metrics instead of recording a timeline; ncu always does.
+        request: what the tool shall record; None for its default.
 
     Returns:
         The exit code (128 + signal number after a signal), and the import.
@@ -100,20 +137,18 @@ def record_with(
         CurvescopeError: the program cannot be run, the tool wrote nothing, or the recording cannot be created.
     """
     tool = TOOLS[name]
-    program = shutil.which(tool.name)
-    if program is None:
-        raise BackendMissingError(f"{tool.name} is not on PATH: {tool.where}, or add its folder to PATH.")
+    program = find_tool(name)
     require_program(command[0])
     if path.exists() and any(path.iterdir()):
         raise CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.")
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-        profiled = [program, *tool.arguments(Path(folder), with_metrics), *command]
+        profiled = [program, *tool.arguments(Path(folder), request or Request()), *command]
         code, interrupted = run_command(profiled, _GRACE_S)
         log = "".join(_read(file) for file in sorted(Path(folder).iterdir()) if file.name in ("log", "profile.csv"))
         found = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
         _refuse_failure(tool, log, code, found)
         assert found is not None
-        meta = {"recorder": tool.name, "argv": without_secrets(command), **describe_environment()}
+        meta = {"recorder": tool.name, "argv": without_secrets(command), **tool.meta, **describe_environment()}
         done = import_profile(found, path, options, meta)
     if interrupted:
         raise KeyboardInterrupt
@@ -127,6 +162,8 @@ def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None
         raise CurvescopeError(
             "nvprof does not support this GPU (it supports capabilities up to 7.5): record with `--with nsys`."
         )
+    if _NO_KERNEL in log:
+        raise CurvescopeError(f"{tool.name} profiled no kernel: the command launched none where it looked.")
     if found is None or not found.stat().st_size:
         raise CurvescopeError(
             f"{tool.name} wrote no profile (exit code {code}); see its output above. Nothing was recorded."

@@ -14,6 +14,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+import pyarrow as pa
+
+from ..recording.schema import KERNELS
+
+_FRACTIONS = frozenset(column.name for column in KERNELS.columns if column.dtype == pa.float64())
 # Units as printed by the profilers, in B, ns, 1. Nsight Compute uses powers of 1000; nvprof uses KB, MB and GB for
 # powers of 1024: it prints 16,777,216 bytes as 16.000000MB.
 _TIMES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -75,13 +80,19 @@ def known_names(tool: str) -> frozenset[str]:
     return frozenset(name for metric in metrics() if metric.tool == tool for name in metric.terms)
 
 
-def wanted(tool: str) -> list[str]:
-    """The metrics to record for all columns: the first entry of each column and part that any device supports."""
+def wanted(tool: str, capability: str | None = None) -> list[str]:
+    """The metrics to record for all columns: the first entry of each column and part that the device supports.
+
+    Args:
+        tool: nvprof or ncu.
+        capability: compute capability of the device, e.g. `9.0`; None: only entries that any device supports.
+    """
     first: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
-        # Labels of report pages cannot be requested as metrics.
+        # Labels of report pages cannot be requested as metrics. Every device since Volta has Volta's own metric.
         requestable = all(" " not in name and name != "Duration" for name in metric.terms)
-        if metric.tool == tool and requestable:
+        fits = not metric.capabilities or (capability or "7.0") in metric.capabilities
+        if metric.tool == tool and requestable and fits:
             first.setdefault((metric.column, metric.part), metric)
     return list(dict.fromkeys(name for metric in first.values() for name in metric.terms))
 
@@ -98,7 +109,7 @@ def to_columns(tool: str, values: Mapping[str, float], capability: str | None = 
     for metric in _chosen(tool, frozenset(values), capability):
         amount = sum(factor * values[name] for name, factor in metric.terms.items())
         columns[metric.column] = columns.get(metric.column, 0.0) + amount
-    return {name: amount if name == "achieved_occupancy" else round(amount) for name, amount in columns.items()}
+    return {name: amount if name in _FRACTIONS else round(amount) for name, amount in columns.items()}
 
 
 def parts(tool: str, names: Collection[str], capability: str | None = None) -> list[str]:

@@ -76,6 +76,7 @@ _SENTENCES = {
         "primitives_without_time": "oneDNN calls without a timestamp; their time stays with their operator",
         "mkl_calls_not_placed": "MKL calls that match no operator; their time stays with the operator around them",
         "kernels_without_operator": "kernels whose launching operator is unknown; layer and phase are unknown",
+        "kernels_without_counters": "kernels of counted steps that join no counted kernel by order, name and geometry",
         # Files of other profilers.
         "invalid_numbers": "NaN or infinite numbers, which JSON does not allow; events with such a time are left out",
         "rows_of_other_kinds": f"rows other than {_WORK}, e.g. page faults of unified memory; they are left out",

@@ -133,7 +133,9 @@ KERNELS = Table(
         _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
         _sum("l1_bytes", "B", "Measured requests to L1, read plus written."),
         _sum("flops_executed", "FLOP", "Measured FLOPs of the algorithm that ran."),
+        _sum("sm_cycles", "cycles", "Measured cycles of the SM clock from the kernel's begin to its end."),
         _mean("achieved_occupancy", "1", "Measured active warps over the SM's maximum.", _F64),
+        _mean("tensor_pipe_use", "1", "Measured share of the cycles in which the tensor pipes were active.", _F64),
         _key("source", _TEXT, f"Recorder of the row: {', '.join(SOURCES)}.", nullable=False),
     ),
 )

@@ -2,9 +2,9 @@
 
 Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit and existing
 parts stay readable when the run is interrupted. Every file is written under a temporary name, synced, then renamed;
-an object of a remote store is one put. Existing parts are never changed: a finished recording only gets new ones
-(`RecordingWriter.extend`). Nothing is shared between recordings, so that any number of writers may fill one store. Any
-Parquet reader opens the tables unaided.
+an object of a remote store is one put. What is recorded is never changed: a finished recording only gets new parts,
+and values where it has none (`RecordingWriter.extend` and `fill`). Nothing is shared between recordings, so that any
+number of writers may fill one store. Any Parquet reader opens the tables unaided.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import CurvescopeError
 from ..prefetch import read_ahead
@@ -177,6 +178,23 @@ class RecordingWriter:
         if self._extends and part is not None and file.is_file():
             raise ValueError(f"{file} exists, and nothing is overwritten")
         write_part(file, TABLES[table], conformed)
+
+    def fill(self, table: str, part: AnyPath, values: Mapping[str, pa.Array]) -> None:
+        """Add values to a part where it has none; a value that is there stays. The part is replaced at once.
+
+        Args:
+            table: name in the schema.
+            part: one of `Recording.parts`.
+            values: one value or null for each row of the part, by column.
+
+        Raises:
+            CurvescopeError: the part is damaged, the disk is full, or the folder is not writable.
+        """
+        rows = read_part(part, TABLES[table], encoded=True)
+        for name, added in values.items():
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, rows.schema.field(place), pc.coalesce(rows[name], added))
+        write_part(part, TABLES[table], rows)
 
     def next_part(self, table: str) -> str:
         """Reserve the next free part number of a table, for writers that write several parts at once."""

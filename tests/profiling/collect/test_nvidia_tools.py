@@ -97,7 +97,11 @@ def test_ncu_measures_what_the_columns_need(fake, tmp_path):
     ((*options, _, _, _),) = calls()
     asked = next(o for o in options if o.startswith("--metrics=")).removeprefix("--metrics=").split(",")
     assert {"dram__bytes.sum", "lts__t_bytes.sum", "l1tex__t_bytes.sum", "gpu__time_duration.sum"} <= set(asked)
-    assert open_recording(tmp_path / "r").frame("kernels")["dram_bytes"].iloc[0] == 2_001_500
+    recording = open_recording(tmp_path / "r")
+    assert recording.frame("kernels")["dram_bytes"].iloc[0] == 2_001_500
+    # As in normal steps: by default ncu locks the clocks, and flushes the caches before each kernel.
+    assert {"--clock-control=none", "--cache-control=none"} <= set(options)
+    assert (recording.meta["clock_control"], recording.meta["cache_control"]) == ("none", "none")
 
 
 def test_nvprof_records_a_timeline_or_metrics(fake, tmp_path):

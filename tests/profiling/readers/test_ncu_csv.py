@@ -91,3 +91,13 @@ def test_of_two_ways_to_a_column_one_is_taken_and_parts_add_up():
     values |= {"dram_write_transactions": 99.0, "flop_count_sp": 7.0, "flop_count_sp_add": 1.0, "flop_count_hp": 2.0}
     assert metrics.to_columns("nvprof", values) == {"dram_bytes": 15.0, "flops_executed": 9.0}
     assert metrics.to_columns("nvprof", {"dram_read_bytes": 10.0}) == {}
+
+
+def test_the_products_of_tensor_cores_are_counted_under_the_names_of_each_generation():
+    paths = {
+        f"sm__ops_path_tensor_src_{path}.sum": 100.0 for path in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "fp64")
+    }
+    hopper = {**dict.fromkeys(SINGLE, 1.0), **paths, "sm__ops_path_tensor_src_fp8.sum": 0.0}
+    assert metrics.to_columns("ncu", hopper, "9.0")["flops_executed"] == 4 + 400
+    assert metrics.parts("ncu", hopper, "9.0") == ["single precision", "tensor cores"]
+    assert metrics.to_columns("ncu", hopper, "8.0")["flops_executed"] == 4  # other names there: not known

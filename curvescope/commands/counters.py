@@ -1,0 +1,59 @@
+"""Measure memory traffic, executed FLOPs, tensor-pipe use and cycles of a recording's kernels, on its GPU.
+
+Runs one step of each profiled batch size again under Nsight Compute (ncu), which repeats every kernel of the step for
+its counters, with the clocks as they are and without flushing caches. The counts are joined to the recording's kernels
+by order, name and geometry and added to the recording: `breakdown`, `roofline` and `explain` use them. `diagnose
+--counters` does the same at its end. Each call goes on with the batch sizes that have no counters yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..profiling.recording.remote_store import AnyPath, as_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..profiling.measure.counters import Counted
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
+    parser.add_argument("--batch", metavar="SIZES", help="batch sizes, e.g. 8,32 (default: all that were profiled)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Count, and print what joined."""
+    from ..profiling.measure.protocol import parse_batches
+
+    count_and_print(args.recording, None if args.batch is None else parse_batches(args.batch))
+    print(f"Next:\n  curvescope breakdown {args.recording}\n  curvescope roofline {args.recording}")
+    return 0
+
+
+def count_and_print(path: AnyPath, batches: Sequence[int] | None = None) -> None:
+    """Count kernels, with a line per batch size on standard error before and on standard output after it.
+
+    Raises:
+        CurvescopeError: see `count_kernels`.
+    """
+    from ..analysis.render import terminal
+    from ..profiling.measure.counters import count_kernels
+
+    messages = terminal.console(stderr=True)
+    done = count_kernels(path, batches, lambda line: messages.print(line, style="dim", markup=False))
+    for counted in done:
+        print(describe(counted))
+
+
+def describe(counted: Counted) -> str:
+    """What was counted and joined at one batch size, in one line."""
+    by = "order, name and geometry" if counted.by_geometry else "order and name (the recording has no geometry)"
+    unused = f"; {counted.unused} counted kernels join none" if counted.unused else ""
+    return (
+        f"Batch {counted.batch}: {counted.kernels} kernels of a step counted; {counted.joined} of {counted.recorded} "
+        f"recorded kernels in {counted.steps} steps joined by {by}{unused}."
+    )

@@ -1,0 +1,60 @@
+"""Joins kernels that a tool counted in one run to the kernels that a recording has of the same step.
+
+Both lists are in the order of their launches. Kernels are equal if their names, without template arguments and
+parameters, and their grids and blocks are: tools print template arguments differently. Kernels without a counterpart
+in the same order stay unjoined; none is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+import pandas as pd
+
+from .kernel_names import short_name
+
+GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+def launch_keys(kernels: pd.DataFrame, with_geometry: bool) -> list[tuple[object, ...]]:
+    """What identifies each kernel in a sequence of launches.
+
+    Args:
+        kernels: rows with name and the columns of `GEOMETRY`, in the order of their launches.
+        with_geometry: whether grid and block belong to it.
+    """
+    names = [short_name(str(name)).partition("<")[0] for name in kernels["name"]]
+    columns = [kernels[column].tolist() for column in GEOMETRY] if with_geometry else []
+    return list(zip(names, *columns, strict=True))
+
+
+def has_geometry(kernels: pd.DataFrame) -> bool:
+    """Whether every kernel has its grid and block."""
+    return bool(kernels[list(GEOMETRY)].notna().all(axis=None))
+
+
+def align(recorded: Sequence[object], counted: Sequence[object]) -> list[int | None]:
+    """The counterpart of each recorded kernel.
+
+    Args:
+        recorded: result of `launch_keys` for the recorded kernels of one step.
+        counted: result of `launch_keys` for the counted kernels.
+
+    Returns:
+        For each recorded kernel a position in `counted`, increasing, or None.
+    """
+    head = 0
+    while head < min(len(recorded), len(counted)) and recorded[head] == counted[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(recorded), len(counted)) - head and recorded[-1 - tail] == counted[-1 - tail]:
+        tail += 1
+    found: list[int | None] = [None] * len(recorded)
+    found[:head] = range(head)
+    found[len(recorded) - tail :] = range(len(counted) - tail, len(counted))
+    middle = recorded[head : len(recorded) - tail], counted[head : len(counted) - tail]
+    for block in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
+        first = head + block.a
+        found[first : first + block.size] = range(head + block.b, head + block.b + block.size)
+    return found

@@ -1,0 +1,206 @@
+"""`counters`: the steps of a planted recording counted by a double of ncu, which writes a CSV for each batch size."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pandas as pd
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.measure import counted_step, counters
+from curvescope.profiling.measure.configuration import Configuration
+from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload import network_step
+
+from .recordings import write_planted
+
+# Takes the log file and the batch size, its last argument, from the command line.
+NCU = """#!/bin/sh
+for word; do case "$word" in --log-file=*) log="${{word#*=}}" ;; esac; done
+for word; do printf '%s\\n' "$word"; done > "{folder}/$word.arguments"
+cp "{folder}/$word.csv" "$log"
+"""
+METRICS = {
+    "dram__bytes.sum": ("Mbyte", "3"),
+    "lts__t_bytes.sum": ("Mbyte", "8"),
+    "sm__cycles_elapsed.max": ("cycle", "1,000"),
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed": ("%", "12.5"),
+    **{f"smsp__sass_thread_inst_executed_op_f{op}_pred_on.sum": ("inst", "7") for op in ("add", "mul", "fma")},
+}
+
+
+def table(names):
+    """What ncu writes on its raw page, with 64 blocks of 128 threads for each kernel."""
+    fixed = {"ID": "", "Process ID": "", "Kernel Name": "", "Block Size": "", "Grid Size": "", "CC": ""}
+    lines = [[*fixed, *METRICS], [*fixed.values(), *(unit for unit, _ in METRICS.values())]]
+    for number, name in enumerate(names):
+        lines.append([str(number), "7", name, "(128, 1, 1)", "(64, 1, 1)", "9.0", *(v for _, v in METRICS.values())])
+    return "==PROF== Connected\n" + "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines) + "\n"
+
+
+@pytest.fixture
+def ncu(tmp_path, monkeypatch):
+    """Puts the double on PATH; takes the text that it writes, by batch size."""
+    folder = tmp_path / "ncu-bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(counters, "check_same_machine", lambda meta: ())
+
+    def install(written):
+        (folder / "ncu").write_text(NCU.format(folder=folder))
+        (folder / "ncu").chmod(0o755)
+        for batch, text in written.items():
+            (folder / f"{batch}.csv").write_text(text)
+        return folder
+
+    return install
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    path = write_planted(tmp_path / "r", "cache capacity", network="alexnet", torch_device="cuda:0", precision="fp32")
+    return open_recording(path)
+
+
+def names_at(recording, batch):
+    """Names of the kernels of one profiled step, in order."""
+    steps, kernels = recording.frame("steps"), recording.frame("kernels")
+    step = steps.loc[(steps["batch"] == batch) & steps["profiled"].astype(bool), "step"].iloc[0]
+    return kernels[kernels["step"] == step].sort_values("start_ns")["name"].tolist()
+
+
+def of_batch(recording, batch):
+    steps = recording.frame("steps")
+    kernels = recording.frame("kernels")
+    return kernels[kernels["step"].isin(steps.loc[steps["batch"] == batch, "step"])]
+
+
+def test_counts_are_joined_to_every_profiled_step(ncu, recorded, capsys):
+    folder = ncu({8: table(names_at(recorded, 8))})
+    before = recorded.frame("kernels")
+    assert main(["counters", str(recorded.path), "--batch", "8"]) == 0
+    after = open_recording(recorded.path)
+    rows = of_batch(after, 8)
+    assert rows[["dram_bytes", "l2_bytes", "sm_cycles"]].drop_duplicates().to_numpy().tolist() == [[3e6, 8e6, 1000]]
+    assert rows["tensor_pipe_use"].unique().tolist() == [0.125]
+    # They ran on tensor cores whose products the table lacks: its FLOPs are not the kernels' work.
+    assert rows["flops_executed"].isna().all()
+    assert of_batch(after, 4)["dram_bytes"].isna().all()
+    unchanged = [name for name in before if name not in counters.COUNTED]
+    pd.testing.assert_frame_equal(after.frame("kernels")[unchanged], before[unchanged])
+    entry = after.meta["counters"]
+    assert (entry["tool"], entry["cache_control"], entry["clock_control"]) == ("ncu", "none", "none")
+    assert entry["batches"] == [
+        {"batch": 8, "kernels": 3, "unused": 0, "steps": 8, "recorded": 24, "joined": 24, "by_geometry": False}
+    ]
+    assert "24 of 24 recorded kernels in 8 steps joined by order and name" in capsys.readouterr().out
+    arguments = (folder / "8.arguments").read_text().splitlines()
+    assert {"--nvtx", f"--nvtx-include={counted_step.RANGE}", "--cache-control=none", "--clock-control=none"} <= set(
+        arguments
+    )
+    assert Configuration.from_entry(json.loads(arguments[-2])).network == "alexnet"
+
+
+def test_what_does_not_join_is_counted_and_said(ncu, recorded, capsys):
+    first, *_, last = names_at(recorded, 16)
+    ncu({16: table([first, "another_kernel", last])})
+    assert main(["counters", str(recorded.path), "--batch", "16"]) == 0
+    after = open_recording(recorded.path)
+    missing = of_batch(after, 16)["dram_bytes"].isna()
+    assert missing.sum() == 8
+    assert set(of_batch(after, 16)["name"][missing]) == set(names_at(recorded, 16)[1:2])
+    assert after.meta["lost"]["kernels_without_counters"]["count"] == 8
+    assert after.meta["status"] == recorded.meta["status"]
+    assert "16 of 24 recorded kernels" in (out := capsys.readouterr().out)
+    assert "1 counted kernels join none" in out
+
+
+def test_each_call_goes_on_with_what_is_not_counted(ncu, recorded, capsys):
+    ncu({batch: table(names_at(recorded, batch)) for batch in (4, 8, 16)})
+    assert main(["counters", str(recorded.path), "--batch", "4"]) == 0
+    assert main(["counters", str(recorded.path)]) == 0
+    assert [entry.batch for entry in counters.counted_of(open_recording(recorded.path))] == [4, 8, 16]
+    assert main(["counters", str(recorded.path)]) == 2
+    assert "has the counters of 4, 8, 16 already" in capsys.readouterr().err
+
+
+def test_a_batch_size_that_fails_costs_only_itself(ncu, recorded, capsys):
+    ncu(
+        {
+            4: table(names_at(recorded, 4)),
+            8: "==WARNING== No kernels were profiled.\n",
+            16: table(names_at(recorded, 16)),
+        }
+    )
+    assert main(["counters", str(recorded.path)]) == 0
+    assert [entry.batch for entry in counters.counted_of(open_recording(recorded.path))] == [4, 16]
+    assert "8 could not be counted: ncu profiled no kernel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("", "wrote no profile"),
+    ],
+)
+def test_a_tool_that_may_not_count_is_said_with_a_remedy(ncu, recorded, written, words, capsys):
+    ncu(dict.fromkeys((4, 8, 16), written))
+    assert main(["counters", str(recorded.path)]) == 2
+    assert words in capsys.readouterr().err
+    assert "counters" not in open_recording(recorded.path).meta
+
+
+def test_what_cannot_be_counted_is_refused_before_anything_runs(ncu, recorded, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(network_step, "pick_device", lambda name: name)  # without torch
+    ncu({})
+    assert main(["counters", str(recorded.path), "--batch", "5"]) == 2
+    assert "Batch 5 was not profiled; the recording has 4, 8, 16" in capsys.readouterr().err
+    on_cpu = write_planted(tmp_path / "cpu", network="alexnet", torch_device="cpu")
+    assert main(["counters", str(on_cpu)]) == 2
+    assert "ran on the CPU" in capsys.readouterr().err
+    assert main(["diagnose", "alexnet", "--counters", "--device", "cpu", "-o", str(tmp_path / "d")]) == 2
+    assert "--counters: only kernels of a GPU" in capsys.readouterr().err
+
+
+def test_a_missing_tool_is_said_with_how_to_get_it(ncu, recorded, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["counters", str(recorded.path)]) == 2
+    assert "ncu is not on PATH: install Nsight Compute" in capsys.readouterr().err
+
+
+def test_views_show_measured_traffic_where_it_is(ncu, recorded, capsys):
+    ncu({16: table(names_at(recorded, 16))})
+    main(["breakdown", str(recorded.path)])
+    assert "measured GB/s" not in capsys.readouterr().out
+    main(["counters", str(recorded.path), "--batch", "16"])
+    capsys.readouterr()
+    assert main(["breakdown", str(recorded.path), "--by", "kernel", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    for row in rows[:3]:  # each kernel moves 3 MB in its time
+        assert row["measured_gb_per_s"] == pytest.approx(3e6 / row["time_ms"] / 1e6)
+    assert [row["measured_gb_per_s"] for row in rows[3:]] == [None] * 3
+    main(["breakdown", str(recorded.path)])
+    assert "measured" in capsys.readouterr().out
+
+
+def test_the_marked_step_is_one_step_after_a_warm_up_in_a_range_of_all_threads(monkeypatch):
+    import nvtx
+
+    class Steps:
+        def __init__(self):
+            self.seen = []
+
+        def try_step(self, batch):
+            self.seen.append(f"try {batch}")
+
+        def time_step(self):
+            self.seen.append("step")
+
+    steps = Steps()
+    monkeypatch.setattr(nvtx, "start_range", lambda name: steps.seen.append(f"start {name}") or 7)
+    monkeypatch.setattr(nvtx, "end_range", lambda number: steps.seen.append(f"end {number}"))
+    counted_step.run_marked(steps, 8)
+    assert steps.seen == ["try 8", "step", "step", "start curvescope.counted", "step", "end 7"]

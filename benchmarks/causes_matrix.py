@@ -71,7 +71,8 @@ If the total anomaly is less than its noise, it is not significant, whatever its
 ## The experiment of each cause
 
 A factor whose change takes the anomaly away confirms its cause. Each factor belongs to one cause; [Factors](reference/factors.md) says
-what each one changes.
+what each one changes. Only where a term's kernels differ between the batch sizes, `onednn`, `no_onednn`, `no_cudnn` and `cublaslt` test the
+algorithm switch instead of the slow library call: one library at all batch sizes takes a switch between two away.
 
 {experiments}
 ## Does the verdict name the planted cause?

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ...profiling import plugins
@@ -163,7 +163,8 @@ def attribute(
     terms = [_Term(label, case, about(outcomes, functional, case.share)) for label, case in cases]
     of_step = about(outcomes, functional, None)
     steps: dict[str, Proof] = {}
-    for cause, intervention in interventions().items():
+    evident = {cause for cause in interventions() if math.fsum(term.claimed(cause) for term in terms) * value.value > 0}
+    for cause, intervention in interventions_with(evident).items():
         if intervention.step and of_step:
             claimed = math.fsum(term.claimed(cause) for term in terms)
             steps[cause] = prove_step(of_step, value, claimed, intervention.step)
@@ -213,7 +214,7 @@ class _Term:
         self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)
-            for cause, intervention in interventions().items()
+            for cause, intervention in interventions_with(self._claims).items()
             if intervention.term and outcomes
         }
         if reproduces(outcomes, case.share) == Reproduction.REPRODUCES:
@@ -245,7 +246,7 @@ class _Term:
             measured = (outcome.value.value, outcome.changed.value)
             evidence = (seen(f"as it is, and when {facts}", measured, "ms", "experiments.duration_ns"), *evidence)
         refuted_by = claim.refuted_by if claim else interventions()[cause].expected
-        shown = Claim(cause, amount, 1.0, evidence, refuted_by)
+        shown = Claim(cause, amount, 1.0, evidence, refuted_by, claim.detail if claim else None)
         self._add(cause, amount, shown, Verdict.CONFIRMED)
 
     def share_out(self, refuted: Collection[str]) -> list[tuple[str, TermCause]]:
@@ -304,13 +305,32 @@ def interventions() -> dict[str, Intervention]:
     return found
 
 
-def factors(scope: str) -> dict[str, str]:
+def interventions_with(evident: Collection[str]) -> dict[str, Intervention]:
+    """The experiment of every cause in a term where some causes have evidence: they get the factors that they share.
+
+    Args:
+        evident: names of causes that claim a part of the term.
+    """
+    known = interventions()
+    taker = {name: cause for cause in evident if cause in known for name in known[cause].shared}
+    if not taker:
+        return known
+
+    def names(cause: str, scope: str) -> tuple[str, ...]:
+        own = [name for name in getattr(known[cause], scope) if taker.get(name, cause) == cause]
+        return (*own, *(name for name in factors(scope) if taker.get(name) == cause and name not in own))
+
+    return {c: replace(one, term=names(c, Scope.TERM), step=names(c, Scope.STEP)) for c, one in known.items()}
+
+
+def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
     """The factors of a scope, with the cause that each takes away.
 
     Args:
         scope: see `profiling.recording.experiments.Scope`.
+        evident: see `interventions_with`.
     """
-    return {name: cause for cause, one in interventions().items() for name in getattr(one, scope)}
+    return {name: cause for cause, one in interventions_with(evident).items() for name in getattr(one, scope)}
 
 
 @cache
@@ -353,4 +373,5 @@ __all__ = [
     "attribute",
     "factors",
     "interventions",
+    "interventions_with",
 ]

@@ -5,15 +5,20 @@ Amount: the contribution of kernels that run at only one of the two sizes; compu
 
 from __future__ import annotations
 
-from ...profiling.attribution.kernel_names import ALGORITHMS, read_name
+from ...profiling.attribution.kernel_names import ALGORITHMS, read_name, short_name
 from .case import Case, Claim, Evidence, Intervention
 
 CAUSE = "algorithm switch"
 INTERVENTION = Intervention(
-    expected="With the algorithms of all batch sizes chosen in another way, the term's share goes away.",
-    remedy="choose the algorithm by timing, or force the faster one",
-    term=("cudnn_benchmark", "deterministic"),
-    step=("cudnn_benchmark", "deterministic"),
+    expected=(
+        "With the same library at all batch sizes, with algorithms chosen in another way, or with larger batches in "
+        "pieces of the size before the switch, the term's share goes away."
+    ),
+    remedy="choose the algorithm by timing, force the faster one, or run pieces of the size before the switch",
+    term=("no_nnpack", "cudnn_benchmark", "deterministic", "before_switch"),
+    step=("no_nnpack", "cudnn_benchmark", "deterministic"),
+    # Another library at all batch sizes takes away a switch from one library to another.
+    shared=("onednn", "no_onednn", "no_cudnn", "cublaslt"),
 )
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one side.
 _LEAST_SHARE = 0.1
@@ -48,7 +53,9 @@ def weigh(case: Case) -> Claim | None:
         ),
     ]
     amount = sum(use.share for use in case.uses if use.name not in common)
-    return Claim(CAUSE, amount, score, tuple(evidence), _REFUTATION)
+    names = [short_name(name or "") for name in main]
+    detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
+    return Claim(CAUSE, amount, score, tuple(evidence), _REFUTATION, detail)
 
 
 def _switched_share(case: Case, batch: int, common: set[str]) -> float:

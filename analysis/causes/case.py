@@ -148,6 +148,7 @@ class Claim:
         score: strength of the evidence for this cause against others, 0 to 1.
         evidence: facts that support the claim; never empty.
         refuted_by: observation that would refute the claim.
+        detail: what the evidence adds to the cause's name, e.g. "from sgemm to winograd"; None if nothing.
     """
 
     cause: str
@@ -155,6 +156,7 @@ class Claim:
     score: float
     evidence: tuple[Evidence, ...]
     refuted_by: str
+    detail: str | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ class Intervention:
         remedy: the possible remedy, as an instruction; None if there is none.
         term: names of factors that take the cause away from a term that runs alone, the most telling first.
         step: names of factors that take it away from complete steps, the most telling first.
+        shared: names of factors of other causes that test this cause instead, in terms where it has evidence.
         untested: reason that no factor tests it, as a clause without a full stop; None if one does.
     """
 
@@ -173,6 +176,7 @@ class Intervention:
     remedy: str | None = None
     term: tuple[str, ...] = ()
     step: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     untested: str | None = None
 
 

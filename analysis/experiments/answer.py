@@ -12,7 +12,15 @@ import pandas as pd
 from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.experiments import Scope, Stage
 from ...profiling.recording.store import Recording
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, interventions, page_faults
+from ..causes import (
+    NOT_SIGNIFICANT,
+    UNEXPLAINED,
+    CauseTotal,
+    Intervention,
+    interventions,
+    interventions_with,
+    page_faults,
+)
 from ..causes.proof import about, alone_of, decisive, reproduces
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.statistics import Estimate
@@ -149,11 +157,11 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     alone = _confirmed_alone(total, evidence)
     on_step = total.verdict == Verdict.CONFIRMED and total.measured is not None and alone is None
     where = None if on_step else alone or total.terms[0].label
-    decisive_one = _decisive(total.cause, where, evidence)
+    decisive_one = _decisive(total, where, evidence)
     remedy = _remedy(evidence)
     taken = decisive_one.taken if decisive_one else None
     how_sure = _how_sure(total, decisive_one, on_step)
-    why = None if total.cause == UNEXPLAINED else _why(total.cause, decisive_one, total.verdict)
+    why = None if total.cause == UNEXPLAINED else _why(total, decisive_one)
     sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
     if remedy is not None:
         sentence += f" {remedy_sentence(remedy, axis)}"
@@ -177,7 +185,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
 
 def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | None:
     """Label of the largest term that confirms a cause alone; None without one."""
-    intervention = interventions().get(total.cause)
+    intervention = _intervention(total)
     names = intervention.term if intervention else ()
     confirmed = {
         of.label
@@ -266,9 +274,15 @@ def _by_verdict(outcome: Outcome) -> tuple[int, float]:
     return order.index(outcome.verdict), -(outcome.taken.value if outcome.taken else 0.0)
 
 
-def _decisive(cause: str, where: str | None, evidence: Sequence[Evidence]) -> Outcome | None:
+def _intervention(total: CauseTotal) -> Intervention | None:
+    """The experiment of a cause, with the factors that causes share where the recording has evidence of them."""
+    evident = {claim.cause for term in total.terms for claim in (term.claim, *term.rivals) if claim}
+    return interventions_with(evident).get(total.cause)
+
+
+def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[Evidence]) -> Outcome | None:
     """The outcome that decides on a cause: in the term where it is largest; on complete steps without one."""
-    intervention = interventions().get(cause)
+    intervention = _intervention(total)
     if intervention is None:
         return None
     for label, names in ((where, intervention.term), (THE_STEP, intervention.step)):
@@ -279,9 +293,11 @@ def _decisive(cause: str, where: str | None, evidence: Sequence[Evidence]) -> Ou
     return None
 
 
-def _why(cause: str, outcome: Outcome | None, verdict: str) -> str:
+def _why(total: CauseTotal, outcome: Outcome | None) -> str:
     """The cause, and what happens without it, as a clause."""
-    if outcome is None or outcome.taken is None or verdict != Verdict.CONFIRMED:
+    claim = total.terms[0].claim if total.terms else None
+    cause = f"{total.cause} {claim.detail}" if claim and claim.detail else total.cause
+    if outcome is None or outcome.taken is None or total.verdict != Verdict.CONFIRMED:
         return cause
     rest = "it" if outcome.taken.value >= _GONE else "most of it"
     return f"{cause}; when {_facts(outcome)}, {rest} is gone"

@@ -34,9 +34,9 @@ CONFIRMED_ABOVE = 1 / 2
 REFUTED_BELOW = 1 / 5
 # A factor that turns the functional round, to more than half its size, puts another bend in its place.
 _MOST_TAKEN = 1.5
-# All batch sizes of these factors run at nearly the same size, which takes every bend away. They prove something only
+# Batch sizes of these factors run at nearly the same size, which takes every bend away. They prove something only
 # if they make a batch size faster.
-_LEVELLING = frozenset({"split_batch", "padded_batch"})
+_LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
 TOO_WIDE = "the interval is too wide"
 LEVELLED = "it takes it away only by making other batch sizes slower"
 

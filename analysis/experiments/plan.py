@@ -66,7 +66,7 @@ _GPU_ONLY = frozenset({"cuda_graph", "cudnn_benchmark", "smaller_memory"})
 # Factors of terms that only say why they do not apply, by kind of device.
 _OF_OTHER_DEVICES = {
     "cpu": frozenset({"cudnn_benchmark", "no_cudnn", "cublaslt", "small_workspace", "deterministic"}),
-    "cuda": frozenset({"onednn", "no_onednn", "one_thread"}),
+    "cuda": frozenset({"onednn", "no_onednn", "no_nnpack", "one_thread"}),
 }
 # Order in which a screen of a term tries factors without evidence; the others follow.
 _TERM_SCREEN = ("onednn", "other_layout", "one_thread", "reused_memory", "no_onednn", "channels_last", "split_batch")
@@ -247,7 +247,7 @@ class _Planner:
         claiming = [
             total.cause for total in target.attribution.causes for term in total.terms if term.label == share.label
         ]
-        owner = causes.factors(Scope.TERM)
+        owner = causes.factors(Scope.TERM, claiming)
         idle = _OF_OTHER_DEVICES.get(self.device, frozenset())
         ranks = {cause: claiming.index(cause) for cause in claiming}
         usual = {name: rank for rank, name in enumerate(_TERM_SCREEN)}

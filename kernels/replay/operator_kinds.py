@@ -42,8 +42,14 @@ def ran_through_onednn(family: CallFamily) -> bool | None:
     Names of primitives have two words, e.g. `convolution.forward_training jit:avx512_core`; so do MKL's, e.g.
     `mkl SGEMM(T,N)`.
     """
-    names = [name for call in family.calls.values() for name in call.kernels or ()]
+    names = _kernels(family)
     return any(" " in name and not name.startswith("mkl ") for name in names) if names else None
+
+
+def ran_kernel(family: CallFamily, part: str) -> bool | None:
+    """Whether a call ran a kernel with this in its name at a recorded batch size; None if its kernels are not known."""
+    names = _kernels(family)
+    return any(part in name for name in names) if names else None
 
 
 def follows_batch(family: CallFamily) -> bool:
@@ -54,6 +60,10 @@ def follows_batch(family: CallFamily) -> bool:
 def on_cuda(device: str) -> bool:
     """Whether a device is a CUDA device."""
     return device.startswith("cuda")
+
+
+def _kernels(family: CallFamily) -> list[str]:
+    return [name for call in family.calls.values() for name in call.kernels or ()]
 
 
 def _name(call: RecordedCall) -> str:

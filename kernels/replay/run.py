@@ -30,7 +30,7 @@ from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
 from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable, setting
-from .operator_kinds import follows_batch, on_cuda
+from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import Tried, difference, results_of, try_call
 from .term import Term, duration_ns, read_term
@@ -129,6 +129,9 @@ class Runs:
         reasons = {name: self._reason_against(name) for name in experiment.factors}
         self._untested |= {name: reason for name, reason in reasons.items() if reason is not None}
         possible = [name for name in experiment.factors if name not in self._untested]
+        for name in possible:
+            if factor(name).CHANGE.piece and any(is_batch_norm(family.largest) for family in term.families):
+                self._changed_results[name] = "a batch normalisation has the statistics of its piece"
         # With factors that all cannot be changed there is nothing to compare.
         names = [] if experiment.factors and not possible else [None, *possible]
         self.conditions: list[Condition] = [(name, batch) for name in names for batch in experiment.batches]
@@ -276,6 +279,9 @@ class Runs:
         term, module = self._term, factor(name)
         if not term.families:
             return "none of the term's operators can run alone"
+        piece = module.CHANGE.piece
+        if piece is not None and piece(term.families, self._experiment.batches) is None:
+            return "the same kernel takes the most time at all batch sizes"
         by_time = sorted(term.families, key=duration_ns, reverse=True)
         reasons = [module.reason_against(family, term.device) for family in by_time]
         if None not in reasons:

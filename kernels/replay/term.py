@@ -111,6 +111,12 @@ class Term:
 
     def _change(self, name: str, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
         module = factor(name)
+        if (find_size := module.CHANGE.piece) is not None:
+            size = find_size(self.families, batches)
+            if size is None or batch <= size:
+                return self.runnables(None, batch, batches)
+            # Every piece has operands of its own, but for the weights.
+            return [runnable for _ in range(-(-batch // size)) for runnable in self._build(size)]
         change = module.CHANGE.call
         return [
             runnable

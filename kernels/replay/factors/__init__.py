@@ -14,6 +14,8 @@ from .change import Change
 NAMES = (
     "onednn",
     "no_onednn",
+    "no_nnpack",
+    "before_switch",
     "cublaslt",
     "no_cudnn",
     "cudnn_benchmark",

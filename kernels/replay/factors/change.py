@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -70,6 +70,8 @@ class Change:
         call: function that returns the changed call, from the call and the increasing batch sizes of the experiment.
             It raises `CannotReplay` with the reason if this call cannot be changed, or returns the same object if the
             change leaves it as it is.
+        piece: takes the calls of a term and the batch sizes of the experiment; gives the batch size of the pieces in
+            which the term runs larger batch sizes, or None if there is nothing to divide.
         caches: content of the caches when a run begins.
         discarded: number of runs to discard in a visit.
         same_work: whether the operators do the same in every case, so that their results need no comparison.
@@ -77,6 +79,7 @@ class Change:
 
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     call: Callable[[Runnable, tuple[int, ...]], Runnable] | None = None
+    piece: Callable[[Sequence[CallFamily], Sequence[int]], int | None] | None = None
     caches: Caches = Caches.AS_IN_STEP
     discarded: int = 1
     same_work: bool = False

@@ -9,6 +9,7 @@ from .cudnn_benchmark import CudnnBenchmark
 from .deterministic import Deterministic
 from .factor import StepFactor
 from .kept_memory import KeptMemory
+from .no_nnpack import NoNnpack
 from .no_onednn import NoOneDnn
 from .one_thread import OneThread
 from .padded_batch import PaddedBatch
@@ -21,6 +22,7 @@ _FACTORS: tuple[type[StepFactor], ...] = (
     KeptMemory,
     OneThread,
     NoOneDnn,
+    NoNnpack,
     ChannelsLast,
     SplitBatch,
     PaddedBatch,

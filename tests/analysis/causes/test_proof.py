@@ -11,7 +11,7 @@ from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, factors, in
 from curvescope.analysis.causes.proof import spread
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
-from curvescope.analysis.experiments.outcome import Verdict, outcomes_of
+from curvescope.analysis.experiments.outcome import LEVELLED, Verdict, outcomes_of
 from curvescope.kernels.replay.factors import NAMES
 from curvescope.profiling.measure.step_factors import STEP_FACTORS
 from curvescope.profiling.recording.experiments import Scope, Stage
@@ -103,6 +103,28 @@ def test_splitting_takes_what_a_more_telling_experiment_leaves():
     # 48 → 8: oneDNN takes 40, and splitting the 8 that it leaves
     assert causes["slow library call"].amount == pytest.approx(40, rel=0.05)
     assert causes["size of one call"].amount == pytest.approx(8, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("planted_cause", "owner"), [("algorithm switch", "algorithm switch"), ("unexplained", "slow library call")]
+)
+def test_a_library_at_all_sizes_tests_the_switch_where_kernels_differ(planted_cause, owner):
+    """As it is 14 ms per sample from 16 on, and 3 before; through another library 3 at all."""
+    times = {None: {8: 24.0, 16: 112.0}, "no_cudnn": {8: 24.0, 16: 48.0}}
+    causes = explained(planted_cause, [(on_conv3("no_cudnn"), times)])
+    assert [name for name, total in causes.items() if total.verdict == Verdict.CONFIRMED] == [owner]
+
+
+def test_a_switch_is_confirmed_where_pieces_of_the_size_before_it_are_faster():
+    times = {None: {8: 24.0, 16: 112.0}, "before_switch": {8: 24.0, 16: 48.0}}
+    switch = explained("algorithm switch", [(on_conv3("before_switch"), times)])["algorithm switch"]
+    assert switch.verdict == Verdict.CONFIRMED
+    assert switch.terms[0].claim.detail.startswith("from winogradForwardData4x4")
+    # A larger algorithm that is the faster one bends the curve down, and pieces only make the larger batch slower.
+    slower = {None: {8: 48.0, 16: 56.0}, "before_switch": {8: 48.0, 16: 96.0}}
+    faster_after = Plan(kernel=lambda b: ("small", 6.0 * b, {}) if b < 16 else ("large", 3.5 * b, {}))
+    total = explained(faster_after, [(on_conv3("before_switch"), slower)])["algorithm switch"]
+    assert (total.verdict, total.reason) == (Verdict.UNDECIDED, LEVELLED)
 
 
 def faulty(_, duration_ns):

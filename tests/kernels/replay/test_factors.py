@@ -107,7 +107,7 @@ _CUDA = "warm_caches cold_caches deterministic"
         ("cpu", LINEAR, f"onednn other_layout {_BATCH}"),
         ("cpu", MM, f"onednn other_layout {_BATCH}"),
         ("cpu", MM_OF_BATCH, f"onednn {_BATCH}"),
-        ("cpu", CONV, f"no_onednn channels_last {_BATCH}"),
+        ("cpu", CONV, f"no_onednn no_nnpack channels_last {_BATCH}"),
         ("cpu", RELU, _BATCH),
         ("cpu", OPTIMIZER, _ANY),
         ("cpu", FULL, "one_thread reused_memory"),
@@ -121,7 +121,8 @@ def test_the_factors_that_apply_to_an_operator(
 ) -> None:
     monkeypatch.setattr(heap, "can_change", lambda: True)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    found = {name for name in factors.NAMES if factors.factor(name).reason_against(call, device) is None}
+    of_calls = [name for name in factors.NAMES if factors.factor(name).CHANGE.piece is None]
+    found = {name for name in of_calls if factors.factor(name).reason_against(call, device) is None}
     assert found == set(applicable.split())
 
 
@@ -224,6 +225,7 @@ def _torch_state() -> dict[str, Any]:
     return {
         "threads": torch.get_num_threads(),
         "onednn": torch.backends.mkldnn.enabled,
+        "nnpack": torch._C._get_nnpack_enabled(),
         "cudnn": torch.backends.cudnn.enabled,
         "benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -238,6 +240,7 @@ def _torch_state() -> dict[str, Any]:
     [
         ("one_thread", {"threads": 1}),
         ("no_onednn", {"onednn": False}),
+        ("no_nnpack", {"nnpack": False}),
         ("no_cudnn", {"cudnn": False}),
         ("cudnn_benchmark", {"benchmark": True}),
         ("deterministic", {"deterministic": True, "fill": False, "cublas": ":4096:8"}),

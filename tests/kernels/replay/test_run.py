@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -126,6 +127,35 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: Recordin
     )
     runs = len(backend.timer.taken)
     assert ran == ["aten::t", "aten::addmm", "aten::relu", "aten::relu"] * runs
+
+
+def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_operators(
+    writer: RecordingWriter,
+) -> None:
+    """Linear at 2, a product at 4: then 4 is twice the linear layer of 2, with inputs of their own and one weight."""
+    product = row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])
+    recording = record(writer, [*(row(b, LINEAR, linear(b)) for b in (1, 2)), product])
+    of_fc = term.read_term(recording, "fc", "forward", "cpu", math.inf)
+    ran = {batch: of_fc.runnables("before_switch", batch, (2, 4)) for batch in (2, 4)}
+    assert [one.call.label for one in ran[2]] == ["aten::linear 2x8, 16x8, 16"]
+    assert [one.call.label for one in ran[4]] == 2 * ["aten::linear 2x8, 16x8, 16"]
+    (first, weight, _), (second, same_weight, _) = (one.arguments for one in ran[4])
+    assert first is not second
+    assert weight is same_weight
+    done = run_term(recording, experiment("before_switch"), writer, backend=Backend())
+    assert (done.untested, done.changed_results) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("kernels", "untested"),
+    [(("a", "a"), {"before_switch": "the same kernel takes the most time at all batch sizes"}), (("a", "b"), {})],
+)
+def test_a_switch_is_another_kernel_with_the_most_time(
+    writer: RecordingWriter, kernels: tuple[str, str], untested: dict[str, str]
+) -> None:
+    rows = [row(b, LINEAR, linear(b), kernels=f"{name} | helper {b}") for b, name in zip((2, 4), kernels, strict=True)]
+    done = run_term(record(writer, rows), experiment("before_switch"), writer, backend=Backend())
+    assert done.untested == untested
 
 
 # The operands of linear(4) and linear(2): 128 and 64 bytes that follow the batch size, and 576 that do not.

@@ -1,0 +1,44 @@
+"""Larger batch sizes in pieces of the size before an algorithm switch, with the operators and kernels of that size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....profiling.recording.experiments import FactorFacts
+from ..recorded_call import CallFamily
+from .change import Change
+
+FACTS = FactorFacts(
+    "before_switch",
+    what="larger batch sizes run in pieces of the size before the switch, with its algorithm",
+    remedy="run {where} in pieces of the batch that are no larger than the last size before the switch",
+    how="torch.cat([layer(piece) for piece in x.split(SIZE)])",
+)
+
+
+def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - whether one switches, a term says
+    """See `FactorModule`."""
+    return None
+
+
+def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -> int | None:
+    """The largest batch size up to which the same kernel takes the most time; None if it is the same at all.
+
+    Args:
+        families: the calls of a term.
+        batches: batch sizes of the experiment, increasing; those that were not recorded are passed over.
+    """
+    before: tuple[int, object] | None = None
+    for batch in batches:
+        calls = [one.calls[batch] for one in families if batch in one.calls]
+        if not calls:
+            continue
+        longest = max(calls, key=lambda call: (call.duration_ns or 0, call.calls))
+        main = longest.kernels[0] if longest.kernels else longest.op
+        if before is not None and before[1] != main:
+            return before[0]
+        before = batch, main
+    return None
+
+
+CHANGE = Change(piece=size_before_switch, same_work=True)

@@ -24,10 +24,9 @@ from ..profiling.measure.scaling_plan import ScalingPoint
 from .decompose.curve import cost_curve
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate, estimate
-from .decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, estimate_terms, tested
+from .decompose.terms import COMMUNICATION, IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, estimate_terms, tested
 from .ranks.parts import INPUT, WAITING, RankTables, rank_parts, shared_steps
 from .ranks.stragglers import over_others
-from .ranks.tables import COMMUNICATION
 
 Floats = npt.NDArray[np.float64]
 

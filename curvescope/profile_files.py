@@ -52,7 +52,11 @@ def notes(done: Imported) -> list[str]:
     lines = [f"Missing: {sentence}." for sentence in done.missing.values()]
     lines += describe_lost(done.lost)
     if done.steps_from is not None:
-        lines.append(f"Steps from {done.steps_from}.")
+        share = done.device_time_in_steps
+        held = "" if share is None else f"; they hold {100 * share:.0f} % of the device time"
+        lines.append(f"Steps from {done.steps_from}{held}.")
+    if done.batch_from is not None:
+        lines.append(f"Batch size from {done.batch_from}.")
     return [escape_controls(line) for line in lines]
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.functionals import Functional
-from ..decompose.terms import IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
+from ..decompose.terms import IDLE, Key, Share, undisturbed, undisturbed_steps
 from ..experiments.outcome import Outcome
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, Use
 
@@ -81,10 +81,7 @@ def cases(
 
 def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
     keys = [*_TERM, "batch", "name", *_GEOMETRY, *_SIZES]
-    table = rows.assign(
-        kind=np.where(rows["name"] == IDLE, IDLE, KERNELS),
-        **{name: _product(rows, columns) for name, columns in _GEOMETRY.items()},
-    )
+    table = rows.assign(**{name: _product(rows, columns) for name, columns in _GEOMETRY.items()})
     grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     sums[_COUNTED] = sums[_COUNTED].where(grouped[_COUNTED].count().eq(grouped.size(), axis=0))

@@ -12,8 +12,18 @@ import pandas as pd
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from .curve import Curve, cost_curve
-from .kernel_times import Ints, Work, group_times, profiled_steps
-from .terms import IDLE, LEFT_OVER, OVERHEAD, RECORD_DEVICE, Samples, layer_label, overhead_ms, undisturbed
+from .kernel_times import Ints, Work, group_times, profiled_steps, with_kind
+from .terms import (
+    COMMUNICATION,
+    IDLE,
+    LEFT_OVER,
+    OVERHEAD,
+    RECORD_DEVICE,
+    Samples,
+    layer_label,
+    overhead_ms,
+    undisturbed,
+)
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes")
@@ -102,18 +112,18 @@ def break_down(
     profiled = profiled if batch is None else profiled[profiled["batch"] == batch]
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    groups, idle_ns = group_times(work, profiled, KEYS[by], _AMOUNTS)
+    keys = KEYS[by]
+    groups, idle_ns = group_times(work, profiled, [*keys, "name"] if by == "layer" else keys, _AMOUNTS)
     if groups.empty and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
         raise CurvescopeError(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
-    if by == "layer" and layer_classes:
-        groups["layer"] = [
-            layer if pd.isna(layer) else layer_label(layer, layer_classes.get(layer)) for layer in groups["layer"]
-        ]
+    if by == "layer":
+        groups = with_kind(groups)
+        groups["layer"] = _layer_labels(groups, layer_classes or {})
     window, idle_ms = profiled["duration_ns"].to_numpy(np.int64), idle_ns / 1e6
     used = undisturbed(window / 1e6)
-    rows = _rows(groups, KEYS[by], used, len(window))
+    rows = _rows(groups, keys, used, len(window))
     low, high = np.percentile(idle_ms[used], [25, 75])
     rows.append(Row(IDLE, float(idle_ms[used].mean()), float(high - low) / 2, None, None, None, None))
     if curve is None:
@@ -151,11 +161,21 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
     return batch, curve
 
 
+def _layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> list[str]:
+    """The layer of each group with its class, or its kind where it has no layer."""
+    return [
+        (COMMUNICATION if kind == COMMUNICATION else "no layer")
+        if pd.isna(layer)
+        else layer_label(layer, classes.get(layer))
+        for layer, kind in zip(groups["layer"], groups["kind"], strict=True)
+    ]
+
+
 def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list[Row]:
     """One row per group, over the steps used, largest first."""
     code = groups.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     labels = [
-        " ".join("-" if pd.isna(part) else str(part) for part in key)
+        " ".join(str(part) for part in key if not pd.isna(part)) or f"no {keys[0]}"
         for key in groups[keys].iloc[np.unique(code, return_index=True)[1]].itertuples(index=False)
     ]
     position = np.full(steps, -1, np.int64)

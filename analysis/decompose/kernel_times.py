@@ -18,10 +18,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...profiling.attribution.collectives import communicates
 from ...profiling.recording.schema import TABLES
 from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns
-from .terms import IDLE
+from .terms import COMMUNICATION, IDLE, KERNELS
 
 Ints = npt.NDArray[np.int64]
 # Yields the device work with the given columns of the `kernels` table, in pieces of any size.
@@ -71,8 +72,8 @@ def kernel_times(
         amounts: columns to add up. Rows with and without a value are in different groups.
 
     Returns:
-        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls and the amounts; an unknown amount is NaN. Per
-        step, exclusive_ns adds up to the step's wall time.
+        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts and kind (see `with_kind`); an
+        unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
     """
     profiled = profiled_steps(steps)
     groups, idle = group_times(work, profiled, keys, amounts)
@@ -81,7 +82,21 @@ def kernel_times(
     position = table["step"].to_numpy(np.int64)
     table["step"] = profiled["step"].to_numpy(np.int64)[position]
     table["batch"] = profiled["batch"].array[position]
-    return table.assign(exclusive_ms=table["exclusive_ns"] / 1e6)
+    return with_kind(table.assign(exclusive_ms=table["exclusive_ns"] / 1e6))
+
+
+def with_kind(table: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with a column `kind`: idle, communication or kernels.
+
+    Communication has no layer and no phase: it is started where a gradient is ready, and its time is no layer's.
+
+    Args:
+        table: table with columns name, layer and phase.
+    """
+    kind_of = {name: COMMUNICATION if communicates(str(name)) else KERNELS for name in table["name"].unique()}
+    kind = table["name"].map({**kind_of, IDLE: IDLE})
+    own = kind != COMMUNICATION
+    return table.assign(kind=kind, layer=table["layer"].where(own, None), phase=table["phase"].where(own, None))
 
 
 def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS) -> pd.DataFrame:

@@ -36,6 +36,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 KERNELS = "kernels"
+COMMUNICATION = "communication"  # of GPUs or processes with each other: its layer is that of the hook that started it
 IDLE = "idle"
 LEFT_OVER = "left over"
 OVERHEAD = "profiling overhead"
@@ -59,7 +60,7 @@ class Key(NamedTuple):
     Attributes:
         layer: module path; None for work outside layers.
         phase: forward, backward or optimizer; None without a phase.
-        kind: kernels, idle, or a kind of work between ranks.
+        kind: kernels, communication, idle, or a kind of waiting between ranks.
     """
 
     layer: str | None
@@ -296,13 +297,11 @@ def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "b
     """Terms by layer and phase.
 
     Args:
-        kernel_times: result of `kernel_times`, or a table with a column `kind` with further kinds.
+        kernel_times: result of `kernel_times`, or a table whose column `kind` has further kinds.
         steps: their `steps` table; its unprofiled steps give the profiling overhead.
         by: column of the condition in both tables.
     """
-    kind = kernel_times["kind"] if "kind" in kernel_times else np.where(kernel_times["name"] == IDLE, IDLE, KERNELS)
-    grouped = kernel_times[[by, "step", "layer", "phase", "exclusive_ms"]].assign(kind=kind)
-    grouped = grouped.groupby([by, "step", "layer", "phase", "kind"], dropna=False, sort=False)
+    grouped = kernel_times.groupby([by, "step", "layer", "phase", "kind"], dropna=False, sort=False)
     table = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"]).fillna(0.0).sort_index(axis=1)
     keys = [Key.of(*column) for column in table]
     profiled = steps["profiled"].astype(bool)

@@ -16,8 +16,8 @@ import numpy as np
 from ...profiling.errors import CurvescopeError
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
-from ..decompose.terms import IDLE, Key, Samples, Share, terms_of, undisturbed
-from .tables import COMMUNICATION, Reduction
+from ..decompose.terms import COMMUNICATION, IDLE, Key, Samples, Share, terms_of, undisturbed
+from .tables import Reduction
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from ...profiling.attribution.collectives import collective
 from ...profiling.attribution.range_names import DISTRIBUTED, INPUT_PHASE, PHASE_RANGE
 from ...profiling.measure.clock_alignment import ClockAlignment
 from ..decompose.exclusive import layered_exclusive_ns
-from ..decompose.terms import IDLE, KERNELS
-from .tables import COMMUNICATION
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 
 WAITING = "waiting"
 INPUT = "input"

@@ -15,15 +15,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...profiling.attribution.collectives import between_two, collective
-from ...profiling.attribution.kernel_names import COMMUNICATION as COMMUNICATION_FAMILY
-from ...profiling.attribution.kernel_names import family
-from ...profiling.attribution.range_names import DISTRIBUTED
+from ...profiling.attribution.collectives import between_two, collective, communicates
 from ...profiling.errors import CurvescopeError
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
 from ..decompose.kernel_times import Work, group_times, of_steps, profiled_steps
-from ..decompose.terms import IDLE, KERNELS
-from .tables import COMMUNICATION, TABLES, Reduction, combine, identify, name_table, shortest
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
+from .tables import TABLES, Reduction, combine, identify, name_table, shortest
 
 _KEY = ["layer", "phase", "name"]
 _CALL_COLUMNS = ("step", "start_ns", "duration_ns", "name", "communicator", "stream")
@@ -99,16 +96,10 @@ def _names(keys: pd.DataFrame) -> _Names:
     """Rows of `names` for every layer, phase and kernel; the last row is idle."""
     rows: _Names = []
     for layer, phase, name in keys.astype(object).where(keys.notna(), None).itertuples(index=False):
-        kind = COMMUNICATION if _communicates(name) else KERNELS
+        kind = COMMUNICATION if communicates(name) else KERNELS
         rows.append((identify(layer, phase, kind, name), identify(layer, phase, kind), layer, phase, kind, name))
     rows.append((identify(None, None, IDLE, None), identify(None, None, IDLE), None, None, IDLE, None))
     return rows
-
-
-def _communicates(name: str) -> bool:
-    if collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED):
-        return True
-    return family(name) == COMMUNICATION_FAMILY
 
 
 def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str]) -> tuple[pd.DataFrame, _Names]:

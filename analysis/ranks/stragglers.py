@@ -22,8 +22,8 @@ from scipy.special import ndtri
 
 from ..decompose.anomalies import MATERIAL
 from ..decompose.statistics import LEVEL, Estimate, estimate, holm, resample_rounds
-from ..decompose.terms import KERNELS
-from .tables import COMMUNICATION, Ints, Reduction, shortest_of
+from ..decompose.terms import COMMUNICATION, KERNELS
+from .tables import Ints, Reduction, shortest_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 
-COMMUNICATION = "communication"  # kind of a term, beside kernels and idle
 _RANK_BITS = 20  # room for a million ranks beside 2.4 hours of nanoseconds
 
 

@@ -10,9 +10,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..decompose.statistics import Estimate
-from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, total_ms
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, total_ms
 from ..ranks.parts import INPUT, WAITING
-from ..ranks.tables import COMMUNICATION
 from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, ScaledPoint, Series
 from .documents import estimate_document
 from .numbers import number, signed

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX",
         help="pattern for range names with groups layer, phase, step, op, batch, e.g. 'L_(?P<layer>.+)'",
     )
+    parser.add_argument(
+        "--steps",
+        default="auto",
+        metavar="HOW",
+        help="how to find steps: auto, whole (the profile is one step), repetition (of kernels), or marks:REGEX "
+        "(ranges whose names match mark steps)",
+    )
+    parser.add_argument("--device", type=int, metavar="N", help="number of the only device whose work is read")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -55,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     done = _import(args)
     if args.json:
         document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": done.lost}
-        print(json.dumps({**document, "missing": done.missing, "steps_from": done.steps_from}))
+        found = {name: getattr(done, name) for name in ("steps_from", "device_time_in_steps", "batch_from")}
+        print(json.dumps({**document, "missing": done.missing, **found}))
         return 0
     print(f"{done.format}: {describe_rows(done.rows)}")
     for line in notes(done):
@@ -74,13 +84,14 @@ def _import(args: argparse.Namespace) -> Imported:
     from ..profiling.readers import Options, import_profile
 
     batches = _batches(args.batch)
+    options = Options(range_pattern=args.range_pattern, steps=args.steps, device=args.device)
     if args.kind == "sweep" and not args.table:
         from ..profiling.readers.sweep_import import import_sweep
 
         if batches and len(batches) != len(args.file):
             raise CurvescopeError(f"--batch {args.batch}: write one batch size for each of the {len(args.file)} files.")
         with progress() as report:
-            return import_sweep(args.file, args.output, batches, Options(None, args.range_pattern, report))
+            return import_sweep(args.file, args.output, batches, replace(options, report=report))
     if len(args.file) > 1 or len(batches) > 1:
         raise CurvescopeError("One profile makes one recording: add `--as sweep` for one profile per batch size.")
     if args.table:
@@ -88,7 +99,7 @@ def _import(args: argparse.Namespace) -> Imported:
 
         return import_table(args.file[0], args.output, parse_share("--noise", args.noise))
     with progress() as report:
-        options = Options(batches[0] if batches else None, args.range_pattern, report)
+        options = replace(options, batch=batches[0] if batches else None, report=report)
         return import_profile(args.file[0], args.output, options)
 
 

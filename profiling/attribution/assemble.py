@@ -55,7 +55,7 @@ class _Assembly:
         self._lost: Counter[str] = Counter()
         self._ranges, self._spans, names = _spans(profile.ranges, options, self._lost)
         self._nested = self._spans.select(pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool))
-        self._timeline = Timeline(self._spans, self._nested, names)
+        self._timeline = Timeline(self._spans, self._nested, names, options)
         self._has_shapes = bool(self._nested.operations)
         self._names = pa.array([], pa.string())  # names of kernels
         self._phases: dict[int, set[str]] = {}
@@ -64,29 +64,34 @@ class _Assembly:
         self._done = 0
 
     def run(self) -> Timeline:
-        timeline, batch_size = self._timeline, self._options.batch
+        timeline = self._timeline
         with self._workers:
             ranges = self._workers.submit(self._write_ranges)
             timeline.join(self._write_launches())
             ranges.result()
             if timeline.marked and not self._has_shapes:
                 # The step of a row is known when it is read, so one pass is enough.
-                timeline.finish_marked_steps(list(self._write_as_read()), batch_size)
+                timeline.finish_marked_steps(list(self._write_as_read()))
             else:
                 work = self._collect()
                 # Return free memory before the joins, which need the most: this lowers the peak.
                 pa.default_memory_pool().release_unused()
                 if timeline.marked:
-                    timeline.finish_marked_steps([(work.start_ns, work.step)], batch_size)
+                    timeline.finish_marked_steps([(work.start_ns, work.step)])
                 else:
-                    timeline.find_steps(work, batch_size)
+                    timeline.find_steps(work)
                 self._write_collected(work)
                 self._write_operators(work)
         for name, count in (self._lost + timeline.lost).items():
             self._writer.count_lost(name, count)
         for row in timeline.step_rows:
-            row["mode"] = _mode(self._phases.get(row["step"], set()))
+            row["mode"] = row["mode"] or _mode(self._phases.get(row["step"], set()))
         describe_steps(self._writer, timeline.step_rows, timeline.steps_from)
+        total, inside = timeline.device_time_ns
+        self._writer.update(
+            batch_from=timeline.batch_from,
+            device_time_in_steps=inside / total if total and timeline.step_rows else None,
+        )
         return timeline
 
     def _in_order(self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
@@ -131,9 +136,10 @@ class _Assembly:
         return placed
 
     def _batches(self, needed: Sequence[str] | None) -> Iterator[tuple[str, pa.Table]]:
+        device = self._options.device
         for table, batches in (("kernels", self._profile.kernels), ("memory", self._profile.memory)):
-            for batch in batches(needed):
-                yield table, batch
+            for batch in batches(needed if device is None or needed is None else (*needed, "device")):
+                yield table, batch if device is None else batch.filter(pc.equal(batch["device"], device))
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
         """Times, processes, ranges and steps of device work."""
@@ -145,7 +151,7 @@ class _Assembly:
 
     def _count_placed(self, times: Timed, placed: Placed) -> None:
         """Count the losses among placed device work."""
-        self._timeline.take(placed, times.end_ns)
+        self._timeline.take(placed, times.start_ns, times.end_ns)
         self._lost["negative_durations"] += int(np.count_nonzero(times.backwards))
         self._lost["without_time"] += int(np.count_nonzero(~times.complete & ~times.backwards))
 
@@ -183,7 +189,8 @@ class _Assembly:
         for times, placed, name, stream, on_host in self._in_order(place, batches):
             self._count_placed(times, placed)
             rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
-            work.append(DeviceWork(*rows, name.astype(np.int32), stream.astype(np.int32), on_host))
+            codes = (name.astype(np.int32), stream.astype(np.int32), placed.launch)
+            work.append(DeviceWork(*rows, *codes, on_host))
             self._options.report("reading device work", self._done + work.count, self._profile.count)
         return work.rows()
 

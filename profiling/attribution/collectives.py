@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from .range_names import COLLECTIVES
+from .kernel_names import COMMUNICATION, family
+from .range_names import COLLECTIVES, DISTRIBUTED
 
 # NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
 # ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's names: gloo:all_reduce.
@@ -44,3 +45,11 @@ def communicates(name: str, op: str | None) -> bool:
 def between_two(name: str) -> bool:
     """Whether this is a send or a receive."""
     return _BETWEEN_TWO.search(name) is not None
+
+
+@lru_cache(maxsize=65_536)
+def communicates(name: str) -> bool:
+    """Whether work of this name is communication between devices or processes: its kernel, or its call on a host."""
+    if collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED):
+        return True
+    return family(name) == COMMUNICATION

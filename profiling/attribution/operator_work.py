@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from math import prod
 from typing import Any, NamedTuple
 
 Shape = Sequence[int]
 
 # Operators with an operand that has the batch as its first extent.
-_BATCH_OPERAND = re.compile(r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)")
+_BATCH_OPERAND = re.compile(
+    r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)|triton_\w+"
+)
 
 _ITEM_BYTES = {
     **dict.fromkeys(("double", "long", "long int"), 8),
@@ -39,6 +42,15 @@ class Work:
     flops: int | None
     bytes_compulsory: int | None
     parts: tuple[tuple[str, Work], ...] = field(default=(), compare=False)
+
+
+class BatchSource(IntEnum):
+    """What tells a batch size; a higher one is more reliable."""
+
+    MATRIX = 1  # the rows of a matrix product, which may be samples times tokens
+    TENSOR = 2  # the first extent of another operand with three or more dimensions, which may be tokens
+    CONVOLUTION = 3  # the first extent of a convolution's input
+    NAME = 4  # the name of a range
 
 
 UNKNOWN = Work(None, None)
@@ -110,14 +122,25 @@ def count_work(operation: Operation) -> Work:
     return work(operation.name, operation.shapes, operation.dtypes, operation.concrete)
 
 
-def batch_of(op: str, shapes: Sequence[Any]) -> int | None:
-    """The batch size: first extent of the first operand, for `addmm` of the second; None for other operators."""
+def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
+    """The batch size and what tells it; None for operators without one.
+
+    The batch size is the first extent of the first operand, for `addmm` of the second.
+    """
     if _BATCH_OPERAND.fullmatch(op) is None:
         return None
     index = 1 if op.endswith("addmm") else 0
     shape = shapes[index] if len(shapes) > index else None
-    extent = shape[0] if isinstance(shape, (list, tuple)) and shape else None
-    return extent if isinstance(extent, int) and 0 < extent < 1 << 31 else None
+    if not isinstance(shape, (list, tuple)) or not shape:
+        return None
+    extent = shape[0]
+    if not isinstance(extent, int) or not 0 < extent < 1 << 31:
+        return None
+    if "conv" in op:
+        return extent, BatchSource.CONVOLUTION
+    if len(shape) > 2:
+        return extent, BatchSource.TENSOR
+    return None if op.startswith("triton_") else (extent, BatchSource.MATRIX)
 
 
 def _matrix_multiply(m: int, k: int, n: int, call: Call, batch: int = 1, extra: int = 0) -> Work:

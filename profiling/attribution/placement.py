@@ -18,7 +18,7 @@ order of application:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 
 from .nesting import NONE, Bools, Codes, Ints, Nest, nest
-from .operator_work import Operation, batch_of
+from .operator_work import BatchSource, Operation, batch_of
 from .range_names import COMMUNICATION, MODULE_CALL, RangeName
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -71,18 +71,54 @@ class HostSpans:
         """Whether each span is an operator."""
         return self.of_names([meaning.op is not None for meaning in self.meanings]).astype(np.bool_)
 
-    def batches(self) -> Ints:
-        """Samples per step by each span's name or shapes; 0 if unknown."""
-        batch = self.of_names([meaning.batch or 0 for meaning in self.meanings])
-        if self.call is not None and self.operations:
-            of_call = np.array([batch_of(one.name, one.shapes) or 0 for one in self.operations], np.int64)
-            batch = np.where((batch == 0) & (self.call != NONE), of_call[self.call], batch)
-        return batch
-
     def select(self, rows: Bools) -> HostSpans:
         """The spans for which `rows` is true."""
         values = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return HostSpans(**{**vars(self), **values})
+
+
+_SOURCE_WORDS = {
+    BatchSource.NAME: "the names of ranges",
+    BatchSource.CONVOLUTION: "the input of the first convolution",
+    BatchSource.TENSOR: "the first operand with three or more dimensions, whose first extent may be tokens",
+    BatchSource.MATRIX: "the rows of the first matrix product, which may be tokens",
+}
+
+
+@dataclass
+class BatchSpans:
+    """Spans that tell a batch size, in order of time; arrays of shape (spans,).
+
+    Attributes:
+        batch: samples.
+        source: what tells it, a `BatchSource`.
+        process: number of the process.
+        start_ns: starts.
+    """
+
+    batch: Ints
+    source: Ints
+    process: Ints
+    start_ns: Ints
+
+    @classmethod
+    def of(cls, spans: HostSpans) -> BatchSpans:
+        """The spans whose names or operands tell a batch size."""
+        batch = spans.of_names([one.batch or 0 for one in spans.meanings])
+        source = spans.of_names([one.batch_source for one in spans.meanings])
+        if spans.call is not None and spans.operations:
+            of_call = np.array([batch_of(one.name, one.shapes) or (0, 0) for one in spans.operations], np.int64)
+            take = (batch == 0) & (spans.call != NONE)
+            batch = np.where(take, of_call[spans.call, 0], batch)
+            source = np.where(take, of_call[spans.call, 1], source)
+        rows = np.flatnonzero(batch)
+        rows = rows[np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))]
+        return cls(batch[rows], source[rows], spans.process[rows], spans.start_ns[rows])
+
+    def by_source(self) -> Iterator[tuple[Ints, str]]:
+        """Indices of the spans of one source and its description, the most reliable source first."""
+        for source, words in _SOURCE_WORDS.items():
+            yield np.flatnonzero(self.source == source), words
 
 
 @dataclass

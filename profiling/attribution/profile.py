@@ -17,18 +17,23 @@ Names are dictionary-encoded, all batches of one table with one dictionary.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from ..errors import CurvescopeError
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
 from .range_names import RangeNames
 
 _TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind"})
 _BATCH_ROWS = 1 << 18
+
+# Ways to find steps.
+AUTO, WHOLE, REPETITION = "auto", "whole", "repetition"
 
 Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # takes the names of the needed columns; None for all
 
@@ -40,17 +45,39 @@ class Options:
     Attributes:
         batch: samples per step; default: from marks or shapes.
         range_pattern: regular expression for range names, see `range_names.RangeNames`; default: known conventions.
+        steps: how to find steps: `AUTO`, `WHOLE`, `REPETITION`, or `marks:` and a regular expression that the names of
+            the ranges match which mark a step.
+        device: number of the only device whose work is read; None for all.
         report: callback for progress; takes the activity, the amount done, and the total amount.
     """
 
     batch: int | None = None
     range_pattern: str | None = None
+    steps: str = AUTO
+    device: int | None = None
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
 
     @property
     def names(self) -> RangeNames:
         """The rules for range names."""
         return RangeNames(self.range_pattern)
+
+    @property
+    def step_pattern(self) -> re.Pattern[str] | None:
+        """The pattern for names of step marks; None without one.
+
+        Raises:
+            CurvescopeError: `steps` is none of the known ways, or its pattern is no regular expression.
+        """
+        how, _, pattern = self.steps.partition(":")
+        if self.steps in (AUTO, WHOLE, REPETITION):
+            return None
+        if how != "marks" or not pattern:
+            raise CurvescopeError(f"--steps {self.steps}: write {AUTO}, {WHOLE}, {REPETITION} or marks:REGEX.")
+        try:
+            return re.compile(pattern)
+        except re.error as error:
+            raise CurvescopeError(f"--steps {self.steps}: no regular expression ({error}).") from error
 
 
 @dataclass

@@ -7,8 +7,11 @@ Known conventions, most specific first:
 - pyprof's call marks: `{'traceMarker': [...]}` is a layer with the name of the innermost line of the user's own code,
   `{'mod': ..., 'op': ...}` an operator.
 - torch.autograd.profiler.emit_nvtx: `aten::conv2d, seq = 12, sizes = [[32, 3, 224, 224]]` is an operator.
-- Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`. Phases: `forward`, `backward`,
-  `optimizer` and their usual forms.
+- Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`, the training loops' own marks of
+  Lightning, and marks of inference servers (see `served_steps`). Phases: `forward`, `backward`, `optimizer` and their
+  usual forms.
+- FSDP: `FSDP::pre_forward (model.layers.0)` is the module with this path. A number that counts calls (`, op_id = 7`) is
+  no part of a name.
 - Every other push/pop range is a layer; its path is the names of such ranges around it and its own, joined by `/`.
 
 A pattern replaces these conventions: a regular expression with groups named layer, phase, step, op or batch.
@@ -22,7 +25,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..errors import CurvescopeError
-from .operator_work import batch_of
+from .operator_work import BatchSource, batch_of
+from .served_steps import ServedStep, parse_served_step
 
 GROUPS = ("layer", "phase", "step", "op", "batch")
 # Domains in which libraries mark their own calls, which are not layers of the user.
@@ -66,6 +70,13 @@ _PHASES = {
 }
 _BATCH = re.compile(r"(?:batch[ _-]?size|\bbs|\bbatchsize)[ ]*[=:][ ]*(\d{1,9})\b", re.IGNORECASE)
 _EMIT_NVTX = re.compile(r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?")
+_CALL_NUMBER = re.compile(r",? ?(?:op_id|seq) ?= ?\d+$")
+# Lightning's profiler marks a step of its training or evaluation loop by the method that runs it.
+_LIGHTNING_STEP = re.compile(
+    r"(?:\[pl\]\[profile\])?(?:run_training_batch|(?:run_)?(?:evaluation|validation|test|predict)_step)"
+)
+_COMMUNICATION_CALLS = ("record_param_comms", "FSDP::all_gather", "FSDP::reduce_scatter", "FSDP::all_reduce")
+_FSDP_MODULE = re.compile(r"FSDP::\w+ \(([^()]+)\)")
 _OPERATOR = re.compile(r"(?:aten|torch|torch::autograd|prims|c10d|torchvision|xformers|flash_attn)::\w+.*")
 _BACKWARD_NODE = re.compile(r"(?:torch::autograd::)?\w*Backwards?\d*")
 _HOME = re.compile(r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspace|[A-Za-z]:\\Users)[^\s'\":,;()]*[/\\]")
@@ -83,6 +94,8 @@ class RangeName(NamedTuple):
         sequence: autograd's sequence number, which joins a backward node to its forward operator.
         backward: whether it is a backward node.
         batch: samples in the step.
+        batch_source: what tells `batch`.
+        served: facts of a step of an inference server.
         role: role of the span; None for a range that the program named.
     """
 
@@ -94,6 +107,8 @@ class RangeName(NamedTuple):
     sequence: int | None = None
     backward: bool = False
     batch: int | None = None
+    batch_source: BatchSource = BatchSource.NAME
+    served: ServedStep | None = None
     role: str | None = None
 
 
@@ -191,13 +206,20 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
         return _pyprof(name)
     if _BATCH.fullmatch(name):
         return RangeName(batch=batch)
-    if _STEP.fullmatch(name):
+    if served := parse_served_step(name):
+        return RangeName(step=True, batch=served.batch, served=served)
+    if _STEP.fullmatch(name) or _LIGHTNING_STEP.fullmatch(name):
         return RangeName(step=True, batch=batch)
     for phase, form in _PHASES.items():
         if form.fullmatch(name):
             return RangeName(phase=phase, batch=batch)
     if ", seq = " in name or name.startswith((NODE_PREFIX, *COMMUNICATION)) or _OPERATOR.fullmatch(name):
         return _emitted(name)
+    name = _CALL_NUMBER.sub("", name)
+    if name.startswith(_COMMUNICATION_CALLS):
+        return _operator(name)
+    if module := _FSDP_MODULE.fullmatch(name):
+        return RangeName(module[1], whole_layer=True)
     return RangeName(layer=name, batch=batch)
 
 
@@ -207,11 +229,13 @@ def _emitted(name: str) -> RangeName:
     if found is None:
         return _operator(name)
     operator = _operator(found["op"])
-    shapes = re.findall(r"\[(\d{1,9})(?:, \d+)*\]", found["sizes"] or "")
+    shapes = re.findall(r"\[(\d{1,9}(?:, \d+)*)\]", found["sizes"] or "")
     accumulates = "AccumulateGrad" in found["op"]
+    of_operand = batch_of(found["op"], [[int(extent) for extent in shape.split(", ")] for shape in shapes])
     return operator._replace(
         sequence=int(found["seq"]) if found["seq"] is not None and not accumulates else None,
-        batch=batch_of(found["op"], [[int(first)] for first in shapes]),
+        batch=of_operand[0] if of_operand else None,
+        batch_source=of_operand[1] if of_operand else BatchSource.NAME,
     )
 
 

@@ -1,10 +1,13 @@
 """Finds the start and end of steps in a profile: by marks, or by the repetition of kernels, or as one single step.
 
-- Marks: ranges with the name of a step. The host runs ahead of the device, so a step's window reaches from its mark, or
-  the end of the step before it, to the end of the device work launched in it: windows do not overlap.
+- Marks: ranges with the name of a step; where there are none, the ends of the calls of `Optimizer.step`. The host runs
+  ahead of the device, so a step's window reaches from its mark, or the end of the step before it, to the end of the
+  device work launched in it: windows do not overlap.
 - Repetition: the shortest period of kernel names, on the stream with most time, that explains the longest stretch of
   the sequence with at least three periods. Names do not show the start of a step within the period; the longest idle
-  time that recurs in every period is taken.
+  time that recurs in every period is taken. No step begins between two kernels that one operator, one annotation, one
+  call of a module or one launch of a graph started. Layers repeat too, and so do loops within a step: repetition
+  counts only where its periods hold at least 80 % of the device time.
 - Otherwise the profile is one step, from its first device work to its last.
 """
 
@@ -14,25 +17,50 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .nesting import NONE, Codes, Ints, last_at
 from .placement import HostSpans
+from .served_steps import ServedStep
 
 MARKS = "marks"
+OPTIMIZER_ENDS = "the ends of the optimizer's steps"
 REPETITION = "repetition of the kernel sequence"
 WHOLE = "the whole profile as one step"
 NOTHING = "nothing: no kernel has a time"
 
+_NO_BORDER = -(1 << 62)  # instead of the idle time before a kernel with which no step can begin
 _LEAST_PERIODS = 3
 _LEAST_SHARE = 0.25  # of the sequence that the periods must cover: a smaller share is a loop within a step
+LEAST_TIME_SHARE = 0.8  # of the device time that the periods must hold, unless the user asks for repetition
 _CANDIDATE_NAMES = 12  # the rarest repeated kernels: the distances of their calls contain the period of the step
 _CANDIDATE_HOPS = 16  # most calls of one name in a step
-_PREFERRED = re.compile(r"(?:profilerstep#|curvescope\.step).*", re.IGNORECASE)
+_OPTIMIZER_STEP = "Optimizer.step#"
+_OWN_MARK = "curvescope.step"
+_PROFILER_MARK = "ProfilerStep#"
 
 Windows = list[tuple[int, int]]
+
+
+class Window(NamedTuple):
+    """A step's window.
+
+    Attributes:
+        process: number of the process; `NONE` for all.
+        name: index of the meaning of the mark's name; `NONE` without a mark.
+        batch: samples in the step, 0 if unknown.
+        start_ns: start.
+        end_ns: end.
+    """
+
+    process: int
+    name: int
+    batch: int
+    start_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +71,7 @@ class Marks:
         process: number of the process.
         start_ns: starts, shape (steps,).
         end_ns: ends.
+        name: index of the meaning of each mark's name, `NONE` for steps between marks.
         batch: samples per step from their names, 0 if unknown.
         crossing: number of marks that overlapped the one before them; they were cut to begin at its end.
     """
@@ -50,6 +79,7 @@ class Marks:
     process: int
     start_ns: Ints
     end_ns: Ints
+    name: Ints
     batch: Ints
     crossing: int = 0
 
@@ -60,30 +90,77 @@ class Marks:
         return np.where(inside, at, NONE)
 
 
-def find_marks(ranges: HostSpans, names: Sequence[str]) -> list[Marks]:
-    """The step marks of every process: of several families of names the one that covers most time, on one thread.
+def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> list[Marks]:
+    """The step marks of every process: of several families of names one, on one thread.
+
+    Curvescope's own marks go first, then those of an inference server, which tell the batch size, then those of
+    torch.profiler, then those that cover most time.
 
     Args:
         ranges: push/pop ranges, start/end ranges and marks.
         names: name of each entry of `ranges.meanings`.
+        pattern: pattern that the names of marks match; default: known conventions.
     """
-    rows = np.flatnonzero(ranges.of_names([meaning.step for meaning in ranges.meanings]) == 1)
-    families: dict[tuple[int, str, int], list[int]] = {}
-    family_of = {int(n): re.sub(r"\d+", "", names[n][:64]) for n in np.unique(ranges.name[rows])}
+    if pattern is None:
+        marks = [meaning.step for meaning in ranges.meanings]
+    else:
+        marks = [pattern.search(name) is not None for name in names]
+    rows = np.flatnonzero(ranges.of_names(marks) == 1)
+    families: dict[tuple[int, int, str, int], list[int]] = {}
+    family_of = {int(n): _family(names[n], ranges.meanings[n].served) for n in np.unique(ranges.name[rows])}
     for row in rows.tolist():
-        key = int(ranges.process[row]), family_of[int(ranges.name[row])], int(ranges.thread[row])
+        key = int(ranges.process[row]), *family_of[int(ranges.name[row])], int(ranges.thread[row])
         families.setdefault(key, []).append(row)
     found = []
     for process in sorted({process for process, *_ in families}):
         best = max(
             (key for key in families if key[0] == process),
             key=lambda key: (
-                _PREFERRED.fullmatch(key[1]) is not None,
+                key[1],
                 int((ranges.end_ns[families[key]] - ranges.start_ns[families[key]]).sum()),
                 len(families[key]),
             ),
         )
         found.append(_marks(process, ranges, np.array(families[best])))
+    return found
+
+
+def _family(name: str, served: ServedStep | None) -> tuple[int, str]:
+    """Rank of a mark's family, higher is better, and the family's name: the mark's without its numbers."""
+    if served is not None:
+        return 2, served.server
+    rank = 3 if name.startswith(_OWN_MARK) else 1 if name.startswith(_PROFILER_MARK) else 0
+    return rank, re.sub(r"\d+", "", name[:64])
+
+
+def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[Marks]:
+    """Steps that end with a call of the optimizer's `step`, of every process that has such calls.
+
+    Several optimizers may step in one training step: a call ends a step only if a backward node ran since the last one,
+    where backward nodes are recorded. The first step begins with the first span of the process. What follows the last
+    call is in no step.
+
+    Args:
+        ranges: push/pop ranges and operators.
+        names: name of each entry of `ranges.meanings`.
+    """
+    calls = ranges.of_names([name.startswith(_OPTIMIZER_STEP) for name in names]) == 1
+    backward = ranges.of_names([meaning.backward for meaning in ranges.meanings]) == 1
+    found = []
+    for process in np.unique(ranges.process[calls]).tolist():
+        mine = ranges.process == process
+        rows = np.flatnonzero(calls & mine)
+        rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
+        nodes = np.sort(ranges.start_ns[backward & mine])
+        if len(nodes):
+            before = np.searchsorted(nodes, ranges.start_ns[rows])
+            rows = rows[np.append(np.diff(before) > 0, True)]  # of several calls after one backward pass the last
+        ends = ranges.end_ns[rows]
+        starts = np.append(ranges.start_ns[mine].min(), ends[:-1])
+        inside = ends > starts
+        count = int(np.count_nonzero(inside))
+        unknown = np.full(count, NONE, np.int64)
+        found.append(Marks(process, starts[inside], ends[inside], unknown, np.zeros(count, np.int64)))
     return found
 
 
@@ -97,7 +174,7 @@ def _marks(process: int, ranges: HostSpans, rows: Ints) -> Marks:
     crossing = int(np.count_nonzero(apart & (start < reached)))
     start = np.maximum(start, reached)
     batch = ranges.of_names([meaning.batch or 0 for meaning in ranges.meanings])[rows]
-    return Marks(process, start[apart], end[apart], batch[apart], crossing)
+    return Marks(process, start[apart], end[apart], ranges.name[rows][apart], batch[apart], crossing)
 
 
 class MarkedSteps:
@@ -138,20 +215,21 @@ class MarkedSteps:
         inside = step[edges] != NONE
         np.maximum.at(self._ends_ns, step[edges][inside], np.maximum.reduceat(work_end_ns, edges)[inside])
 
-    def windows(self) -> list[tuple[int, int, int, int]]:
-        """Process, batch (0 if unknown), start and end of each step."""
+    def windows(self) -> list[Window]:
+        """Each step's window."""
         windows = []
         for marks, first in zip(self._marks, self._first, strict=False):
             before = np.iinfo(np.int64).min
             ends = self._ends_ns[first : first + len(marks.start_ns)]
-            for batch, start, end in zip(marks.batch.tolist(), marks.start_ns.tolist(), ends.tolist(), strict=True):
+            facts = (marks.name.tolist(), marks.batch.tolist(), marks.start_ns.tolist(), ends.tolist())
+            for name, batch, start, end in zip(*facts, strict=True):
                 start = max(start, int(before))
                 before = end = max(start, end)
-                windows.append((marks.process, batch, start, end))
+                windows.append(Window(marks.process, name, batch, start, end))
         return windows
 
 
-def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints) -> Windows:
+def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, unit: Ints | None = None) -> Windows:
     """Windows of the steps by the repetition of kernel names; empty without repetition.
 
     Args:
@@ -159,6 +237,8 @@ def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints) -> 
         start_ns: starts.
         end_ns: ends.
         stream: number of each kernel's stream; the stream with most time decides.
+        unit: number of what started each kernel and lies in one step as a whole, e.g. a launch of a graph, or `NONE`;
+            None if unknown for all.
     """
     if not len(name):
         return []
@@ -173,9 +253,15 @@ def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints) -> 
     starts, ends = start_ns[rows], end_ns[rows]
     free_since = np.maximum.accumulate(np.append(starts[0], ends[:-1]))
     gap = starts - free_since
+    if unit is not None:
+        of_row = unit[rows]
+        gap[1:][(of_row[1:] == of_row[:-1]) & (of_row[1:] != NONE)] = _NO_BORDER
     periods = covered // period
-    idle = np.median(gap[first : first + periods * period].reshape(periods, period), axis=0)
+    in_periods = gap[first : first + periods * period].reshape(periods, period)
+    idle = np.where((in_periods == _NO_BORDER).any(axis=0), -1.0, np.median(in_periods, axis=0))
     offset = int(np.argmax(idle))
+    if idle[offset] < 0:
+        return []
     begins = np.arange(first + offset, first + covered, period)
     begins = begins[begins + period <= first + covered]
     windows = [(int(starts[a]), int(starts[b])) for a, b in pairwise(begins)]

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import CurvescopeError
 from . import steps
 from .columns import Growing
-from .nesting import NONE, Bools, Codes, Ints
-from .placement import HostSpans, place
+from .nesting import NONE, Bools, Codes, Ints, Nest
+from .placement import BatchSpans, HostSpans, place
+from .profile import AUTO, REPETITION, WHOLE, Options
 
 _STRETCH_ROWS = 1 << 16  # intermediate results for so many rows stay in the processor's caches
 
@@ -50,6 +52,7 @@ class DeviceWork:
         step: number of each row's step, or `NONE`; without marks all `NONE` until `Timeline.find_steps`.
         kernel_name: code of a kernel's name; `NONE` for memcpys and memsets.
         stream: number of the stream, distinct over devices.
+        launch: index of the API call that launched each row, or `NONE`; needed only to find steps without marks.
         on_host: whether the host itself did the work.
     """
 
@@ -60,6 +63,7 @@ class DeviceWork:
     step: Codes
     kernel_name: Codes
     stream: Codes
+    launch: Codes
     on_host: Bools
 
 
@@ -70,12 +74,14 @@ class Placed:
     Attributes:
         range_: index of the innermost range around each row's launch, or `NONE`.
         step: number of the marked step around it, or `NONE`.
+        launch: index of each row's launch, or `NONE`.
         before_launch: number and largest lead, see `Timeline`, for these rows.
         lost: named counts, for these rows.
     """
 
     range_: Codes
     step: Codes
+    launch: Codes
     before_launch: tuple[int, int]
     lost: Counter[str]
 
@@ -88,31 +94,40 @@ class Timeline:
         marked: the steps that ranges mark.
         step_rows: rows of the `steps` table.
         steps_from: source of the steps.
+        batch_from: source of the steps' batch sizes; None if unknown.
+        device_time_ns: durations of all timed device work, and of that in steps, summed.
         before_launch: number of kernels, memcpys and memsets that seem to begin before their launch, and the largest
             lead in nanoseconds: a lower bound of the difference of the two clocks.
         lost: named counts.
     """
 
-    def __init__(self, spans: HostSpans, nested: HostSpans, names: Sequence[str]) -> None:
+    def __init__(self, spans: HostSpans, nested: HostSpans, names: Sequence[str], options: Options) -> None:
         """Place the spans.
 
         Args:
             spans: operators, push/pop ranges, start/end ranges and marks.
             nested: the operators and push/pop ranges among them.
             names: name of each entry of `spans.meanings`.
+            options: the user's options.
+
+        Raises:
+            CurvescopeError: no range matches the user's pattern for step marks.
         """
-        marks = steps.find_marks(spans, names)
+        marks, self.steps_from = _marks(spans, names, options)
         self.marked = steps.MarkedSteps(marks)
         self.placement = place(nested)
         self.step_rows: list[dict[str, Any]] = []
-        self.steps_from = steps.MARKS if self.marked else steps.NOTHING
+        self.batch_from: str | None = None
+        self.device_time_ns = 0, 0
         self.before_launch = 0, 0
         self.lost = Counter(
             ranges_cut=self.placement.nest.cut,
             backward_without_forward=self.placement.unjoined,
             steps_cut=sum(of_process.crossing for of_process in marks),
         )
-        self._batch = spans.batches(), spans.process, spans.start_ns, spans.end_ns
+        self._options, self._meanings = options, spans.meanings
+        self._batches_of = BatchSpans.of(spans)
+        self._indivisible = None if self.marked else _indivisible(nested, self.placement.nest)
         self._in_operators = nested.call is not None
         self._in_ranges = len(nested.start_ns) > 0
         self.join(Growing(Launches).rows())
@@ -146,7 +161,7 @@ class Timeline:
             ahead_ns[~timed] = 0
             alone = launch == NONE
         else:
-            range_, step = np.full((2, len(start_ns)), NONE, np.int32)
+            range_, step, launch = np.full((3, len(start_ns)), NONE, np.int32)
             ahead_ns = np.zeros(len(start_ns), np.int64)
             alone = np.ones(len(start_ns), np.bool_)
         if alone.any():
@@ -170,43 +185,56 @@ class Timeline:
             lost["device_work_without_range"] = int(np.count_nonzero((range_ == NONE) & ~alone))
         if self.marked:
             lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (step == NONE)))
-        return Placed(range_, step, ahead, lost)
+        return Placed(range_, step, launch, ahead, lost)
 
-    def take(self, placed: Placed, end_ns: Ints) -> None:
-        """Count placed device work, and let its ends extend the marked steps."""
+    def take(self, placed: Placed, start_ns: Ints, end_ns: Ints) -> None:
+        """Count placed device work, and let its ends extend the marked steps; untimed work starts and ends at 0."""
         self.lost += placed.lost
         count, most_ns = placed.before_launch
         self.before_launch = self.before_launch[0] + count, max(self.before_launch[1], most_ns)
         if self.marked:
             self.marked.reach(placed.step, end_ns)
+            self._add_time(end_ns - start_ns, placed.step)
 
-    def finish_marked_steps(self, placed: Iterable[tuple[Ints, Codes]], batch: int | None) -> None:
+    def _add_time(self, duration_ns: Ints, step: Codes) -> None:
+        total, inside = self.device_time_ns
+        mine = int(duration_ns[step != NONE].sum())
+        self.device_time_ns = total + int(duration_ns.sum()), inside + mine
+
+    def finish_marked_steps(self, placed: Iterable[tuple[Ints, Codes]]) -> None:
         """Make the rows of marked steps, after all device work.
 
         Args:
             placed: starts and steps of all device work, batch by batch.
-            batch: samples per step, if the user gave it.
         """
         windows = self.marked.windows()
-        low = np.array([start for *_, start, _ in windows])
+        low = np.array([window.start_ns for window in windows])
         for start_ns, step in placed:
             # No work ends after its step, which ends with its last work.
             self.lost["device_work_cut_by_steps"] += int(np.count_nonzero((start_ns < low[step]) & (step != NONE)))
-        self._describe(windows, batch)
+        self._describe(windows)
 
-    def find_steps(self, work: DeviceWork, batch: int | None) -> None:
+    def find_steps(self, work: DeviceWork) -> None:
         """Find steps without marks, and set the steps of the work.
 
         Args:
             work: all device work.
-            batch: samples per step, if the user gave it.
         """
         timed = work.timed
         kernels = timed & (work.kernel_name != NONE)
         if not kernels.any():
             return
-        columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream)
-        found = steps.repeated_windows(*(column[kernels] for column in columns))
+        found: steps.Windows = []
+        if self._options.steps != WHOLE:
+            columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
+            found = steps.repeated_windows(*(column[kernels] for column in columns))
+        if found and self._options.steps == AUTO and self._share_in(found, work) < steps.LEAST_TIME_SHARE:
+            found = []
+        if not found and self._options.steps == REPETITION:
+            raise CurvescopeError(
+                "--steps repetition: no sequence of kernels repeats three times; write `--steps whole`, or "
+                "`--steps marks:REGEX` if ranges mark the steps."
+            )
         self.steps_from = steps.REPETITION if found else steps.WHOLE
         if not found:
             found = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
@@ -214,40 +242,107 @@ class Timeline:
         at = np.searchsorted(low, work.start_ns, side="right") - 1
         inside = timed & (at >= 0) & (work.start_ns <= high[-1])
         work.step = np.where(inside, at, NONE).astype(np.int32)
+        self._add_time(work.end_ns - work.start_ns, work.step)
         self.lost["device_work_outside_steps"] = int(np.count_nonzero(timed & ~inside))
         self.lost["device_work_cut_by_steps"] = int(np.count_nonzero(inside & (work.end_ns > high[work.step])))
-        self._describe([(NONE, 0, *window) for window in found], batch)
+        self._describe([steps.Window(NONE, NONE, 0, *window) for window in found])
 
-    def _describe(self, windows: list[tuple[int, int, int, int]], batch: int | None) -> None:
+    def _units(self, work: DeviceWork) -> Ints:
+        """Number of what launched each row and lies in one step as a whole: a span of the host, or one API call."""
+        unit = np.where(work.launch == NONE, NONE, work.launch + np.int64(len(self.placement.nest.parent)))
+        if self._indivisible is not None and len(self._indivisible):
+            span = np.where(work.range_ == NONE, NONE, self._indivisible[work.range_])
+            unit = np.where(span == NONE, unit, span)
+        return unit
+
+    @staticmethod
+    def _share_in(windows: steps.Windows, work: DeviceWork) -> float:
+        """Share of the device time that starts in the windows."""
+        duration = work.end_ns - work.start_ns
+        inside = (work.start_ns >= windows[0][0]) & (work.start_ns < windows[-1][1])
+        return float(duration[inside].sum() / max(duration.sum(), 1))
+
+    def _describe(self, windows: Sequence[steps.Window]) -> None:
         batches = self._batches(len(windows))
-        for step, (process, of_mark, start, end) in enumerate(windows):
+        if self._options.batch is not None:
+            self.batch_from = "--batch"
+        elif any(window.batch for window in windows):
+            self.batch_from = "the names of the marks"
+        for step, (window, of_spans) in enumerate(zip(windows, batches, strict=True)):
+            served = self._meanings[window.name].served if window.name != NONE else None
             self.step_rows.append(
                 {
                     "step": step,
-                    "batch": batch or of_mark or batches[step] or None,
+                    "batch": self._options.batch or window.batch or of_spans or None,
                     "round": 0,
                     "index": step,
-                    "start_ns": start,
-                    "duration_ns": end - start,
+                    "start_ns": window.start_ns,
+                    "duration_ns": window.end_ns - window.start_ns,
                     "profiled": True,
-                    "process": None if process == NONE else process,
+                    "process": None if window.process == NONE else window.process,
+                    "mode": served.mode if served else None,
+                    "tokens": served.tokens if served else None,
+                    "context_tokens": served.context_tokens if served else None,
+                    "graph_batch": served.graph_batch if served else None,
                 }
             )
 
     def _batches(self, count: int) -> list[int]:
-        """Batch size of each step, from its first span with one in its name or shapes; 0 if unknown."""
-        batches = [0] * count
-        batch, process, start_ns, end_ns = self._batch
-        rows = np.flatnonzero(batch)
-        if not self.marked:
-            values = np.unique(batch[rows])
-            return [int(values[0])] * count if len(values) == 1 else batches
-        rows = rows[np.lexsort((-end_ns[rows], start_ns[rows]))]
-        step = self.marked.step_of(process[rows], start_ns[rows])
-        for row, at in zip(rows.tolist(), step.tolist(), strict=True):
-            if at != NONE and not batches[at]:
-                batches[at] = int(batch[row])
-        return batches
+        """Batch size of each step, from its first span that tells one; 0 if unknown."""
+        spans = self._batches_of
+        for rows, source in spans.by_source():
+            if not self.marked and count > 1:  # the steps are windows of the device, spans lie on the host
+                values = np.unique(spans.batch[rows])
+                found = [int(values[0])] * count if len(values) == 1 else []
+            else:
+                step = np.zeros(len(rows), np.int32)
+                if self.marked:
+                    step = self.marked.step_of(spans.process[rows], spans.start_ns[rows])
+                found = [0] * count
+                for row, at in zip(rows.tolist(), step.tolist(), strict=True):
+                    if at != NONE and not found[at]:
+                        found[at] = int(spans.batch[row])
+            if any(found):
+                self.batch_from = source
+                return found
+        return [0] * count
+
+
+def _marks(spans: HostSpans, names: Sequence[str], options: Options) -> tuple[list[steps.Marks], str]:
+    """The marks of the steps, and how they were found."""
+    pattern = options.step_pattern
+    if pattern is not None:
+        marks = steps.find_marks(spans, names, pattern)
+        if not marks:
+            raise CurvescopeError(
+                f"--steps {options.steps}: no range has such a name; `curvescope breakdown --by layer` lists ranges."
+            )
+        return marks, steps.MARKS
+    if options.steps != AUTO:
+        return [], steps.NOTHING
+    if marks := steps.find_marks(spans, names):
+        return marks, steps.MARKS
+    if marks := steps.optimizer_marks(spans, names):
+        return marks, steps.OPTIMIZER_ENDS
+    return [], steps.NOTHING
+
+
+def _indivisible(spans: HostSpans, nested: Nest) -> Ints:
+    """The outermost span around each span, or itself, within which no step begins, `NONE` without one.
+
+    Such spans are operators, annotations of a framework, calls of modules, and phases of a step.
+    """
+    whole = spans.of_names(
+        [
+            not meaning.step and (meaning.op is not None or meaning.role is not None or meaning.phase is not None)
+            for meaning in spans.meanings
+        ]
+    )
+    outermost = np.where(whole == 1, np.arange(len(whole)), NONE)
+    for rows in nested.levels:
+        above = outermost[nested.parent[rows]]
+        outermost[rows] = np.where(above == NONE, outermost[rows], above)
+    return outermost
 
 
 class Joiner:

@@ -51,6 +51,8 @@ class Imported:
         lost: count, severity and sentence by name.
         missing: data that the profiler did not record, by name, with a sentence.
         steps_from: source of the steps; None for formats without steps.
+        device_time_in_steps: share of the device time that lies in steps, 0 to 1; None without times or steps.
+        batch_from: source of the batch sizes; None if unknown.
     """
 
     path: AnyPath
@@ -59,6 +61,8 @@ class Imported:
     lost: dict[str, dict[str, Any]]
     missing: dict[str, str] = field(default_factory=dict)
     steps_from: str | None = None
+    device_time_in_steps: float | None = None
+    batch_from: str | None = None
 
 
 def import_profile(
@@ -79,7 +83,7 @@ def import_profile(
         CurvescopeError: the file cannot be read, is damaged, or is of no known format; nothing is left behind.
     """
     options = options or Options()
-    options.names  # noqa: B018 - a wrong pattern is refused before anything is made
+    options.names, options.step_pattern  # noqa: B018 - a wrong pattern is refused before anything is made
     writer: RecordingWriter | None = None
     try:
         with _readable(source) as (opened, reader):
@@ -107,6 +111,8 @@ def describe_import(path: AnyPath) -> Imported:
         meta["lost"],
         meta.get("missing", {}),
         meta.get("steps_from"),
+        meta.get("device_time_in_steps"),
+        meta.get("batch_from"),
     )
 
 

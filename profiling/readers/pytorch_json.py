@@ -150,8 +150,6 @@ class _Events:
         self._take_device(_chosen(events, on_device), kind[on_device])
 
     def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
-        if not events:
-            return
         columns = self._columns.columns(events, _HOST_FIELDS)
         by_name = np.where(columns["name"].valid, self._of_name.of(columns["name"].values), 0)
         kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def import_sweep(
         recordings = []
         for index, source in enumerate(sources):
             batch = batches[index] if batches else options.batch
-            own = Options(batch, options.range_pattern, options.report)
+            own = replace(options, batch=batch)
             done = import_profile(source, Path(folder) / str(index), own)
             recordings.append(open_recording(done.path))
             steps = recordings[-1].arrow("steps")
@@ -65,11 +66,14 @@ def import_sweep(
 def _meta(recordings: Sequence[Recording]) -> dict[str, Any]:
     """Metadata that the profiles share; None where they differ."""
     meta: dict[str, Any] = {"recording_type": "sweep", "imported_from": NAME, "network": None, "mode": None}
-    for name in ("device", "steps_from", "profiler"):
+    for name in ("device", "steps_from", "batch_from", "profiler"):
         values = [recording.meta.get(name) for recording in recordings]
         meta[name] = values[0] if all(value == values[0] for value in values) else None
     if meta["steps_from"] is None:
         meta["steps_from"] = "; ".join(sorted({str(recording.meta.get("steps_from")) for recording in recordings}))
+    shares = [recording.meta.get("device_time_in_steps") for recording in recordings]
+    known = [share for share in shares if share is not None]
+    meta["device_time_in_steps"] = min(known) if len(known) == len(shares) else None
     missing = {
         name: sentence for recording in recordings for name, sentence in recording.meta.get("missing", {}).items()
     }

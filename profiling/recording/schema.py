@@ -239,7 +239,12 @@ STEPS = Table(
         _key("batch", _I64, "Samples in the step; null if unknown.", unit="samples"),
         _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
         _key("index", _I32, "Position of the step in its round and batch size.", nullable=False),
-        _key("mode", _TEXT, "What one step runs: training, forward, forward+backward or operator; null if unknown."),
+        _key(
+            "mode",
+            _TEXT,
+            "What one step runs: training, forward, forward+backward or operator; of an inference server prefill, "
+            "decode or mixed; null if unknown.",
+        ),
         _START,
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, including its device work."),
         _key(
@@ -253,6 +258,9 @@ STEPS = Table(
         _key("problem", _TEXT, "Name of the problem, if the recording has several; else null."),
         _key("device_name", _TEXT, "Device of the step, if the recording has several."),
         _key("averaged_steps", _I64, "Number of steps in the row, if the source publishes only a mean or median."),
+        _key("tokens", _I64, "Tokens that a step of an inference server computes; null if unknown."),
+        _key("context_tokens", _I64, "Tokens that these attend to, summed over the requests; null if unknown."),
+        _key("graph_batch", _I64, "Batch size of the CUDA graph that the step replays; null if unknown."),
         _key("relative_spread", _F64, "Published standard deviation of one step divided by its time.", unit="1"),
     ),
 )

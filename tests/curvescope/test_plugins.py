@@ -97,8 +97,8 @@ def test_reader(example, tmp_path, capsys):
     assert main(["breakdown", str(tmp_path / "r"), "--json"]) == 0
     broken_down = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {row["label"]: row["time_ms"] for row in broken_down["rows"] if row["time_ms"]} == {
-        "conv1 -": 1.5,
-        "fc1 -": 0.5,
+        "conv1": 1.5,
+        "fc1": 0.5,
     }
 
 

@@ -61,7 +61,7 @@ def plainly(steps, kernels, by, batch=None):
         return Row(label, per_step.mean(), (high - low) / 2, len(inside) / len(used), per_step_flops, *rates)
 
     work = parts[parts["name"] != IDLE].groupby(KEYS[by], dropna=False)
-    rows = [row_of(" ".join("-" if pd.isna(k) else str(k) for k in key), group) for key, group in work]
+    rows = [row_of(" ".join(str(k) for k in key if not pd.isna(k)) or f"no {by}", group) for key, group in work]
     idle = row_of(IDLE, parts[parts["name"] == IDLE])
     return [*rows, dataclasses.replace(idle, calls=None)]
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvescope.profiling.attribution.nesting import NONE
+from curvescope.profiling.attribution.operator_work import BatchSource
 from curvescope.profiling.attribution.placement import HostSpans, place
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.attribution.steps import find_period, repeated_windows
@@ -141,7 +142,7 @@ SAID = {
         op="MulBackward0", sequence=3, backward=True, phase="backward"
     ),
     "aten::addmm, seq = 1, op_id = 2, sizes = [[10], [32, 784], [784, 10], [], []]": RangeName(
-        op="aten::addmm", sequence=1, batch=32
+        op="aten::addmm", sequence=1, batch=32, batch_source=BatchSource.MATRIX
     ),
     "{'mod': 'torch', 'op': 'matmul', 'args': []}": RangeName(op="torch.matmul"),
     "{'traceMarker': ['net.py:3', '/usr/lib/python3/site-packages/torch/nn.py:5']}": RangeName("net.py:3", True),

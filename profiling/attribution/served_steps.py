@@ -1,0 +1,112 @@
+"""Parses the step marks of inference servers: the phase of a step, its requests, its tokens and its context.
+
+Known marks, with their origin:
+- vLLM: `execute_context_2(6144)_generation_3(3)`: 2 requests with 6,144 tokens of prompt, 3 requests that generate.
+  With attention sums: `execute_35_context_1(sq32sk48sqsq1024sqsk1536)_generation_3(sq3sk6144sqsq3sqsk6144)`; `sq`
+  counts the tokens that the step computes, `sk` the tokens that they attend to. SGLang and ATOM write it, too.
+- SGLang: `step[DECODE bs=64]`, `step[EXTEND bs=2 toks=14721]`, `step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 …]`.
+- ATOM: `prefill[bs=2 tok=14721 ctx=[7803, 6918]]`, `decode[bs=117/128 tok=117 d=117]`; the graph is that of 128.
+- TensorRT-LLM: `[Executor] _forward_step 7: 0 ctx reqs, 0 ctx tokens, 32 gen reqs`, older versions without tokens.
+- `execute_diffusion_1_1024x1024`: batch size and resolution.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
+
+_SUMS = r"sq(?P<{0}sq>\d+)sk(?P<{0}sk>\d+)sqsq\d+sqsk\d+"
+_VLLM = re.compile(
+    rf"execute_(?:\d+_)?context_(?P<c>\d+)\((?:{_SUMS.format('c_')}|(?P<ct>\d+)(?:_\d+)?)\)"
+    rf"_generation_(?P<g>\d+)\((?:{_SUMS.format('g_')}|(?P<gt>\d+)(?:_\d+)?)\)"
+)
+_SGLANG = re.compile(r"step\[(?P<mode>EXTEND|DECODE|MIXED)\b(?P<facts>[^\]]*)\]")
+_ATOM = re.compile(r"(?P<mode>prefill|decode)\[(?P<facts>.*)\]")
+_TENSORRT = re.compile(
+    r"\[Executor\] _forward_step \d+: (?P<c>\d+) ctx reqs, (?:(?P<ct>\d+) ctx tokens, )?(?P<g>\d+) gen(?:eration)? reqs"
+)
+_DIFFUSION = re.compile(r"execute_diffusion_(?P<batch>\d+)_\d+x\d+")
+_FACT = re.compile(r"(\w+)=(\d+)(?:/(\d+))?")
+
+
+class ServedStep(NamedTuple):
+    """One step of an inference server; None for facts that the mark does not have.
+
+    Attributes:
+        server: format of the mark: vLLM, SGLang, ATOM, TensorRT-LLM or diffusion.
+        mode: prefill, decode, mixed (both in one step), or None for a step of diffusion.
+        batch: number of requests; of pictures for diffusion.
+        tokens: tokens that the step computes.
+        context_tokens: tokens that they attend to, summed over the requests.
+        graph_batch: batch size of the CUDA graph that the step replays.
+    """
+
+    server: str
+    mode: str | None
+    batch: int
+    tokens: int | None = None
+    context_tokens: int | None = None
+    graph_batch: int | None = None
+
+
+def parse_served_step(name: str) -> ServedStep | None:
+    """Parse a step mark; None for other names and for steps without requests."""
+    step = _parse(name)
+    return step if step is not None and 0 < step.batch < 1 << 31 else None
+
+
+def _parse(name: str) -> ServedStep | None:
+    if match := _VLLM.match(name):
+        fact = _integers(match)
+        tokens = _sum(
+            fact["c_sq"] if fact["ct"] is None else fact["ct"], fact["g_sq"] if fact["gt"] is None else fact["gt"]
+        )
+        return _of_requests("vLLM", fact["c"], fact["g"], tokens, _sum(fact["c_sk"], fact["g_sk"]))
+    if match := _TENSORRT.match(name):
+        fact = _integers(match)
+        tokens = None if fact["ct"] is None else _sum(fact["ct"], fact["g"])
+        return _of_requests("TensorRT-LLM", fact["c"], fact["g"], tokens, None)
+    if match := _SGLANG.match(name):
+        return _sglang(match["mode"], {key: int(value) for key, value, _ in _FACT.findall(match["facts"])})
+    if match := _ATOM.fullmatch(name):
+        return _atom(match["mode"], match["facts"])
+    if match := _DIFFUSION.match(name):
+        return ServedStep("diffusion", None, int(match["batch"]))
+    return None
+
+
+def _sglang(mode: str, fact: dict[str, int]) -> ServedStep:
+    batch = fact.get("bs", 0)
+    tokens = _sum(fact.get("c_sq"), fact.get("g_sq"))
+    if tokens is None:
+        tokens = fact.get("toks", batch if mode == "DECODE" else None)
+    named = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED}[mode]
+    return ServedStep("SGLang", named, batch, tokens, _sum(fact.get("c_sk"), fact.get("g_sk")))
+
+
+def _atom(mode: str, facts: str) -> ServedStep:
+    found = {key: (int(value), int(graph) if graph else None) for key, value, graph in _FACT.findall(facts)}
+    batch, graph_batch = found.get("bs", (0, None))
+    prompts, decodes = (found.get(key, (0, None))[0] for key in "pd")
+    named = MIXED if prompts and decodes else mode
+    return ServedStep("ATOM", named, batch, found.get("tok", (None,))[0], found.get("sk", (None,))[0], graph_batch)
+
+
+def _of_requests(
+    server: str, prompts: int | None, decodes: int | None, tokens: int | None, context: int | None
+) -> ServedStep:
+    prompts, decodes = prompts or 0, decodes or 0
+    mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
+    return ServedStep(server, mode, prompts + decodes, tokens, context)
+
+
+def _integers(match: re.Match[str]) -> dict[str, int | None]:
+    return {key: None if value is None else int(value) for key, value in match.groupdict().items()}
+
+
+def _sum(*values: int | None) -> int | None:
+    """Sum of the known values; None if none is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...profiling.attribution.collectives import communicates
+from ...profiling.attribution.collectives import is_communication
 from ...profiling.recording.schema import TABLES
 from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns
@@ -93,7 +93,7 @@ def with_kind(table: pd.DataFrame) -> pd.DataFrame:
     Args:
         table: table with columns name, layer and phase.
     """
-    kind_of = {name: COMMUNICATION if communicates(str(name)) else KERNELS for name in table["name"].unique()}
+    kind_of = {name: COMMUNICATION if is_communication(str(name)) else KERNELS for name in table["name"].unique()}
     kind = table["name"].map({**kind_of, IDLE: IDLE})
     own = kind != COMMUNICATION
     return table.assign(kind=kind, layer=table["layer"].where(own, None), phase=table["phase"].where(own, None))

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...profiling.attribution.collectives import between_two, collective, communicates
+from ...profiling.attribution.collectives import between_two, collective, is_communication
 from ...profiling.errors import CurvescopeError
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
 from ..decompose.kernel_times import Work, group_times, of_steps, profiled_steps
@@ -96,7 +96,7 @@ def _names(keys: pd.DataFrame) -> _Names:
     """Rows of `names` for every layer, phase and kernel; the last row is idle."""
     rows: _Names = []
     for layer, phase, name in keys.astype(object).where(keys.notna(), None).itertuples(index=False):
-        kind = COMMUNICATION if communicates(name) else KERNELS
+        kind = COMMUNICATION if is_communication(name) else KERNELS
         rows.append((identify(layer, phase, kind, name), identify(layer, phase, kind), layer, phase, kind, name))
     rows.append((identify(None, None, IDLE, None), identify(None, None, IDLE), None, None, IDLE, None))
     return rows

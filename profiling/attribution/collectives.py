@@ -48,7 +48,7 @@ def between_two(name: str) -> bool:
 
 
 @lru_cache(maxsize=65_536)
-def communicates(name: str) -> bool:
+def is_communication(name: str) -> bool:
     """Whether work of this name is communication between devices or processes: its kernel, or its call on a host."""
     if collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED):
         return True

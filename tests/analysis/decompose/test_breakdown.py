@@ -60,7 +60,10 @@ def plainly(steps, kernels, by, batch=None):
         per_step_flops = None if flops is None else flops / len(used)
         return Row(label, per_step.mean(), (high - low) / 2, len(inside) / len(used), per_step_flops, *rates)
 
-    work = parts[parts["name"] != IDLE].groupby(KEYS[by], dropna=False)
+    work = parts[parts["name"] != IDLE]
+    if by == "layer":
+        work = work.assign(layer=work["layer"].astype(object).where(work["layer"].notna(), "no layer"))
+    work = work.groupby(KEYS[by], dropna=False)
     rows = [row_of(" ".join(str(k) for k in key if not pd.isna(k)) or f"no {by}", group) for key, group in work]
     idle = row_of(IDLE, parts[parts["name"] == IDLE])
     return [*rows, dataclasses.replace(idle, calls=None)]

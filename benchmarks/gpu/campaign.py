@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 STAGE_LIMIT_S = 480
 RESERVE_S = 25  # of the total limit, for the end of a stage's last command and for packing
+_SHOWN = 120  # characters of a command in the summary
 _BEGAN = "CURVESCOPE_CAMPAIGN_BEGAN_S"  # monotonic time at which the campaign began, where it installed wheels first
 
 RunStage = Callable[["Stage", Path, float], dict[str, Any]]  # stage, its folder and its seconds to what came of it
@@ -111,11 +112,17 @@ def write_summary(output: Path) -> None:
         bad = [c for c in done["commands"] if c["outcome"] != "ok"]
         if parts or bad:
             lines += ["", f"## {done['stage']}"]
-        lines += ["", *(f"- `{c['command']}`: {c['outcome']}" for c in bad)] if bad else []
+        lines += ["", *(f"- `{_short(c['command'])}`: {c['outcome']}" for c in bad)] if bad else []
         for part in parts:
             lines += ["", f"### {part.stem}", "", part.read_text().strip()]
     output.mkdir(parents=True, exist_ok=True)
     (output / "summary.md").write_text("\n".join(lines) + "\n")
+
+
+def _short(command: str) -> str:
+    """A command without the folder of its script, and cut off where it is long."""
+    text = command.replace(f"{Path(__file__).resolve().parent}/", "")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
 def main() -> int:

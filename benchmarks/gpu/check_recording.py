@@ -15,7 +15,7 @@ import scripts
 
 from curvescope.profiling.recording.store import Recording, open_recording
 
-_HEAD = ("recording", "kernels", "with geometry", "with a layer", "API calls", "clock samples in steps", "lost")
+_HEAD = ("recording", "kernels", "with geometry", "with a layer", "API calls", "clock samples in visits", "lost")
 
 
 def faults(recording: Recording, on_gpu: bool) -> Iterator[str]:
@@ -43,7 +43,7 @@ def row(name: str, recording: Recording) -> tuple[str, ...]:
     kernels, steps, clocks = (recording.frame(table) for table in ("kernels", "steps", "clocks"))
     lost = ", ".join(f"{what} {entry['count']}" for what, entry in recording.meta["lost"].items())
     counts = (len(kernels), kernels["grid_x"].notna().sum(), kernels["layer"].notna().sum())
-    inside = _samples_in_steps(clocks, steps)
+    inside = _samples_in_visits(clocks, steps)
     return (
         name,
         *map(str, counts),
@@ -53,11 +53,13 @@ def row(name: str, recording: Recording) -> tuple[str, ...]:
     )
 
 
-def _samples_in_steps(clocks: pd.DataFrame, steps: pd.DataFrame) -> int:
+def _samples_in_visits(clocks: pd.DataFrame, steps: pd.DataFrame) -> int:
+    """Number of clock samples between the first and the last step of a visit."""
     if clocks.empty or steps.empty:
         return 0
-    starts, ends = steps["start_ns"], steps["start_ns"] + steps["duration_ns"]
-    return sum(bool(((starts <= time) & (time < ends)).any()) for time in clocks["start_ns"])
+    ends = steps.assign(end_ns=steps["start_ns"] + steps["duration_ns"]).groupby(["batch", "round"], dropna=False)
+    visits = ends.agg({"start_ns": "min", "end_ns": "max"})
+    return sum(bool(((visits["start_ns"] <= time) & (time < visits["end_ns"])).any()) for time in clocks["start_ns"])
 
 
 def main() -> int:

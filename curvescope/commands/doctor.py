@@ -5,18 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Check(NamedTuple):
-    """One checked item: whether it is available, details, and a remedy if it is missing."""
-
-    name: str
-    found: bool
-    detail: str
-    remedy: str = ""
+from ..gpu_checks import Check, check_gpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check all items, and print a line for each."""
     findings = [look() for look in _CHECKS]
+    findings += check_gpus()
     if args.json:
         print(json.dumps([finding._asdict() for finding in findings]))
         return 0
@@ -119,9 +115,20 @@ def _nvdisasm() -> Check:
 def _tool(name: str, use: str) -> Callable[[], Check]:
     def look() -> Check:
         path = shutil.which(name)
-        return Check(name, path is not None, path or use, "in NVIDIA's CUDA toolkit, or a separate download")
+        detail = use if path is None else f"{_version(path)}, {path}"
+        return Check(name, path is not None, detail, "in NVIDIA's CUDA toolkit, or a separate download")
 
     return look
+
+
+def _version(program: str) -> str:
+    """The version that one of NVIDIA's tools prints."""
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20).stdout  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        said = ""
+    found = re.search(r"[Vv]ersion (\d[\w.-]*)", said)
+    return f"version {found[1]}" if found else "version unknown"
 
 
 def _package(name: str, extra: str, use: str) -> Callable[[], Check]:

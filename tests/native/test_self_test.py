@@ -1,0 +1,69 @@
+"""The collector's self-test on the doubles of driver and libcupti."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from .doubles import HERE
+
+
+def run(doubles, program, **environment):
+    cupti = str(doubles / "libcupti.so.12")
+    fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti, "PYTHONPATH": str(HERE)}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, **fake, **environment}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+_PROGRAM = """
+    import json
+    from dataclasses import asdict
+    from fake_gpu import FakeGpu
+    gpu = FakeGpu()  # tells the double how large its records are
+    from curvescope.profiling.collect import self_test
+    test = self_test._test_this_process()
+    print(json.dumps({**asdict(test), "passed": test.passed}))
+"""
+
+
+def test_every_kernel_of_the_self_test_is_recorded_with_its_geometry(doubles):
+    seen = run(doubles, _PROGRAM)
+    assert (seen["launched"], seen["recorded"], seen["with_geometry"]) == (1000, 1000, 1000)
+    assert seen["status"] == "recording"
+    assert seen["cupti_path"] == str(doubles / "libcupti.so.12")
+    assert seen["passed"]
+
+
+def test_a_collector_without_libcupti_fails_the_self_test_and_says_why(doubles):
+    seen = run(doubles, _PROGRAM, CURVESCOPE_CUPTI="off")
+    assert (seen["launched"], seen["recorded"], seen["passed"]) == (1000, 0, False)
+    assert "CURVESCOPE_CUPTI=off" in seen["status"]
+
+
+@pytest.mark.parametrize(("index", "passes"), [(0, True), (1, False)])
+def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(doubles, index, passes):
+    seen = run(
+        doubles,
+        f"""
+        import json
+        from curvescope.profiling.errors import BackendMissingError
+        from curvescope.profiling.hardware.cuda_driver import CudaDriver
+        said = ""
+        try:
+            with CudaDriver().empty_kernel({index}) as launch: launch()
+        except BackendMissingError as error:
+            said = str(error)
+        print(json.dumps({{"version": CudaDriver().version(), "count": CudaDriver().count_devices(), "said": said}}))
+        """,
+    )
+    assert (seen["version"], seen["count"]) == ("13.5", 1)
+    assert seen["said"] == ("" if passes else "cuDeviceGet answered error (101).")

@@ -1,6 +1,7 @@
 """The causes of an anomaly's terms: competing causes, each scored by evidence in the recording.
 
-Every cause is a module with `CAUSE`, `weigh(case) -> Claim | None` and `INTERVENTION`, the experiment that tests it.
+Every cause is a module with `CAUSE`, `weigh(case) -> Claim | None` and `INTERVENTION`, the experiment that tests it. A
+module may have `possible(case) -> bool`: where that is False, no experiment on the term alone confirms the cause.
 For each term, what an experiment confirmed takes the amount that it measured; then the best-scored claim takes the
 amount that it explains, then the next, as long as an amount is left and the signs agree. The rest is *unexplained*, a
 cause with an amount of its own. So the amounts of all causes over all terms add up to the anomaly.
@@ -215,7 +216,7 @@ class _Term:
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)
             for cause, intervention in interventions_with(self._claims).items()
-            if intervention.term and outcomes
+            if intervention.term and outcomes and _possible(cause, case)
         }
         if reproduces(outcomes, case.share) == Reproduction.REPRODUCES:
             self._ordered = [claim for claim in self._ordered if claim.cause != NOT_SIGNIFICANT]
@@ -331,6 +332,13 @@ def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
         evident: see `interventions_with`.
     """
     return {name: cause for cause, one in interventions_with(evident).items() for name in getattr(one, scope)}
+
+
+def _possible(cause: str, case: Case) -> bool:
+    """Whether a cause can make a term's share at all, by what was recorded of the step."""
+    module = next((module for module in _MODULES if cause == module.CAUSE), None)
+    possible = getattr(module, "possible", None)
+    return possible is None or bool(possible(case))
 
 
 @cache

@@ -17,7 +17,17 @@ INTERVENTION = Intervention(
     term=("warm_caches",),
 )
 _LEAST_SHARE = 0.2  # of the bytes at the smaller size that do not grow
+_ROUNDING = 1e-9  # of coefficients
 _MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
+
+
+def possible(case: Case) -> bool:
+    """Weights make a fixed cost, and neither a bend nor a positive excess; without bytes that stay there are none."""
+    of_constant = math.fsum(weight for _, weight in case.functional.coefficients)
+    if of_constant * case.share.value.value <= 0 or abs(of_constant) <= _ROUNDING:
+        return False
+    before, after = (total(case.at(batch), "bytes_compulsory") for batch in (case.before, case.after))
+    return not before or not after or _fixed_bytes(case, before, after) >= _LEAST_SHARE * before
 
 
 def weigh(case: Case) -> Claim | None:
@@ -26,7 +36,7 @@ def weigh(case: Case) -> Claim | None:
         return None
     sizes = {batch: total(case.at(batch), "bytes_compulsory") or 0.0 for batch in case.functional.conditions}
     before, after, time_ms = sizes[case.before], sizes[case.after], case.time_ms(case.before)
-    fixed = (case.factor * before - after) / (case.factor - 1)
+    fixed = _fixed_bytes(case, before, after)
     if before <= 0 or after <= 0 or time_ms <= 0 or fixed < _LEAST_SHARE * before:
         return None
     dram, compute = case.hardware.roof("DRAM"), case.hardware.roof("compute")
@@ -44,3 +54,8 @@ def weigh(case: Case) -> Claim | None:
     )
     refutation = "With weights of half as many bytes, the term keeps its value."
     return Claim(CAUSE, amount, 0.6 if dram else 0.5, evidence, refutation)
+
+
+def _fixed_bytes(case: Case, before: float, after: float) -> float:
+    """Bytes that do not grow with the batch, from those of the smaller and of the larger size."""
+    return (case.factor * before - after) / (case.factor - 1)

@@ -336,10 +336,11 @@ def _sentence(
     if where is None:  # measured on complete steps
         subject = f"{total.cause[0].upper()}{total.cause[1:]}"
         counted = [e for t in total.terms if t.claim for e in t.claim.evidence if e.what == _COUNTED.get(total.cause)]
-        if counted and isinstance(counted[0].before, float):
-            subject = f"{counted[0].before:,.0f} {total.cause} a step"
+        sides = [side for e in counted[:1] for side in (e.before, e.after) if isinstance(side, float)]
+        if sides:
+            subject = f"{max(sides):,.0f} {total.cause} a step"
         of = f"{_name(explanation.functional)} of {_value(explanation)}"
-        return f"{subject} make{'' if counted else 's'} {number(abs(amount), 3)} ms of {of} ({how_sure})."
+        return f"{subject} make{'' if sides else 's'} {number(abs(amount), 3)} ms of {of} ({how_sure})."
     largest = next((s.value.value for s in explanation.shares if s.label == where), 0.0)
     mostly = "is mostly" if largest * whole > 0 and abs(largest) > _MOSTLY * abs(whole) else "is largest in"
     if total.cause == UNEXPLAINED:

@@ -8,6 +8,7 @@ from typing import Any
 from ....profiling.recording.operators import Argument, TensorArgument, TensorList, Value
 from ..operator_kinds import follows_batch
 from ..recorded_call import CallFamily, CannotReplay, RecordedCall
+from ..values import storage_elements
 
 
 def reason_against_other_batch(family: CallFamily) -> str | None:
@@ -57,9 +58,10 @@ def pad_batch(arguments: Sequence[Any], call: RecordedCall, larger: RecordedCall
     def pad(tensor: Any, recorded: TensorArgument, wanted: TensorArgument, _: TensorArgument | None) -> Any:
         if recorded.shape == wanted.shape:
             return tensor
-        padded = tensor.new_zeros(wanted.shape)
-        if wanted.strides is not None:
-            padded = padded.as_strided(wanted.shape, wanted.strides)
+        padded = tensor.new_zeros(storage_elements(wanted))
+        padded = (
+            padded.view(wanted.shape) if wanted.strides is None else padded.as_strided(wanted.shape, wanted.strides)
+        )
         inner = padded
         for dimension, extent in enumerate(recorded.shape):
             inner = inner.narrow(dimension, 0, extent)

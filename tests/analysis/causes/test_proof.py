@@ -151,6 +151,20 @@ def test_page_faults_take_what_the_step_saves_without_them():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
+def test_steps_that_count_too_few_page_faults_have_another_cause():
+    # the same experiment, once where steps count 20,000 faults and once where they count none
+    alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
+    one = on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8))
+    without = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": 0})
+    assert explained(FAULTY, [(one, alone)], fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
+    assert "page faults" not in explained(without, [(one, alone)], fixed_cost(4, 8))
+
+
+def test_weights_make_a_fixed_cost_and_no_excess():
+    excess_goes = {None: SLOW_FROM_16, "warm_caches": PROPORTIONAL}
+    assert "weights read every step" not in explained("unexplained", [(on_conv3("warm_caches"), excess_goes)])
+
+
 def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
     # conv3 backward alone: 80 ms of fixed cost, 60 of it page faults; the step: 87 ms, 70 of it
     alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}

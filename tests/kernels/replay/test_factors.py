@@ -199,6 +199,15 @@ def test_a_batch_is_padded_to_the_smallest_multiple_that_not_all_batch_sizes_are
     assert [runnable.arguments[0].shape[0] for runnable in changed] == padded
 
 
+def test_a_view_that_leaves_out_a_part_of_its_memory_is_padded_too() -> None:
+    # every other half of each row, e.g. one of several projections that one product makes
+    view = family("aten::relu", lambda batch: (TensorArgument((batch, 4), "float", (8, 1)),))
+    pad = factors.factor("padded_batch").CHANGE.call
+    assert pad is not None
+    (padded,) = pad(Runnable.of(view, rebuild(view.at(2))), BATCHES).arguments
+    assert (tuple(padded.shape), padded.stride()) == ((8, 4), (8, 1))
+
+
 def test_batch_sizes_that_are_multiples_of_32_are_not_padded() -> None:
     pad = factors.factor("padded_batch").CHANGE.call
     assert pad is not None

@@ -1,0 +1,494 @@
+"""Planted causes: does `diagnose` find the right layer and confirm the right cause in steps that really have one?
+
+Each run measures a step of benchmarks/planted_steps.py through `curvescope.diagnose`, in a process of its own that knows
+nothing of what is planted. The size of the effect is set by the depth of the network around it, and then measured
+without Curvescope: F of the step with the planted cause minus F of the same step without it, as a share of the step.
+
+- *Layer right*: the answer on the largest anomaly (on the fixed cost, if that was planted or there is no anomaly) names the
+  planted layer. Causes of no layer, e.g. a busy neighbour, are right on the step as a whole and not counted here.
+- *Cause confirmed*: that answer's cause is one of those that are true of what was planted, with the verdict confirmed.
+- *Wrong cause*: any cause confirmed for any anomaly or the fixed cost that is not true of the step.
+
+With nothing planted, a step runs `batch` equal parts one after the other, as with accumulated gradients. Its time is
+proportional to the batch by construction, so every functional is 0, the fixed cost too: any confirmed cause is wrong.
+
+    python benchmarks/planted_causes.py [--runs 8] [--null 200] [--cases ...] [--write]
+
+Results go to benchmarks/results/planted_causes.jsonl as they come. Interrupted, the same command goes on where it was.
+"""
+
+# ruff: noqa: E501 - lines of the page
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+KEPT = Path(__file__).parent / "results" / "planted_causes.jsonl"
+PAGE = ROOT / "docs" / "planted-causes.md"
+EFFECTS = (0.05, 0.1, 0.2, 0.5)
+EXPERIMENTS_S = 13.0
+NULL_VALUES = (1, 2, 4)
+NULL_NETWORKS = ("convolution", "perceptron", "encoder", "bag", "recurrent")
+MOST_DEPTH = 40
+FIXED = "fixed cost"
+_LONGEST_S = 300.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A planted cause.
+
+    Attributes:
+        make: function of planted_steps.
+        what: what is planted, in words.
+        values: batch sizes, or values of `axis`.
+        functional: bend, excess or fixed cost, that the planted cause changes.
+        conditions: its batch sizes.
+        layers: layers that are right; empty if the cause belongs to no layer.
+        causes: causes that are true of it.
+        axis: axis of the values.
+        threads: number of threads of torch.
+        experiments_s: time limit of the experiments, seconds.
+    """
+
+    make: str
+    what: str
+    values: tuple[int, ...]
+    functional: str
+    conditions: tuple[int, ...]
+    layers: frozenset[str]
+    causes: frozenset[str]
+    axis: str = "batch"
+    threads: int = 1
+    experiments_s: float = EXPERIMENTS_S
+
+
+def _case(
+    make: str,
+    what: str,
+    values: Sequence[int],
+    functional: str,
+    conditions: Sequence[int],
+    layers: str,
+    causes: str,
+    **more: Any,
+) -> Case:
+    named = [frozenset(filter(None, text.split("|"))) for text in (layers, causes)]
+    return Case(make, what, tuple(values), functional, tuple(conditions), *named, **more)
+
+
+SLOW, SWITCH, FAULTS, TILES = "slow library call", "algorithm switch", "page faults", "wave and tile quantisation"
+CASES = {
+    case.make: case
+    for case in (
+        _case("slow_product", "a product that MKL runs slowly from 2 rows on", (1, 2, 4), "bend", (1, 2, 4), "head", SLOW),
+        _case("tied_decoder", "weights stored in the slow order", (1, 2, 4), "bend", (1, 2, 4), "decoder", SLOW),
+        _case("switched_convolution", "a convolution that goes to NNPACK at 16", (4, 8, 16), "excess", (8, 16), "embed", f"{SWITCH}|size of one call"),
+        _case("own_switch", "a layer that runs other operators from 8 on", (2, 4, 8), "excess", (4, 8), "special", SWITCH),
+_case("few_rows", "distances that are slow up to 25 rows; padding is faster", (16, 32, 64), "bend", (16, 32, 64), "nearest", f"{TILES}|{SWITCH}"),
+        _case("fresh_memory", "memory mapped anew from 16 on", (4, 8, 16), "excess", (8, 16), "gather", FAULTS),
+        _case("fresh_memory_always", "memory mapped anew in every step", (4, 8, 16), "fixed cost", (4, 8), "gather", FAULTS),
+        _case("outgrown_cache", "a working set that outgrows the cache", (4, 16, 64), "excess", (16, 64), "scale", "cache capacity"),
+        _case("idle_threads", "3 items for 2 threads", (2, 3, 4), "bend", (2, 3, 4), "best", "idle threads", threads=2),
+        _case("odd_length", "a Fourier transform of prime length", (48, 56, 61, 64), "excess", (56, 61), "mixing", TILES, axis="tokens"),
+        _case("host_work", "work in Python in every step", (4, 8, 16), "fixed cost", (4, 8), "", "launch- or host-bound", experiments_s=50.0),
+        _case("busy_neighbour", "a busy neighbour on the core from 8 on", (2, 4, 8), "excess", (4, 8), "", "CPU contention"),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Score:
+    """What counts of one run.
+
+    Attributes:
+        layer: whether the layer is right; None if the cause belongs to none.
+        confirmed: whether a right cause is confirmed.
+        wrong: confirmed causes that are not true.
+    """
+
+    layer: bool | None
+    confirmed: bool
+    wrong: tuple[str, ...]
+
+
+def score(case: Case | None, record: dict[str, Any]) -> Score:
+    """The score of one run; without a case, of one with nothing planted.
+
+    Args:
+        case: what was planted.
+        record: what `describe` returned.
+    """
+    right = case.causes if case else frozenset()
+    wrong = tuple(sorted({cause for _, cause in record["confirmed"]} - right))
+    if case is None:
+        return Score(None, False, wrong)
+    answer = leading(case, record)
+    if answer is None:
+        return Score(False if case.layers else None, False, wrong)
+    confirmed = answer["verdict"] == "confirmed" and answer["cause"] in right
+    layer = answer["layer"] in case.layers if case.layers else None
+    return Score(layer, confirmed, wrong)
+
+
+def leading(case: Case, record: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer that counts: on the largest anomaly, or on the fixed cost if there is none or if that was planted."""
+    answers = record["answers"]
+    if case.functional == FIXED:
+        answers = [one for one in answers if one["kind"] == FIXED]
+    return answers[0] if answers else None
+
+
+def describe(diagnosis: Any) -> dict[str, Any]:
+    """What a diagnosis found, as JSON: the answers, and every confirmed cause with its functional."""
+    explained = [*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])]
+    answers = []
+    for answer, explanation in zip(diagnosis.answers, explained, strict=True):
+        agreeing = [s for s in explanation.shares if s.value.value * explanation.value.value > 0]
+        named = [s for s in agreeing if s.label == answer.where] or sorted(agreeing, key=lambda s: -abs(s.value.value))
+        answers.append(
+            {
+                "kind": answer.functional.kind,
+                "label": answer.functional.label,
+                "ms": answer.value.value,
+                "where": answer.where,
+                "layer": named[0].key.layer if named else None,
+                "cause": answer.cause,
+                "verdict": str(answer.verdict),
+                "sentence": answer.sentence,
+            }
+        )
+    confirmed = [
+        (explanation.functional.label, total.cause)
+        for explanation in explained
+        for total in explanation.attribution.causes
+        if total.verdict == "confirmed"
+    ]
+    tried = [
+        f"{one.experiment.scope} {one.experiment.layer or ''} {one.experiment.stage} {one.factor or 'as it is'}: {one.verdict}"
+        f"{f' ({one.reason})' if one.reason else ''}{f' {one.taken.value:.2f} [{one.taken.low:.2f}, {one.taken.high:.2f}]' if one.taken else ''}"
+        for one in diagnosis.outcomes
+    ]
+    curve = {str(point.condition): point.time_ms.value for point in diagnosis.curve.points}
+    return {"curve_ms": curve, "answers": answers, "confirmed": confirmed, "experiments": tried}
+
+
+def times_ms(steps: dict[Any, Callable[[], object]], rounds: int = 7) -> dict[Any, float]:
+    """Times of steps from interleaved rounds: the median of the faster half of the rounds."""
+    times: dict[Any, list[float]] = {key: [] for key in steps}
+    for _ in range(rounds + 1):
+        for key, step in steps.items():
+            began_s = time.perf_counter()
+            step()
+            times[key].append(1e3 * (time.perf_counter() - began_s))
+    return {key: median(sorted(found[1:])[: rounds // 2 + 1]) for key, found in times.items()}
+
+
+def effect_at(case: Case, depth: int) -> tuple[float, float]:
+    """The planted effect in ms, and the time of the step that it is a share of: the last one, of a fixed cost the first."""
+    from curvescope.analysis.decompose import functionals
+
+    make = getattr(_steps(), case.make)
+    of_kind = {"bend": functionals.bend, "excess": functionals.excess, "fixed cost": functionals.fixed_cost}
+    functional = of_kind[case.functional](*case.conditions)
+    steps = {(value, planted): make(value, depth, planted) for value in case.conditions for planted in (1, 0)}
+    found = times_ms(steps)
+    for step in steps.values():
+        getattr(step, "close", lambda: None)()
+    size = sum(weight * (found[value, 1] - found[value, 0]) for value, weight in functional.coefficients)
+    base = case.conditions[0] if case.functional == "fixed cost" else case.conditions[-1]
+    return abs(size), found[base, 1]
+
+
+def depth_for(case: Case, effect: float) -> int:
+    """Number of blocks that makes the planted effect this share of the step."""
+    if case.make == "busy_neighbour":  # it takes that share of the core
+        return max(1, round(100 * effect))
+    size_ms, small_ms = effect_at(case, 1)
+    _, large_ms = effect_at(case, 4)
+    block_ms = max((large_ms - small_ms) / 3, 1e-3)
+    return max(1, min(MOST_DEPTH, 1 + round((size_ms / effect - small_ms) / block_ms)))
+
+
+def _steps() -> Any:
+    from benchmarks import planted_steps
+
+    return planted_steps
+
+
+def run_one(name: str, effect: float, number: int) -> dict[str, Any]:
+    """Measure and diagnose one step in this process; `name` is a case, or a network with nothing planted."""
+    import torch
+
+    import curvescope
+    from curvescope.profiling.measure.protocol import Protocol
+
+    torch.manual_seed(number)
+    case = CASES.get(name)
+    began_s = time.monotonic()
+    if case:
+        make, values, axis = getattr(_steps(), case.make), case.values, case.axis
+        depth = depth_for(case, effect)
+        size_ms, step_ms = effect_at(case, depth)
+        truth = {"effect_ms": size_ms, "effect": size_ms / step_ms}
+        protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.04, 2, 4.0)
+    else:
+        make, values, axis, truth = getattr(_steps(), f"{name}_parts"), NULL_VALUES, "batch", {}
+        depth = 1 + number % 3
+        protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.03, 2, 2.5)
+    with tempfile.TemporaryDirectory() as folder:
+        found = curvescope.diagnose(
+            make,
+            values,
+            device="cpu",
+            axis=axis,
+            fixed={"depth": depth},
+            protocol=protocol,
+            experiments_s=case.experiments_s if case else EXPERIMENTS_S,
+            output=Path(folder, "run"),
+        )
+        described = describe(found)
+    return {"depth": depth, **truth, **described, "seconds": time.monotonic() - began_s}
+
+
+def run(name: str, effect: float | None, number: int) -> dict[str, Any]:
+    """Measure one step in a process of its own."""
+    case = CASES.get(name)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(case.threads if case else 1),
+        "OMP_WAIT_POLICY": "passive",
+        _steps_nice(): str(os.nice(0)),
+    }
+    began_s = time.monotonic()
+    key = {"name": name, "target": effect, "number": number}
+    words = [sys.executable, __file__, "--one", json.dumps(key)]
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+    )
+    load = os.getloadavg()[0]
+    if done.returncode:
+        return {**key, "error": done.stderr.strip().splitlines()[-1:], "load": load}
+    return {**key, **json.loads(done.stdout.splitlines()[-1]), "wall_s": time.monotonic() - began_s, "load": load}
+
+
+def _steps_nice() -> str:
+    return "PLANTED_NICE"  # planted_steps.NICE, without importing torch
+
+
+def kept_runs() -> list[dict[str, Any]]:
+    """The runs so far, without a last line that an interruption cut off."""
+    lines = KEPT.read_text().splitlines(keepends=True) if KEPT.is_file() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    if len(whole) < len(lines):
+        KEPT.write_text("".join(whole))
+    return [json.loads(line) for line in whole]
+
+
+def missing(
+    kept: Sequence[dict[str, Any]], cases: Sequence[str], effects: Sequence[float], runs: int, null: int
+) -> list[tuple[str, float | None, int]]:
+    """Name, target effect and number of the runs that are not kept yet, in the order to run them.
+
+    Cases and networks take turns, so that whatever time there is, all have about as many runs.
+    """
+    wanted: list[tuple[str, float | None, int]] = [
+        (name, effects[number % len(effects)], number) for number in range(runs) for name in cases
+    ]
+    wanted += [(NULL_NETWORKS[number % len(NULL_NETWORKS)], None, number) for number in range(null)]
+    done = {(one["name"], one["target"], one["number"]) for one in kept if "error" not in one}
+    return [one for one in wanted if one not in done]
+
+
+def page(kept: Sequence[dict[str, Any]]) -> str:
+    """The page as Markdown."""
+    whole = [one for one in kept if "error" not in one]
+    rows, layers, confirmed, wrong, count = [], [], 0, 0, 0
+    for name, case in CASES.items():
+        found = sorted((one for one in whole if one["name"] == name), key=lambda one: one["effect"])
+        scores = [score(case, one) for one in found]
+        if not found:
+            continue
+        count += len(found)
+        layers += [one.layer for one in scores if one.layer is not None]
+        confirmed += sum(one.confirmed for one in scores)
+        wrong += sum(bool(one.wrong) for one in scores)
+        right_layers = [one.layer for one in scores if one.layer is not None]
+        effects = f"{found[0]['effect']:.0%} to {found[-1]['effect']:.0%}"
+        named = sorted({cause for one in scores for cause in one.wrong})
+        rows.append(
+            f"| {case.what} | {', '.join(sorted(case.causes))} | {len(found)} | {effects} | "
+            f"{f'{sum(right_layers)} of {len(right_layers)}' if right_layers else 'no layer'} | "
+            f"{sum(one.confirmed for one in scores)} | "
+            f"{f'{sum(bool(one.wrong) for one in scores)} ({_joined(named)})' if named else 0} | "
+            f"{median(one['wall_s'] for one in found):.0f} |"
+        )
+    each = []
+    for one in sorted(whole, key=lambda one: (one["name"], one["number"])):
+        if (case := CASES.get(one["name"])) is None:
+            continue
+        found_score, answer = score(case, one), leading(case, one)
+        what = (
+            f"{answer['label']}: {answer['layer'] or 'the step'}, {answer['cause']} ({answer['verdict']})"
+            if answer
+            else "no anomaly"
+        )
+        marks = ["–" if ok is None else "yes" if ok else "no" for ok in (found_score.layer, found_score.confirmed)]
+        each.append(
+            f"| {one['name']} | {one['effect']:.0%} | {what} | {' | '.join(marks)} | {', '.join(found_score.wrong) or '–'} |"
+        )
+    nulls = [one for one in whole if one["name"] not in CASES]
+    bent = sum(any(answer["kind"] != "fixed cost" for answer in one["answers"]) for one in nulls)
+    fixed = sum(any(answer["kind"] == "fixed cost" for answer in one["answers"]) for one in nulls)
+    false = [one for one in nulls if score(None, one).wrong]
+    named = sorted({cause for one in false for cause in score(None, one).wrong})
+    sessions = {json.dumps(one["machine"], sort_keys=True): one["machine"] for one in whole}
+    machines = "; ".join(
+        f"{one['cpu']}, {one['cores']} cores, torch {one['torch']}, Python {one['python']}, {one['date']}"
+        for one in sessions.values()
+    )
+    loads = [one["load"] for one in whole]
+    return TEXT.format(
+        rows="\n".join(rows),
+        each="\n".join(each),
+        count=count,
+        layers=_share(sum(layers), len(layers)),
+        confirmed=_share(confirmed, count),
+        wrong=_share(wrong, count),
+        nulls=len(nulls),
+        false=_share(len(false), len(nulls)),
+        named=f" ({_joined(named)})" if named else "",
+        bent=bent,
+        fixed=fixed,
+        null_s=f"{median(one['wall_s'] for one in nulls):.0f}" if nulls else "–",
+        machines=machines or "no machine yet",
+        load=f"{min(loads):.1f} to {max(loads):.1f}" if loads else "unknown",
+    )
+
+
+TEXT = """# Planted causes
+
+`python benchmarks/planted_causes.py --runs 8 --null 200 --write` writes this page. Small real networks (benchmarks/planted_steps.py) get
+one planted cause each, of a known size; `curvescope.diagnose` measures, explains and tests them, and is told nothing.
+
+| goal | result |
+|---|---|
+| the right layer in 95 of 100 | {layers} |
+| the right cause confirmed in 90 of 100 | {confirmed} |
+| a wrong cause confirmed in at most 2 of 100 | {wrong} |
+| nothing planted: a cause confirmed in at most 2 of 100 sweeps | {false}{named} |
+
+Measured on: {machines}. One or two threads; load average {load}.
+
+## With a planted cause
+
+The effect is the planted anomaly as a share of the step, measured without Curvescope: the step with the cause minus the same step
+without it. A layer is right if the answer on the largest anomaly (on the fixed cost, if that was planted or no anomaly was found) names it. Wrong causes
+count for every anomaly and the fixed cost of a sweep.
+
+| planted | right cause | runs | effects | layer right | confirmed | wrong confirmed | seconds |
+|---|---|--:|---|---|--:|---|--:|
+{rows}
+
+## With nothing planted
+
+A step of `batch` equal parts, one after the other, as with accumulated gradients, takes a time in proportion to its batch by
+construction. Every anomaly and the fixed cost are 0, so every confirmed cause is wrong. Of {nulls} sweeps of five networks, {bent}
+showed an anomaly and {fixed} a fixed cost, e.g. because the machine was disturbed; a cause was confirmed in {false}{named}. A sweep
+took {null_s} s.
+
+## Every run
+
+| planted | effect | answer | layer | confirmed | wrong |
+|---|--:|---|---|---|---|
+{each}
+"""
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.1%})" if whole else "not measured"
+
+
+def _joined(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+def machine() -> dict[str, Any]:
+    """Facts of this machine and its software."""
+    from curvescope.profiling.hardware.host import describe_environment
+
+    host = describe_environment()
+    return {
+        "cpu": host["host"]["cpu"],
+        "cores": host["host"]["usable_cores"],
+        "python": host["host"]["python"],
+        **{name: host["versions"][name] for name in ("torch", "curvescope")},
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def main() -> int:
+    """Run what is missing, and write the page where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=",".join(CASES), help="comma-separated (default: all)")
+    parser.add_argument(
+        "--effects", default=",".join(map(str, EFFECTS)), help="shares of the step (default %(default)s)"
+    )
+    parser.add_argument("--runs", type=int, default=0, metavar="N", help="runs of each case, over the effects in turn")
+    parser.add_argument("--null", type=int, default=0, metavar="N", help="sweeps with nothing planted")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after this time")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        key = json.loads(args.one)
+        print(json.dumps(run_one(key["name"], key["target"], key["number"])))
+        return 0
+    cases, effects = args.cases.split(","), [float(effect) for effect in args.effects.split(",")]
+    if unknown := set(cases) - set(CASES):
+        parser.error(f"--cases {', '.join(sorted(unknown))}: choose from {', '.join(CASES)}")
+    kept, began_s, facts = kept_runs(), time.monotonic(), machine()
+    for name, effect, number in missing(kept, cases, effects, args.runs, args.null):
+        if time.monotonic() - began_s > args.seconds:
+            break
+        found = {**run(name, effect, number), "machine": facts}
+        kept.append(found)
+        with KEPT.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        print(summary(found), file=sys.stderr, flush=True)
+    if args.write:
+        PAGE.write_text(page(kept))
+    return 0
+
+
+def summary(record: dict[str, Any]) -> str:
+    """One line on a run."""
+    if "error" in record:
+        return f"{record['name']} {record['number']}: {record['error']}"
+    case = CASES.get(record["name"])
+    found = score(case, record)
+    effect = f" {record['effect']:.1%}" if case else ""
+    answers = (
+        "; ".join(f"{a['label']}: {a['layer']}, {a['cause']} {a['verdict']}" for a in record["answers"]) or "no anomaly"
+    )
+    return (
+        f"{record['name']} {record['number']}{effect}: layer {found.layer}, confirmed {found.confirmed}, "
+        f"wrong {', '.join(found.wrong) or 'none'} ({record['wall_s']:.0f} s): {answers}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The score of runs with planted causes, and which runs are missing, on answers by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import planted_causes
+from benchmarks.planted_causes import CASES, Score, leading, missing, page, score
+
+SWITCHED = CASES["switched_convolution"]  # right: layer embed, "algorithm switch" or "size of one call"
+BEND = {"kind": "excess", "label": "excess 8→16", "layer": "embed", "cause": "size of one call", "verdict": "confirmed"}
+FIXED = {**BEND, "kind": "fixed cost", "label": "fixed cost 4→8", "layer": "body.0", "cause": "page faults"}
+
+
+def record(*answers, confirmed=None):
+    found = [(a["label"], a["cause"]) for a in answers if a["verdict"] == "confirmed"]
+    return {"answers": list(answers), "confirmed": found if confirmed is None else confirmed}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (record(BEND), Score(True, True, ())),
+        (record({**BEND, "layer": "body.0"}), Score(False, True, ())),
+        (record({**BEND, "verdict": "undecided"}), Score(True, False, ())),
+        (record({**BEND, "cause": "page faults"}), Score(True, False, ("page faults",))),
+        # a wrong cause of another anomaly, or of the fixed cost, counts too
+        (record(BEND, FIXED), Score(True, True, ("page faults",))),
+        # confirmed, but not the cause of most of it: it counts as wrong all the same
+        (record(BEND, confirmed=[("excess 8→16", "idle threads")]), Score(True, True, ("idle threads",))),
+        (record(), Score(False, False, ())),
+    ],
+)
+def test_layer_and_cause_are_those_of_the_largest_anomaly(found, expected):
+    assert score(SWITCHED, found) == expected
+
+
+def test_a_planted_fixed_cost_is_scored_on_the_fixed_cost():
+    case = CASES["fresh_memory_always"]
+    assert leading(case, record(BEND, FIXED)) == FIXED
+    assert leading(case, record(BEND)) is None
+    assert score(case, record(BEND, FIXED)) == Score(False, True, ("size of one call",))
+
+
+def test_without_an_anomaly_the_fixed_cost_answers():
+    assert leading(SWITCHED, record(FIXED)) == FIXED
+
+
+def test_a_cause_of_no_layer_has_no_layer_to_be_right():
+    neighbour = {**BEND, "layer": None, "cause": "CPU contention"}
+    assert score(CASES["busy_neighbour"], record(neighbour)) == Score(None, True, ())
+
+
+def test_with_nothing_planted_every_confirmed_cause_is_wrong():
+    assert score(None, record(BEND, {**FIXED, "verdict": "refuted"})).wrong == ("size of one call",)
+    assert score(None, record({**BEND, "verdict": "undecided"})).wrong == ()
+
+
+def test_cases_take_turns_and_kept_runs_do_not_run_again():
+    wanted = missing([], ["a", "b"], [0.1, 0.5], 3, 2)
+    assert wanted[:5] == [("a", 0.1, 0), ("b", 0.1, 0), ("a", 0.5, 1), ("b", 0.5, 1), ("a", 0.1, 2)]
+    assert [number for name, effect, number in wanted if effect is None] == [0, 1]
+    kept = [{"name": "a", "target": 0.1, "number": 0}, {"name": "b", "target": 0.1, "number": 0, "error": "killed"}]
+    assert missing(kept, ["a", "b"], [0.1, 0.5], 1, 0) == [("b", 0.1, 0)]
+
+
+def test_an_interrupted_line_is_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(planted_causes, "KEPT", tmp_path / "kept.jsonl")
+    planted_causes.KEPT.write_text(json.dumps({"name": "a"}) + '\n{"name": "b')
+    assert planted_causes.kept_runs() == [{"name": "a"}]
+    assert planted_causes.KEPT.read_text() == '{"name": "a"}\n'
+
+
+def test_the_page_counts_all_runs():
+    facts = {"load": 0.1, "wall_s": 20.0, "machine": {"cpu": "C", "cores": 2, "python": "3", "torch": "2", "date": "d"}}
+    key = {"name": "switched_convolution", "target": 0.1, "effect": 0.12}
+    runs = [
+        {**key, **record(BEND), **facts, "number": 0},
+        {**key, **record({**BEND, "layer": "body.0"}), **facts, "number": 1},
+        {"name": "encoder", "target": None, "number": 0, **record(FIXED), **facts},
+        {"name": "encoder", "target": None, "number": 1, **record(), **facts},
+    ]
+    text = page(runs)
+    assert "| the right layer in 95 of 100 | 1 of 2 (50.0%) |" in text
+    assert "| the right cause confirmed in 90 of 100 | 2 of 2 (100.0%) |" in text
+    assert "at most 2 of 100 sweeps | 1 of 2 (50.0%) (page faults) |" in text

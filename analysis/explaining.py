@@ -67,6 +67,7 @@ def recorded(recording: Recording) -> Recorded:
         recording.frame("clocks"),
         hardware_of(recording.meta),
         outcomes(recording),
+        bool(recording.meta.get("experiments_wait_for_time")),
         recording.meta.get("layer_classes") or {},
         axis_of(recording.meta),
     )

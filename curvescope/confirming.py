@@ -49,7 +49,7 @@ def confirm(
         CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
         KeyboardInterrupt: passed on; finished experiments are recorded.
     """
-    from .analysis.experiments.plan import next_experiment
+    from .analysis.experiments.plan import next_experiment, waits_for_time
 
     opened = recording if isinstance(recording, Recording) else open_recording(recording)
     if (why := why_not_replayed(opened)) is not None:
@@ -75,6 +75,7 @@ def confirm(
 
             report(Progress(clock_s() - began_s, seconds, label))
             _run(opened, experiment, writer, note, clock_s)
+        writer.update(experiments_wait_for_time=waits_for_time(opened.extended(writer.meta)))
     return open_recording(opened.path)
 
 

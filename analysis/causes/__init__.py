@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ...profiling import plugins
-from ...profiling.recording.experiments import Scope
+from ...profiling.recording.experiments import TIME_IS_UP, Scope
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
 from ..experiments.outcome import Outcome, Reproduction, Verdict
@@ -147,7 +147,12 @@ class Attribution:
 
 
 def attribute(
-    functional: Functional, value: Estimate, cases: Iterable[tuple[str, Case]], outcomes: Sequence[Outcome] = ()
+    functional: Functional,
+    value: Estimate,
+    cases: Iterable[tuple[str, Case]],
+    outcomes: Sequence[Outcome] = (),
+    *,
+    waits_for_time: bool = False,
 ) -> Attribution:
     """Attribute every term of an anomaly to causes.
 
@@ -160,6 +165,7 @@ def attribute(
         value: its value and interval.
         cases: every term with its label; their values add up to `value`.
         outcomes: outcomes of the recording's experiments.
+        waits_for_time: whether the time for experiments was up before all were made.
     """
     terms = [_Term(label, case, about(outcomes, functional, case.share)) for label, case in cases]
     of_step = about(outcomes, functional, None)
@@ -181,13 +187,21 @@ def attribute(
     for term in terms:
         for cause, share in term.share_out(refuted):
             taken.setdefault(cause, []).append(share)
-    totals = [_total(cause, shares, steps.get(cause)) for cause, shares in taken.items()]
+    untried = TIME_IS_UP if waits_for_time else None
+    totals = [_total(cause, shares, steps.get(cause), untried) for cause, shares in taken.items()]
     noise = math.isfinite(value.low) and value.p >= LEVEL
     return Attribution(functional, value.value, noise, tuple(sorted(totals, key=_in_order)))
 
 
-def _total(cause: str, shares: list[TermCause], of_step: Proof | None) -> CauseTotal:
-    """One cause over all terms, with the verdict of the complete step, else of its largest tested term."""
+def _total(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> CauseTotal:
+    """One cause over all terms, with the verdict of the complete step, else of its largest tested term.
+
+    Args:
+        cause: name of the cause.
+        shares: what it explains of each term.
+        of_step: verdict of complete steps.
+        untried: reason for a cause that factors could have tested and did not.
+    """
     shares = sorted(shares, key=lambda share: -abs(share.amount))
     amount = math.fsum(share.amount for share in shares)
     intervention = interventions().get(cause)
@@ -201,9 +215,10 @@ def _total(cause: str, shares: list[TermCause], of_step: Proof | None) -> CauseT
         return CauseTotal(cause, amount, tuple(shares), of_step.verdict, measured, of_step.reason)
     if tested is not None:
         return CauseTotal(cause, amount, tuple(shares), tested.verdict, None, tested.reason)
-    reasons = (share.reason for share in shares if share.reason)
-    why = intervention.untested if intervention else None
-    return CauseTotal(cause, amount, tuple(shares), reason=why or next(reasons, of_step.reason if of_step else None))
+    reasons = [share.reason for share in shares] + [of_step.reason if of_step else None]
+    if intervention is not None:
+        reasons = [intervention.untested, *reasons, untried]
+    return CauseTotal(cause, amount, tuple(shares), reason=next(filter(None, reasons), None))
 
 
 class _Term:

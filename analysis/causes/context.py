@@ -42,6 +42,7 @@ class Recorded:
         clocks: the `clocks` table; None if missing.
         hardware: limits of the device.
         outcomes: outcomes of the recording's experiments.
+        waits_for_time: whether the time for experiments was up before all were made.
         layer_classes: class of each layer, by path; empty if unknown.
         axis: the axis of batch sizes, for words.
     """
@@ -51,6 +52,7 @@ class Recorded:
     clocks: pd.DataFrame | None = None
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
     outcomes: tuple[Outcome, ...] = ()
+    waits_for_time: bool = False
     layer_classes: Mapping[str, str] = field(default_factory=dict)
     axis: Axis = field(default_factory=Axis)
 

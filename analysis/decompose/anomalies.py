@@ -196,7 +196,8 @@ def explain(
     value = curve.evaluate(functional)
     weighed = cases(functional, shares, kernel_times, recorded)
     labelled = ((share.label, case) for share, case in zip(shares, weighed, strict=True))
-    return Explanation(functional, value, tuple(shares), attribute(functional, value, labelled, recorded.outcomes))
+    causes = attribute(functional, value, labelled, recorded.outcomes, waits_for_time=recorded.waits_for_time)
+    return Explanation(functional, value, tuple(shares), causes)
 
 
 def _with_names(

@@ -87,14 +87,22 @@ def next_experiment(recording: Recording, time_left_s: float) -> Experiment | No
         recording: recording of a sweep, with the experiments made so far.
         time_left_s: seconds left for experiments.
     """
+    return next(_planner(recording, time_left_s).candidates(), None)
+
+
+def waits_for_time(recording: Recording) -> bool:
+    """Whether a longer time limit would have allowed more experiments."""
+    return next(_planner(recording, np.inf).candidates(), None) is not None
+
+
+def _planner(recording: Recording, time_left_s: float) -> _Planner:
     from ..explaining import explain
 
     diagnosis = explain(recording)
     operators = recording.arrow("operators", ["layer", "phase"]).to_pylist()
     replayable = {(row["layer"], row["phase"]) for row in operators}
     kind = (recording.meta.get("device") or {}).get("kind") or "cpu"
-    planner = _Planner(diagnosis, experiments_of(recording.meta), frozenset(replayable), str(kind), time_left_s)
-    return next(planner.candidates(), None)
+    return _Planner(diagnosis, experiments_of(recording.meta), frozenset(replayable), str(kind), time_left_s)
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
@@ -331,7 +339,9 @@ class _Planner:
                 needed_s = setup_s + least * round_s
                 if needed_s <= self.time_left_s:
                     limit_s = min(self.time_left_s, max(needed_s, setup_s + usual_s))
-                    yield replace(one, rounds=(least, one.rounds[1]), time_limit_s=round(limit_s, 1))
+                    deadline_s = None if np.isinf(self.time_left_s) else round(self.time_left_s, 1)
+                    rounds = (least, one.rounds[1])
+                    yield replace(one, rounds=rounds, time_limit_s=round(limit_s, 1), deadline_s=deadline_s)
                     return
             if one.also:
                 one = next(one.by_functional())

@@ -24,7 +24,7 @@ from ...profiling.measure.experiment import Experiment as Rounds
 from ...profiling.measure.experiment import Progress
 from ...profiling.measure.step_factors.padded_batch import multiple_of
 from ...profiling.measure.visit import memory_ran_out
-from ...profiling.recording.experiments import Experiment, record_experiment
+from ...profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
 from ...profiling.recording.store import Recording, RecordingWriter, columns_of
 from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
@@ -78,11 +78,12 @@ def run_term(
     with _settings_of_steps(recording.meta, device):
         runs = Runs(term, experiment, writer, backend)
         try:
-            Rounds(
+            rounds = Rounds(
                 conditions=runs.conditions,
                 visit=runs.visit,
                 rounds=experiment.rounds,
                 time_limit_s=experiment.time_limit_s,
+                deadline_s=experiment.deadline_s,
                 finished=runs.finished,
                 begin_round=runs.write,
                 label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
@@ -90,7 +91,7 @@ def run_term(
                 elapsed_s=clock_s() - began_s,
                 clock_s=clock_s,
             ).run()
-            done = True
+            done = rounds >= experiment.rounds[0] or all(map(runs.finished, runs.conditions))
         finally:
             runs.write()
             recorded = runs.described(done=done)
@@ -121,6 +122,7 @@ class Runs:
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
         self._expected: dict[int, tuple[Runnable, Tried]] = {}  # results without a change, by identity of the call
+        self._timed: set[str | None] = set()  # factors
         self._kept: list[Any] = []  # results of the current run
         if term.device == "cpu" and heap.can_change():
             heap.hold_thresholds(term.block_bytes)
@@ -156,6 +158,9 @@ class Runs:
 
     def described(self, *, done: bool) -> Experiment:
         """The experiment, with what was found besides times."""
+        if not done:
+            late = {name for name, _ in self.conditions if name is not None} - self._timed - set(self._untested)
+            self._untested |= dict.fromkeys(late, TIME_IS_UP)
         notes = [*self._experiment.notes, *self._term.notes()]
         multiple = multiple_of(self._experiment.batches)
         if ("padded_batch", self._experiment.batches[-1]) in self.conditions and multiple is not None:
@@ -207,6 +212,7 @@ class Runs:
         with change.around():
             for index, row in enumerate(self._time(calls, self._caches(change, batch), change.discarded)):
                 self._rows.append({**key, "index": index, **row, "process": os.getpid()})
+            self._timed.add(name)
             self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
 
     def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:

@@ -87,6 +87,7 @@ class Experiment(Generic[C]):
             finished.
         time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
             end within them; None for no limit.
+        deadline_s: time within which a round must be expected to end to start at all; None for no deadline.
         finished: whether a condition needs no more visits, e.g. because it does not fit the memory.
         visited: whether an earlier start has made the visit of a condition in a round.
         precise: whether the steps so far are enough; checked after each round beyond the minimum.
@@ -103,6 +104,7 @@ class Experiment(Generic[C]):
     visit: Callable[[C, int], object]
     rounds: tuple[int, int | None]
     time_limit_s: float | None = None
+    deadline_s: float | None = None
     finished: Callable[[C], bool] = lambda _: False
     visited: Callable[[C, int], bool] = lambda _, __: False
     precise: Callable[[], bool] = lambda: False
@@ -121,6 +123,7 @@ class Experiment(Generic[C]):
             Number of rounds that were made to their end.
         """
         (least, most), limit_s = self.rounds, math.inf if self.time_limit_s is None else self.time_limit_s
+        deadline_s = math.inf if self.deadline_s is None else self.deadline_s
         began_s, done = self.clock_s() - self.elapsed_s, 0
         visit_s: dict[C, float] = {}  # duration of the last visit, which predicts the next
 
@@ -132,8 +135,9 @@ class Experiment(Generic[C]):
             chosen = order if focus is None else [condition for condition in order if condition in focus]
             unfinished = [condition for condition in chosen if not self.finished(condition)]
             missing = [condition for condition in unfinished if not self.visited(condition, round_)]
-            in_time = self.clock_s() - began_s + expected_s(missing) <= limit_s
-            if not unfinished or (missing and round_ >= least and (not in_time or self.precise())):
+            end_s = self.clock_s() - began_s + expected_s(missing)
+            enough = round_ >= least and (end_s > limit_s or self.precise())
+            if not unfinished or (missing and (enough or end_s > deadline_s)):
                 break
             if missing:
                 self.begin_round()

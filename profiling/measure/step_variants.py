@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..errors import CurvescopeError
-from ..recording.experiments import Experiment, FactorFacts, record_experiment
+from ..recording.experiments import TIME_IS_UP, Experiment, FactorFacts, record_experiment
 from ..recording.store import Recording, RecordingWriter, columns_of
 from . import experiment as loop
 from .configuration import configuration_of
@@ -72,7 +72,7 @@ def run_step(
     run = _Run(recording, experiment, target, writer, report, clock_s, start)
     try:
         run.run()
-        return run.record(done=True)
+        return run.record(done=not run.late)
     except BaseException:
         run.record(done=False)
         raise
@@ -103,6 +103,7 @@ class _Run:
         self._workers: dict[str | None, StepWorker] = {}
         self._ready: dict[str | None, Ready] = {}
         self._start_s: dict[str | None, float] = {}  # duration of the first steps
+        self.late = False  # whether the deadline left fewer rounds than the minimum
         self._untested: dict[str, str] = dict(experiment.untested)
         self._changed: dict[str, str] = dict(experiment.changed_results)
         self._facts: list[FactorFacts] = []
@@ -122,11 +123,17 @@ class _Run:
         if self._experiment.factors and not waiting:
             return
         if (failed := self._start(None)) is not None:
+            if self.late:
+                self._untested.update(dict.fromkeys(waiting, TIME_IS_UP))
+                return
             self._untested.update(dict.fromkeys(waiting, f"the steps as they are failed: {failed}"))
             self._notes.append(f"The steps as they are failed: {failed}.")
             return
         first = True
         while (waiting or first) and not self._stopped:
+            if self._left_s() <= 0:
+                self.late = True
+                break
             first = False
             before = len(waiting)
             group = self._start_group(waiting)
@@ -135,7 +142,9 @@ class _Run:
                 if name in self._workers:
                     self._workers.pop(name).end()
                     self._check_effect(name)
-        self._untested.update(dict.fromkeys(waiting, "the steps as they are failed"))
+        for name in self._experiment.factors:
+            if name not in self._timed:
+                self._untested.setdefault(name, TIME_IS_UP if self.late else "the steps as they are failed")
         self._compare_with_sweep()
 
     def record(self, *, done: bool) -> Experiment:
@@ -212,6 +221,10 @@ class _Run:
         elapsed_s = self._clock_s() - self._began_s
         # Compiling takes minutes on large networks; half of the time is left for the rounds.
         longest_s = math.inf if limit_s is None else max(_LEAST_START_S, (limit_s - elapsed_s) / 2)
+        longest_s = min(longest_s, self._left_s())
+        if longest_s <= 0:
+            self.late = True
+            return TIME_IS_UP
         self._report(Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or 'the steps as they are'}"))
         worker = self._workers[name] = self._start_worker(self._target, name)
         why = f"its first steps took more than {longest_s:.0f} s of the time limit"
@@ -231,6 +244,11 @@ class _Run:
             pass
         self._workers.pop(name).end()
         return why
+
+    def _left_s(self) -> float:
+        """Time until the deadline."""
+        deadline_s = self._experiment.deadline_s
+        return math.inf if deadline_s is None else deadline_s - (self._clock_s() - self._began_s)
 
     def _refuse_after(self, seconds: float) -> Callable[[], None]:
         """A function that refuses to wait any longer once the seconds are over."""
@@ -274,18 +292,20 @@ class _Run:
             groups_left: number of groups that follow, which share the time left.
         """
         elapsed_s, limit_s = self._clock_s() - self._began_s, self._experiment.time_limit_s
-        first_round = self._next_round
-        loop.Experiment(
+        first_round, left_s = self._next_round, self._left_s()
+        rounds = loop.Experiment(
             [(name, batch) for name in self._workers for batch in self._target.batches],
             lambda condition, round_: self._visit(*condition, first_round + round_),
             self._experiment.rounds,
             None if limit_s is None else (limit_s - elapsed_s) / (groups_left + 1),
+            left_s / (groups_left + 1),
             finished=lambda condition: self._stopped or condition[0] not in self._workers,
             begin_round=self._begin_round,
             label=lambda condition: f"{condition[0] or 'as it is'}, batch {condition[1]}",
             report=lambda progress: self._report_rounds(progress, elapsed_s),
             clock_s=self._clock_s,
         ).run()
+        self.late |= rounds < self._experiment.rounds[0] and not self._stopped
 
     def _begin_round(self) -> None:
         self._write_rows()

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .store import RecordingWriter
 
 
+TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
+
+
 class Stage:
     """Stages of the experiments on one anomaly."""
 
@@ -48,10 +51,11 @@ class Experiment:
         rounds: minimum and maximum number of rounds.
         time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
             end within them.
+        deadline_s: number of seconds after which no round starts, even below the minimum number; None for no deadline.
         untested: reason by name, for factors that could not be changed.
         changed_results: differences by name, for factors that change the results beyond rounding.
         notes: further observations of the runner, e.g. operators that could not be rebuilt; one sentence each.
-        done: whether the experiment ran to its end.
+        done: whether the experiment ran to its end, with the minimum number of rounds.
         also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
     """
 
@@ -70,6 +74,7 @@ class Experiment:
     changed_results: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     done: bool = False
+    deadline_s: float | None = None
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
 
     @classmethod

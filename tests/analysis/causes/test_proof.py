@@ -24,13 +24,13 @@ SLOW_FROM_16 = {4: 12.0, 8: 24.0, 16: 96.0}
 PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
 
 
-def explained(cause, experiments=(), functional=None):
+def explained(cause, experiments=(), functional=None, **others):
     """The explanation of a planted sweep with experiments: (experiment, times) of each."""
     functional = functional or excess(8, 16)
     steps, kernels, beside = planted(cause, 1)
     found = diagnose(steps, times_of(steps, kernels), recorded=beside)
     outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), {})]
-    beside = replace(beside, outcomes=tuple(outcomes))
+    beside = replace(beside, outcomes=tuple(outcomes), **others)
     explanation = explain(functional, found.curve, found.terms, found.kernel_times, beside)
     scale = sum(abs(share.value.value) for share in explanation.shares)
     total = math.fsum(cause.amount for cause in explanation.attribution.causes)
@@ -78,6 +78,12 @@ def test_without_a_change_the_recordings_causes_stay_untested():
     causes = explained("slow library call")
     assert causes["slow library call"].verdict == Verdict.UNTESTED
     assert causes["slow library call"].amount == pytest.approx(48, rel=0.05)
+
+
+def test_a_cause_that_the_time_left_untested_says_so():
+    causes = explained("slow library call", waits_for_time=True)
+    assert causes["slow library call"].reason == "the time for experiments was up"
+    assert causes["optimizer work"].reason == "no factor replaces the optimizer"
 
 
 def test_a_refuted_cause_loses_its_claim():

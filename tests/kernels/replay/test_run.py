@@ -19,7 +19,7 @@ from curvescope.kernels.replay.rebuild import rebuild
 from curvescope.kernels.replay.run import run_term
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.experiment import Progress
-from curvescope.profiling.recording.experiments import Experiment, experiments_of, factors_of
+from curvescope.profiling.recording.experiments import TIME_IS_UP, Experiment, experiments_of, factors_of
 from curvescope.profiling.recording.operators import Argument, TensorArgument, Value, encode_arguments
 from curvescope.profiling.recording.store import Recording, RecordingWriter, columns_of, open_recording
 
@@ -268,6 +268,22 @@ def test_rounds_beyond_the_least_start_only_within_the_time_limit(writer: Record
     run_term(recording, limited, writer, clock_s=lambda: float(next(ticks)), backend=Backend())
     rounds = {round_ for *_, round_ in visits(writer.path)}
     assert 2 <= len(rounds) < 9
+
+
+def test_no_round_starts_after_the_deadline_and_what_did_not_run_says_so(writer: RecordingWriter) -> None:
+    """The clock advances a second with each reading: of eight rounds some start, and of another call none."""
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    slow = replace(experiment("split_batch"), rounds=(8, 8))
+
+    def run_until(deadline_s: float, number: int) -> Experiment:
+        seconds = itertools.count()
+        one = replace(slow, deadline_s=deadline_s, number=number)
+        return run_term(recording, one, writer, clock_s=lambda: float(next(seconds)), backend=Backend())
+
+    begun, late = run_until(30, 0), run_until(0.5, 1)
+    assert 1 <= len({round_ for _, _, round_ in visits(writer.path)}) < 8
+    assert (begun.done, begun.untested) == (False, {})
+    assert (late.done, late.untested) == (False, {"split_batch": TIME_IS_UP})
 
 
 def test_a_factor_that_changes_results_is_said(writer: RecordingWriter) -> None:

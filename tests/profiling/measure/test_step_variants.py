@@ -18,7 +18,7 @@ from curvescope.profiling.measure.step_factors import STEP_FACTORS
 from curvescope.profiling.measure.step_factors.factor import Target
 from curvescope.profiling.measure.step_variants import MOST_AT_ONCE, run_step
 from curvescope.profiling.measure.step_worker import Ready
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, factors_of
+from curvescope.profiling.recording.experiments import TIME_IS_UP, Experiment, Scope, Stage, experiments_of, factors_of
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from .fake_clock import FakeClock
@@ -112,6 +112,21 @@ def run(path, workers, wanted, recording=None, reports=None):
     assert experiments_of(after.meta) == (done,)
     assert not workers.running
     return done, after.arrow("experiments").to_pylist()
+
+
+def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):
+    """A round takes 60 ms, and nine are wanted; the first of another experiment begins when all time is over."""
+    workers = Workers(FakeClock())
+    wanted = replace(experiment("one_thread", rounds=(9, 9)), deadline_s=0.2)
+    done, rows = run(tmp_path / "r", workers, wanted)
+    assert (done.done, done.untested) == (False, {})
+    assert {row["round"] for row in rows} == {0, 1, 2}
+    late = Workers(FakeClock(), never_ready={"one_thread": "slow"})
+    done, rows = run(tmp_path / "late", late, replace(wanted, deadline_s=5.0))
+    assert (done.done, rows) == (False, [])
+    assert done.untested["one_thread"].startswith("its first steps took more than")
+    over, rows = run(tmp_path / "over", Workers(FakeClock()), replace(wanted, deadline_s=0.0))
+    assert (over.done, over.untested, rows) == (False, {"one_thread": TIME_IS_UP}, [])
 
 
 def test_a_change_without_effect_is_untested_and_its_rows_stay(tmp_path, monkeypatch):

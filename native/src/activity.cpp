@@ -16,7 +16,7 @@
 #include "raw_buffers.h"
 #include "record_reader.h"
 #include "recorder.h"
-#include "shared_counts.h"
+#include "shared_memory.h"
 
 namespace curvescope::activity {
 namespace {

@@ -13,14 +13,16 @@ constexpr std::uint32_t kChunkMagic = 0x4b435643;  // "CVCK" in the file's littl
 //   1  NVTX push/pop and marks
 //   2  tables by column, start/end ranges, categories and payloads
 //   3  unparsed CUPTI buffers
-constexpr std::uint16_t kChunkVersion = 3;
+//   4  positions of strings, events and numbers, so that nothing is read twice
+constexpr std::uint16_t kChunkVersion = 4;
 
 enum class ChunkKind : std::uint16_t {
-  kStrings = 1,  // repeated: uint32 bytes, then that many of UTF-8; ids count on from 0 over the file's chunks
-  kEvents = 2,   // repeated: Event, all of one thread, in order
+  kStrings = 1,  // repeated: uint32 bytes, then that many of UTF-8; `first` is the id of the first
+  kEvents = 2,   // EventsHeader, repeated: Event, all of one thread, in order; `first` counts the events of the ring
   kLost = 3,     // one LostCounts, counted from the start of the recording: the last chunk counts
   kTable = 4,    // TableHeader, its ColumnHeaders, then the values of each column, each column padded to 8 bytes
   kRaw = 5,      // RawHeader, uint32 offset of each record, padded to 8 bytes, then the buffer
+  kNumbers = 6,  // repeated: Number; `first` counts them
 };
 
 struct ChunkHeader {
@@ -29,7 +31,7 @@ struct ChunkHeader {
   std::uint16_t kind;
   std::uint64_t payload_bytes;
   std::int64_t process;
-  std::int64_t thread;  // 0 except in kEvents
+  std::uint64_t first;  // position of the first item among all of its kind; 0 for kLost, kTable and kRaw
   std::uint32_t payload_crc;
   std::uint32_t header_crc;  // of the bytes before it
 };
@@ -63,6 +65,22 @@ struct Event {
   std::uint32_t reserved;
 };
 static_assert(sizeof(Event) == 48);
+
+// The events of a ring belong to one thread.
+struct EventsHeader {
+  std::uint64_t ring;  // number in the process
+  std::int64_t thread;
+};
+static_assert(sizeof(EventsHeader) == 16);
+
+// The name of a number: a category of a domain, or a thread id.
+struct Number {
+  std::uint64_t what;    // string id: "category" or "thread"
+  std::uint64_t domain;  // string id
+  std::uint64_t number;
+  std::uint64_t name;  // string id
+};
+static_assert(sizeof(Number) == 32);
 
 struct LostCounts {
   std::uint64_t events;  // pushes and starts (each with its end) and marks dropped for lack of room
@@ -111,10 +129,11 @@ constexpr std::array<std::array<std::uint32_t, 256>, 8> make_crc_tables() {
   return tables;
 }
 
-inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept {
+// Of the data, after other data of that CRC.
+inline std::uint32_t crc32(const void* data, std::size_t bytes, std::uint32_t before = 0) noexcept {
   static constexpr auto kTables = make_crc_tables();
   const auto* at = static_cast<const unsigned char*>(data);
-  std::uint32_t crc = ~0U;
+  std::uint32_t crc = ~before;
   for (; bytes >= 8; bytes -= 8, at += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, at, sizeof(word));  // little-endian, like every machine with CUDA

@@ -5,23 +5,30 @@ namespace curvescope {
 bool ChunkWriter::write_strings() noexcept try {
   std::string texts;
   const std::uint32_t next = names_->append_since(strings_written_, &texts);
-  if (!texts.empty() && !file_.append(ChunkKind::kStrings, 0, texts.data(), texts.size())) return false;
+  if (!texts.empty() && !file_.append(ChunkKind::kStrings, strings_written_, {texts.data(), texts.size()}))
+    return false;
   strings_written_ = next;
   return true;
 } catch (...) {
   return false;
 }
 
-bool ChunkWriter::write_events(std::int64_t thread, const Event* events, std::size_t count) noexcept {
-  return write_strings() && file_.append(ChunkKind::kEvents, thread, events, count * sizeof(Event));
+bool ChunkWriter::write_events(const EventRing& ring, const EventRing::Piece& piece) noexcept {
+  const EventsHeader header{ring.id(), ring.thread()};
+  return write_strings() && file_.append(ChunkKind::kEvents, piece.first, {&header, sizeof(header)},
+                                         {piece.events, piece.count * sizeof(Event)});
+}
+
+bool ChunkWriter::write_numbers(std::uint64_t first, const std::vector<Number>& numbers) noexcept {
+  return write_strings() && file_.append(ChunkKind::kNumbers, first, {numbers.data(), numbers.size() * sizeof(Number)});
 }
 
 bool ChunkWriter::write_lost(const LostCounts& lost) noexcept {
-  return file_.append(ChunkKind::kLost, 0, &lost, sizeof(lost));
+  return file_.append(ChunkKind::kLost, 0, {&lost, sizeof(lost)});
 }
 
 bool ChunkWriter::write_raw(const void* payload, std::size_t bytes) noexcept {
-  return file_.append(ChunkKind::kRaw, 0, payload, bytes);
+  return file_.append(ChunkKind::kRaw, 0, {payload, bytes});
 }
 
 void ChunkWriter::write_table(Columns* table) noexcept {
@@ -29,7 +36,7 @@ void ChunkWriter::write_table(Columns* table) noexcept {
   bool written = false;
   try {
     table->encode(names_, &payload_);
-    written = write_strings() && file_.append(ChunkKind::kTable, 0, payload_.data(), payload_.size());
+    written = write_strings() && file_.append(ChunkKind::kTable, 0, {payload_.data(), payload_.size()});
   } catch (...) {
     written = false;
   }
@@ -48,7 +55,7 @@ void ChunkWriter::write_losses() noexcept try {
     if (!table.full()) table.append(std::array<std::uint64_t, 2>{names_->intern(what), count});
   }
   table.encode(names_, &payload_);
-  if (write_strings() && file_.append(ChunkKind::kTable, 0, payload_.data(), payload_.size())) lost_.clear();
+  if (write_strings() && file_.append(ChunkKind::kTable, 0, {payload_.data(), payload_.size()})) lost_.clear();
 } catch (...) {
   // They stay counted for the next time.
 }

@@ -3,9 +3,11 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "chunk_file.h"
 #include "columns.h"
+#include "event_ring.h"
 #include "names.h"
 
 namespace curvescope {
@@ -15,7 +17,8 @@ class ChunkWriter {
   ChunkWriter(const std::string& folder, Names* names) : file_(folder), names_(names) {}
 
   // All return false if the write failed or no memory was left.
-  bool write_events(std::int64_t thread, const Event* events, std::size_t count) noexcept;
+  bool write_events(const EventRing& ring, const EventRing::Piece& piece) noexcept;
+  bool write_numbers(std::uint64_t first, const std::vector<Number>& numbers) noexcept;
   bool write_lost(const LostCounts& lost) noexcept;
   bool write_raw(const void* payload, std::size_t bytes) noexcept;
 
@@ -27,6 +30,7 @@ class ChunkWriter {
   void write_losses() noexcept;
 
   Names* names() noexcept { return names_; }
+  std::int64_t started_ns() const noexcept { return file_.started_ns(); }
 
  private:
   bool write_strings() noexcept;

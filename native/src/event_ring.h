@@ -1,6 +1,8 @@
-// Passes one thread's events to the writer: a ring with one producer and one consumer, wait-free.
+// Passes one thread's events to the writer: a ring with one producer and one consumer, wait-free. It lies in memory
+// that outlives the process: an event is in it once `head` is stored, and out of it once it is in the chunk file.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -8,20 +10,41 @@
 #include <vector>
 
 #include "chunk_format.h"
-#include "shared_counts.h"
+#include "shared_memory.h"
 
 namespace curvescope {
 
-class EventRing {
- public:
+struct RingBlock {
   static constexpr std::size_t kCapacity = 16384;  // 768 KiB: 8 ms of a thread that pushes every microsecond
 
-  // Counts begun events in `begun` as its only writer; in a member of its own if that is null.
-  explicit EventRing(std::int64_t thread, SharedCount* begun = nullptr)
-      : events_(new Event[kCapacity]), thread_(thread), begun_(begun != nullptr ? begun : &own_begun_) {}
+  BlockHeader header;
+  std::uint64_t id;  // of the ring in this process
+  std::int64_t thread;
+  SharedCount begun{0};             // pushes, starts and marks that were taken; its only writer is the thread
+  alignas(64) SharedCount head{0};  // events from the start; the event at position n lies at n % kCapacity
+  alignas(64) SharedCount tail{0};  // events that were written or counted as unwritten
+  alignas(64) Event events[kCapacity];
+};
+static_assert(offsetof(RingBlock, head) == 64 && offsetof(RingBlock, tail) == 128 &&
+              offsetof(RingBlock, events) == 192);
 
-  std::int64_t thread() const noexcept { return thread_; }
-  const SharedCount* begun() const noexcept { return begun_; }
+class EventRing {
+ public:
+  // In shared memory, if there is a block of it.
+  EventRing(std::uint64_t id, std::int64_t thread, RingBlock* shared)
+      : own_(shared != nullptr ? nullptr : new RingBlock), block_(shared != nullptr ? shared : own_.get()) {
+    block_->id = id;
+    block_->thread = thread;
+  }
+  EventRing(const EventRing&) = delete;
+  EventRing& operator=(const EventRing&) = delete;
+  ~EventRing() {
+    if (own_ == nullptr) SharedMemory::release(&block_->header);
+  }
+
+  std::uint64_t id() const noexcept { return block_->id; }
+  std::int64_t thread() const noexcept { return block_->thread; }
+  SharedCount& begun() noexcept { return block_->begun; }
 
   // Producer, first: ranges left open by an earlier recording do not belong to this one.
   void enter(std::uint64_t recording) noexcept {
@@ -67,18 +90,27 @@ class EventRing {
     return true;
   }
 
-  bool half_full() const noexcept { return kCapacity - free() == kCapacity / 2; }
+  bool half_full() const noexcept { return RingBlock::kCapacity - free() == RingBlock::kCapacity / 2; }
 
-  // Consumer: takes all events.
-  void take(std::vector<Event>* out) {
-    const std::size_t head = head_.load(std::memory_order_acquire);
-    std::size_t tail = tail_.load(std::memory_order_relaxed);
-    out->reserve(out->size() + (head - tail));
-    for (; tail != head; ++tail) out->push_back(events_[tail % kCapacity]);
-    tail_.store(tail, std::memory_order_release);
+  // Events that lie together, the first at position `first`.
+  struct Piece {
+    std::uint64_t first;
+    std::size_t count;
+    const Event* events;
+  };
+
+  // Consumer: the oldest events, up to `most`; they stay until the release, which makes room.
+  Piece oldest(std::size_t most) const noexcept {
+    const std::uint64_t first = block_->tail.load(std::memory_order_relaxed);
+    const std::size_t at = first % RingBlock::kCapacity;
+    const std::uint64_t held = block_->head.load(std::memory_order_acquire) - first;
+    return {first, std::min<std::size_t>({held, most, RingBlock::kCapacity - at}), &block_->events[at]};
+  }
+  void release(const Piece& piece) noexcept {
+    block_->tail.store(piece.first + piece.count, std::memory_order_release);
   }
 
-  std::atomic<bool> finished{false};  // its thread has ended: free the ring after the next take
+  std::atomic<bool> finished{false};  // its thread has ended: free the ring once it is empty
 
  private:
   struct Depth {
@@ -96,26 +128,24 @@ class EventRing {
   }
 
   std::size_t free() const noexcept {
-    return kCapacity - (head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_acquire));
+    return RingBlock::kCapacity -
+           (block_->head.load(std::memory_order_relaxed) - block_->tail.load(std::memory_order_acquire));
   }
 
   void append(const Event& event) noexcept {
+    SharedCount& begun = block_->begun;
     // Counted before the event can be taken, so that never more events are written than were begun.
-    if (begins(event.kind)) begun_->store(begun_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const std::size_t head = head_.load(std::memory_order_relaxed);
-    events_[head % kCapacity] = event;
-    head_.store(head + 1, std::memory_order_release);
+    if (begins(event.kind)) begun.store(begun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const std::uint64_t head = block_->head.load(std::memory_order_relaxed);
+    block_->events[head % RingBlock::kCapacity] = event;
+    block_->head.store(head + 1, std::memory_order_release);
   }
 
-  std::unique_ptr<Event[]> events_;
-  std::int64_t thread_;
-  SharedCount own_begun_{0};
-  SharedCount* begun_;
+  std::unique_ptr<RingBlock> own_;
+  RingBlock* block_;
   std::uint64_t recording_ = 0;
   std::size_t reserved_ = 0;
   std::vector<Depth> depths_;
-  alignas(64) std::atomic<std::size_t> head_{0};
-  alignas(64) std::atomic<std::size_t> tail_{0};
 };
 
 }  // namespace curvescope

@@ -5,6 +5,11 @@ namespace curvescope {
 namespace {
 constexpr std::size_t kMostTexts = std::size_t{1} << 20;
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
+bool keep(SharedLog* log, std::string_view text) noexcept {
+  const auto bytes = static_cast<std::uint32_t>(text.size());
+  return log->append(&bytes, sizeof(bytes), text.data(), text.size());
+}
 }  // namespace
 
 Names::Names() {
@@ -25,7 +30,17 @@ std::uint32_t Names::intern(std::string_view text) {
     throw;
   }
   bytes_ += text.size();
+  if (log_ != nullptr) keep(log_, text);  // before an event can have the id
   return id;
+}
+
+bool Names::keep_in(SharedLog* log) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  log_ = log;
+  for (const std::string& text : texts_) {
+    if (!keep(log, text)) return false;
+  }
+  return true;
 }
 
 std::uint32_t Names::append_since(std::uint32_t first, std::string* out) {

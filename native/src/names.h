@@ -8,6 +8,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "shared_memory.h"
+
 namespace curvescope {
 
 class Names {
@@ -23,6 +25,12 @@ class Names {
   // Appends the texts from id `first` on, each after its uint32 length; returns the id after the last.
   std::uint32_t append_since(std::uint32_t first, std::string* out);
 
+  // Keeps the texts, those of now and later, in the log too. Returns false if it has no memory.
+  bool keep_in(SharedLog* log);
+
+  // In a forked child: the log is the parent's.
+  void forget_log() noexcept { log_ = nullptr; }
+
   // Locked during fork, so that the child's table is consistent.
   std::mutex mutex;
 
@@ -30,6 +38,7 @@ class Names {
   std::deque<std::string> texts_;  // never moves its elements: the keys below point into them
   std::unordered_map<std::string_view, std::uint32_t> ids_;
   std::size_t bytes_ = 0;
+  SharedLog* log_ = nullptr;
 };
 
 }  // namespace curvescope

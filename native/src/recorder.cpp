@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,14 +22,16 @@
 
 #include "activity.h"
 #include "chunk_writer.h"
+#include "curvescope/collector.h"
 #include "event_ring.h"
 #include "names.h"
-#include "shared_counts.h"
+#include "shared_memory.h"
 
 namespace curvescope::recorder {
 namespace {
 
-constexpr long kFlushNs = 10'000'000;  // longest time of ranges that a killed process loses
+constexpr long kFlushNs = 10'000'000;
+constexpr std::size_t kEventsPerChunk = 2048;  // then their room in the ring is free again
 constexpr char kFolderVariable[] = "CURVESCOPE_CHUNK_FOLDER";
 
 // All state of one process. A forked child creates its own and leaks the parent's, whose locks may be held by threads
@@ -38,10 +42,14 @@ struct Process {
   std::atomic<std::uint64_t> recording{0};  // number of the recording; 0 while not recording
   std::mutex rings_mutex;
   std::vector<std::unique_ptr<EventRing>> rings;
+  std::uint64_t rings_made = 0;
+  // Only if another process drains it: a process that records itself needs no shared memory.
+  std::unique_ptr<SharedMemory> memory;
+  bool counts_made = false;
   std::atomic<SharedCounts*> counts{nullptr};
-  // Counts are shared only if another process reads them; a process that records itself does not need this.
-  std::atomic<bool> shares_counts{false};
-  std::timed_mutex flush_mutex;  // guards the next three
+  std::unique_ptr<SharedLog> names_log;
+  std::atomic<std::uint64_t> unshared{0};  // blocks for which there was no shared memory
+  std::timed_mutex flush_mutex;            // guards the next three
   std::unique_ptr<ChunkWriter> writer;
   std::size_t numbers_written = 0;
   std::uint64_t lost_written = 0;
@@ -56,33 +64,63 @@ struct Process {
 struct Numbers {
   static constexpr std::size_t kMost = 4096;
   std::mutex mutex;  // held over fork
-  std::vector<std::array<std::uint64_t, 4>> rows;
+  std::vector<Number> rows;
+  SharedLog* log = nullptr;  // has all rows too
 };
 
 std::string* folder = nullptr;
 Numbers* numbers = nullptr;
 Names* names = nullptr;  // outlives every thread, like all of these: nothing is destroyed at exit
-std::atomic<Process*> process{nullptr};
+// The page is empty in a child that was made without the handlers of fork: it must not write to its parent's rings.
+std::atomic<Process*> no_process{nullptr};
+std::atomic<std::atomic<Process*>*> process_page{&no_process};
+Process* last_process = nullptr;  // for the handlers of fork
 std::mutex start_mutex;
 std::uint64_t recordings = 0;
 pthread_key_t thread_end;
 thread_local EventRing* ring = nullptr;
 
-// The caller holds the mutex of the rings. Created on first use, because few forked children have anything to count.
-SharedCounts* counts_of(Process& p) noexcept {
-  if (p.shares_counts.exchange(false)) p.counts = SharedCounts::create(*folder);
-  return p.counts;
+Process* this_process() noexcept {
+  return process_page.load(std::memory_order_relaxed)->load(std::memory_order_relaxed);
 }
 
-// A slot that no ring counts into; null if there is none.
-SharedCount* free_slot(Process& p) noexcept {
-  SharedCounts* counts = counts_of(p);
-  if (counts == nullptr) return nullptr;
-  for (SharedCounts::Thread& slot : counts->threads) {
-    const auto counts_into = [&slot](const auto& one) { return one->begun() == &slot.begun; };
-    if (std::none_of(p.rings.begin(), p.rings.end(), counts_into)) return &slot.begun;
+void set_process(Process* made) noexcept {
+  last_process = made;
+  *process_page.load() = made;
+}
+
+void make_process_page() noexcept {
+  constexpr std::size_t kBytes = 4096;
+  void* page = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return;
+  madvise(page, kBytes, MADV_WIPEONFORK);  // Linux 4.14
+  process_page = new (page) std::atomic<Process*>{nullptr};
+}
+
+// The caller holds the mutex of the rings. Made on first use, because few forked children have anything to record.
+SharedCounts* counts_of(Process& p) noexcept try {
+  if (p.memory == nullptr || p.counts_made) return p.counts;
+  p.counts_made = true;
+  auto* counts = p.memory->make<SharedCounts>(BlockKind::kProcess);
+  if (counts == nullptr) {
+    ++p.unshared;
+    p.memory.reset();
+    return nullptr;
   }
-  return nullptr;
+  struct stat about{};
+  counts->pid_namespace = stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+  p.names_log = std::make_unique<SharedLog>(p.memory.get(), BlockKind::kNames);
+  if (!names->keep_in(p.names_log.get())) ++p.unshared;
+  {
+    auto log = std::make_unique<SharedLog>(p.memory.get(), BlockKind::kNumbers);
+    const std::lock_guard<std::mutex> lock(numbers->mutex);
+    for (const Number& row : numbers->rows) log->append(&row, sizeof(row), nullptr, 0);
+    numbers->log = log.release();
+  }
+  p.counts = counts;
+  return counts;
+} catch (...) {
+  return p.counts;
 }
 
 void count_dropped(Process& p) noexcept {
@@ -95,62 +133,66 @@ void count_unwritten(Process& p, std::uint64_t count) noexcept {
   if (SharedCounts* counts = p.counts) counts->unwritten += count;
 }
 
-struct Batch {
-  std::int64_t thread;
-  std::vector<Event> events;
-};
-
-// Only the first allocation may throw, before anything is taken: no event is lost without being counted.
-std::vector<Batch> take_events(Process& p) {
-  std::vector<Batch> batches;
+// Frees the empty rings of threads that have ended.
+void free_finished(Process& p) {
   const std::lock_guard<std::mutex> lock(p.rings_mutex);
-  batches.reserve(p.rings.size());
   for (auto at = p.rings.begin(); at != p.rings.end();) {
-    bool finished = (*at)->finished.load(std::memory_order_acquire);
-    batches.push_back(Batch{(*at)->thread(), {}});
-    try {
-      (*at)->take(&batches.back().events);
-    } catch (...) {
-      finished = false;  // no memory: the events stay in the ring
+    EventRing& one = **at;
+    if (!one.finished.load(std::memory_order_acquire) || one.oldest(1).count != 0) {
+      ++at;
+      continue;
     }
-    at = finished ? p.rings.erase(at) : at + 1;
+    if (p.counts != nullptr) p.counts.load()->begun += one.begun().exchange(0);
+    at = p.rings.erase(at);
   }
-  return batches;
+}
+
+// Writes or, without a writer, discards what lies in the rings. The events that a thread appends meanwhile may stay.
+void flush_events(Process& p) noexcept try {
+  std::vector<EventRing*> rings;
+  {
+    const std::lock_guard<std::mutex> lock(p.rings_mutex);
+    rings.reserve(p.rings.size());
+    for (const auto& one : p.rings) rings.push_back(one.get());
+  }
+  bool any_finished = false;
+  for (EventRing* one : rings) {
+    any_finished |= one->finished.load(std::memory_order_acquire);  // before its last events are taken
+    std::size_t most = RingBlock::kCapacity;
+    while (most != 0) {
+      // Only then are the strings written: every name that the events use is interned.
+      const EventRing::Piece piece = one->oldest(std::min(most, kEventsPerChunk));
+      if (piece.count == 0) break;
+      if (p.writer != nullptr && !p.writer->write_events(*one, piece)) {
+        const auto begun =
+            std::count_if(piece.events, piece.events + piece.count, [](const Event& e) { return begins(e.kind); });
+        count_unwritten(p, static_cast<std::uint64_t>(begun));
+      }
+      one->release(piece);
+      most -= piece.count;
+    }
+  }
+  if (any_finished) free_finished(p);
+} catch (...) {
+  // No memory: the next flush takes the events.
 }
 
 void write_numbers(Process& p) noexcept try {
-  std::vector<std::array<std::uint64_t, 4>> fresh;
+  std::vector<Number> fresh;
   {
     const std::lock_guard<std::mutex> lock(numbers->mutex);
     fresh.assign(numbers->rows.begin() + static_cast<std::ptrdiff_t>(p.numbers_written), numbers->rows.end());
   }
-  if (fresh.empty()) return;
-  Columns table("numbers", {{"what", true}, {"domain", true}, {"number"}, {"name", true}});
-  for (const auto& row : fresh) {
-    if (!table.full()) table.append(row);
-  }
-  p.writer->write_table(&table);
-  p.numbers_written += fresh.size();
+  if (!fresh.empty() && p.writer->write_numbers(p.numbers_written, fresh)) p.numbers_written += fresh.size();
 } catch (...) {
   // No memory: the next flush writes them.
-}
-
-// The events are taken before the strings are written, so every name they use is interned.
-void flush_events(Process& p) noexcept try {
-  for (const Batch& batch : take_events(p)) {
-    const auto& events = batch.events;
-    if (events.empty() || p.writer->write_events(batch.thread, events.data(), events.size())) continue;
-    const auto begun = std::count_if(events.begin(), events.end(), [](const Event& e) { return begins(e.kind); });
-    count_unwritten(p, static_cast<std::uint64_t>(begun));
-  }
-} catch (...) {
-  // No memory: the next flush takes the events.
 }
 
 void write_losses(Process& p) noexcept {
   const LostCounts lost{p.lost_events, p.lost_names, p.lost_writes};
   const std::uint64_t total = lost.events + lost.names + lost.writes;
   if (total != p.lost_written && p.writer->write_lost(lost)) p.lost_written = total;
+  if (const std::uint64_t unshared = p.unshared.exchange(0)) p.writer->lose("memory_not_shared", unshared);
   p.writer->write_losses();
 }
 
@@ -195,7 +237,11 @@ EventRing* ring_of_this_thread(Process& p) {
   {
     const std::lock_guard<std::mutex> lock(p.rings_mutex);
     if (p.rings.size() >= kMostThreads) return nullptr;
-    p.rings.push_back(std::make_unique<EventRing>(syscall(SYS_gettid), free_slot(p)));
+    counts_of(p);
+    p.rings.reserve(p.rings.size() + 1);
+    RingBlock* shared = p.memory == nullptr ? nullptr : p.memory->make<RingBlock>(BlockKind::kRing);
+    if (p.memory != nullptr && shared == nullptr) ++p.unshared;
+    p.rings.push_back(std::make_unique<EventRing>(++p.rings_made, syscall(SYS_gettid), shared));
     ring = p.rings.back().get();
   }
   pthread_setspecific(thread_end, ring);
@@ -206,6 +252,12 @@ EventRing* ring_of_this_thread(Process& p) {
 void end_thread(void* argument) {
   ring = nullptr;
   static_cast<EventRing*>(argument)->finished.store(true, std::memory_order_release);
+}
+
+// The caller holds flush_mutex, or is alone.
+void share_memory(Process& p) noexcept {
+  if (p.writer == nullptr || p.memory != nullptr) return;
+  p.memory.reset(new (std::nothrow) SharedMemory(*folder, p.writer->started_ns()));
 }
 
 void before_fork() {
@@ -221,20 +273,22 @@ void after_fork_in_child() {
   ring = nullptr;
   pthread_setspecific(thread_end, nullptr);
   activity::abandon();
-  const Process* parent = process;
+  names->forget_log();
+  numbers->log = nullptr;
+  const Process* parent = last_process;
   auto* made = new (std::nothrow) Process;
   const std::uint64_t recording = parent == nullptr ? 0 : parent->recording.load();
   if (made != nullptr && recording != 0) {
     made->writer.reset(new (std::nothrow) ChunkWriter(*folder, names));
     made->recording = made->writer == nullptr ? 0 : recording;
-    made->shares_counts = true;
+    share_memory(*made);
   }
-  process = made;
+  set_process(made);
 }
 
 // Runs twice with CUPTI: once before CUPTI's own exit handler, and once for later events.
 void at_exit() {
-  Process* p = process;
+  Process* p = this_process();
   if (p == nullptr || p->recording == 0) return;
   activity::yield_to_exit();
   // The writer may be waiting for the disk; the exit of the process waits no longer than this.
@@ -245,15 +299,17 @@ void at_exit() {
   activity::finish(p->writer.get());
   write_numbers(*p);
   write_losses(*p);
+  if (SharedCounts* counts = p->counts) counts->exited = 1;
 }
 
 bool prepare() {
-  if (process != nullptr) return true;
+  if (names != nullptr) return this_process() != nullptr;
   if (pthread_key_create(&thread_end, end_thread) != 0) return false;
   folder = new std::string;
   names = new Names();
   numbers = new Numbers();
-  process = new Process();
+  make_process_page();
+  set_process(new Process());
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   std::atexit(at_exit);
   return true;
@@ -264,10 +320,10 @@ bool prepare() {
 bool start(const char* chunk_folder) noexcept try {
   const std::lock_guard<std::mutex> lock(start_mutex);
   if (!prepare()) return false;
-  Process& p = *process;
+  Process& p = *this_process();
   if (p.recording != 0) return false;
   const std::lock_guard<std::timed_mutex> flush_lock(p.flush_mutex);
-  take_events(p);  // discards late events of the previous recording
+  flush_events(p);  // discards late events of the previous recording
   *folder = chunk_folder;
   p.writer = std::make_unique<ChunkWriter>(*folder, names);
   p.lost_events = p.lost_names = p.lost_writes = p.lost_written = 0;
@@ -283,13 +339,17 @@ bool start_injected() noexcept {
   const char* wanted = std::getenv(kFolderVariable);
   if (wanted == nullptr || *wanted == 0) return false;
   const bool started = start(wanted);
-  Process* p = process;
-  if (started) p->shares_counts = true;
+  Process* p = this_process();
+  if (started) {
+    const std::lock_guard<std::timed_mutex> flush_lock(p->flush_mutex);
+    const std::lock_guard<std::mutex> rings_lock(p->rings_mutex);
+    share_memory(*p);
+  }
   return started || (p != nullptr && p->recording != 0);
 }
 
 void start_cupti() noexcept try {
-  Process* p = process;
+  Process* p = this_process();
   if (p == nullptr || p->recording == 0) return;
   {
     const std::lock_guard<std::mutex> lock(p->rings_mutex);
@@ -304,7 +364,7 @@ void start_cupti() noexcept try {
 
 void stop() noexcept {
   const std::lock_guard<std::mutex> lock(start_mutex);
-  Process* p = process;
+  Process* p = this_process();
   if (p == nullptr || p->recording == 0) return;
   p->recording = 0;
   const std::lock_guard<std::timed_mutex> flush_lock(p->flush_mutex);
@@ -315,28 +375,31 @@ void stop() noexcept {
   p->writer.reset();
 }
 
-bool is_prepared() noexcept { return process != nullptr; }
+bool is_prepared() noexcept { return this_process() != nullptr; }
 
 std::uint32_t intern(std::string_view text) noexcept {
+  Process* p = this_process();
+  if (p == nullptr) return Names::kDropped;
   std::uint32_t id = Names::kDropped;
   try {
     id = names->intern(text);
   } catch (...) {
     id = Names::kDropped;
   }
-  if (id == Names::kDropped) {
-    if (Process* p = process) ++p->lost_names;
-  }
+  if (id == Names::kDropped) ++p->lost_names;
   return id;
 }
 
-bool record(const Event& event) noexcept {
-  Process* p = process;
+bool record(Event event) noexcept {
+  Process* p = this_process();
   if (p == nullptr) return false;
   const std::uint64_t recording = p->recording.load(std::memory_order_relaxed);
   if (recording == 0) return false;
   try {
+    const bool first = ring == nullptr;
     if (EventRing* mine = ring_of_this_thread(*p)) {
+      // Its ring took the thread up to a millisecond, which is not part of its first range.
+      if (first) event.time_ns = curvescope_clock_ns();
       mine->enter(recording);
       const bool taken = event.kind == EventKind::kPush  ? mine->push(event)
                          : event.kind == EventKind::kPop ? mine->pop(event)
@@ -353,20 +416,23 @@ bool record(const Event& event) noexcept {
 }
 
 void name_number(const char* what, std::uint32_t domain, std::uint64_t number, std::uint32_t name) noexcept try {
-  const std::uint32_t kind = intern(what);
+  if (this_process() == nullptr) return;
+  const Number row{intern(what), domain, number, name};
   const std::lock_guard<std::mutex> lock(numbers->mutex);
-  if (numbers->rows.size() < Numbers::kMost) numbers->rows.push_back({kind, domain, number, name});
+  if (numbers->rows.size() >= Numbers::kMost) return;
+  numbers->rows.push_back(row);
+  if (numbers->log != nullptr) numbers->log->append(&row, sizeof(row), nullptr, 0);
 } catch (...) {
   // No memory: the number stays without a name.
 }
 
 SharedCounts* shared_counts() noexcept {
-  const Process* p = process;
+  const Process* p = this_process();
   return p == nullptr ? nullptr : p->counts.load();
 }
 
 void wake() noexcept {
-  if (Process* p = process) sem_post(&p->wake);
+  if (Process* p = this_process()) sem_post(&p->wake);
 }
 
 }  // namespace curvescope::recorder

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "chunk_format.h"
-#include "shared_counts.h"
+#include "shared_memory.h"
 
 namespace curvescope::recorder {
 
@@ -27,8 +27,9 @@ bool is_prepared() noexcept;
 // The id of the text; Names::kDropped if there is no room for it, which is counted.
 std::uint32_t intern(std::string_view text) noexcept;
 
-// Returns false if the event was dropped, which is counted.
-bool record(const Event& event) noexcept;
+// Returns false if the event was dropped, which is counted. The first event of a thread takes the time at which there
+// is room for it.
+bool record(Event event) noexcept;
 
 // Stores the name of a number: a category of a domain, or a thread id.
 void name_number(const char* what, std::uint32_t domain, std::uint64_t number, std::uint32_t name) noexcept;

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 MAGIC = 0x4B435643
-VERSION = 3
-STRINGS, EVENTS, LOST, TABLE, RAW = 1, 2, 3, 4, 5
+VERSION = 4
+STRINGS, EVENTS, LOST, TABLE, RAW, NUMBERS = 1, 2, 3, 4, 5, 6
 PUSH, POP, MARK, POP_UNMATCHED, START, END = 1, 2, 3, 4, 5, 6
 
 HEADER = np.dtype(
@@ -26,7 +26,7 @@ HEADER = np.dtype(
         ("kind", "<u2"),
         ("payload_bytes", "<u8"),
         ("process", "<i8"),
-        ("thread", "<i8"),
+        ("first", "<u8"),
         ("payload_crc", "<u4"),
         ("header_crc", "<u4"),
     ]
@@ -46,6 +46,8 @@ EVENT = np.dtype(
         ("reserved", "<u4"),
     ]
 )
+EVENTS_HEADER = np.dtype([("ring", "<u8"), ("thread", "<i8")])
+NUMBER = np.dtype([("what", "<u8"), ("domain", "<u8"), ("number", "<u8"), ("name", "<u8")])
 _TABLE_HEADER = np.dtype([("name", "<u4"), ("rows", "<u4"), ("columns", "<u4"), ("reserved", "<u4")])
 _COLUMN_HEADER = np.dtype([("name", "<u4"), ("is_text", "<u2"), ("width", "<u2"), ("base", "<u8")])
 _RAW_HEADER = np.dtype([("cupti_version", "<u4"), ("records", "<u4"), ("bytes", "<u8")])
@@ -68,30 +70,6 @@ class Piece(NamedTuple):
         else:
             out[:] = self.stored.astype(np.int64)  # first: NumPy adds unsigned 64-bit integers in floating point
             out += self.base  # modulo 2**64, like the subtraction of the base
-
-
-class SharedCounts(NamedTuple):
-    """Counts of one process, stored in a file that outlives it.
-
-    Attributes:
-        process: process id.
-        begun: number of recorded ranges and marks.
-        dropped: number of ranges and marks dropped for lack of room.
-        unwritten: number of ranges and marks that could not be written to disk.
-        gpu_buffers: number of unwritten buffers of GPU records.
-    """
-
-    process: int
-    begun: int
-    dropped: int
-    unwritten: int
-    gpu_buffers: int
-
-
-# native/src/shared_counts.h: this header, then one cache line per thread slot.
-_COUNTS_MAGIC = 0x31544E4356435643
-_COUNTS = np.dtype([("magic", "<u8"), ("process", "<i8"), *((name, "<u8") for name in SharedCounts._fields[2:])])
-_LINE_BYTES = 64
 
 
 class RawBuffer(NamedTuple):
@@ -130,21 +108,29 @@ class ProcessChunks:
 
     Attributes:
         process: process id.
+        started_ns: time at which the recording of the process began, from the name of the file.
         names: texts by id.
         threads: NVTX events of each thread, in order; dtype `EVENT`.
+        positions: number of events from the start of each ring to the end of its last chunk, by ring.
+        numbers: names of numbers: what ("category" or "thread"), domain, number, name; texts by id.
         tables: chunks of each table, by name.
         raw: unparsed CUPTI buffers; the texts that their records point to are in the tables `raw_names` and
             `raw_calls`.
         lost: numbers of dropped ranges and marks, of unnamed ones, and of those that could not be written to disk.
+        whole_bytes: size of the file up to the end of the last complete chunk.
         torn_bytes: bytes after the last complete chunk, left by a kill during a write.
     """
 
     process: int = 0
+    started_ns: int = 0
     names: list[str] = field(default_factory=list)
     threads: dict[int, _Array] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
+    numbers: list[tuple[int, int, int, int]] = field(default_factory=list)
     tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)
     raw: list[RawBuffer] = field(default_factory=list)
     lost: tuple[int, int, int] = (0, 0, 0)
+    whole_bytes: int = 0
     torn_bytes: int = 0
 
     @property
@@ -192,7 +178,7 @@ class ProcessChunks:
 
 def read_chunks(path: Path) -> ProcessChunks:
     """Read every complete chunk of one file, up to the first incomplete one."""
-    found = ProcessChunks()
+    found = ProcessChunks(started_ns=_started_ns(path))
     size = path.stat().st_size
     if not size:
         return found
@@ -214,10 +200,19 @@ def read_chunks(path: Path) -> ProcessChunks:
         if len(payload) != header["payload_bytes"] or zlib.crc32(payload) != header["payload_crc"]:
             break
         found.process = int(header["process"])
+        first = int(header["first"])
         if header["kind"] == STRINGS:
-            found.names += _texts(payload)
+            texts = texts_of(payload)
+            found.names[first : first + len(texts)] = texts
+        elif header["kind"] == NUMBERS:
+            numbers = np.frombuffer(payload, NUMBER).tolist()
+            found.numbers[first : first + len(numbers)] = numbers
         elif header["kind"] == EVENTS:
-            events.setdefault(int(header["thread"]), []).append(np.frombuffer(payload, EVENT))
+            about = np.frombuffer(payload, EVENTS_HEADER, 1)[0]
+            ring, piece = int(about["ring"]), np.frombuffer(payload, EVENT, offset=EVENTS_HEADER.itemsize)
+            known = min(max(found.positions.get(ring, first) - first, 0), len(piece))
+            events.setdefault(int(about["thread"]), []).append(piece[known:])
+            found.positions[ring] = max(found.positions.get(ring, 0), first + len(piece))
         elif header["kind"] == LOST:
             without_room, without_name, unwritten = np.frombuffer(payload, "<u8", _LOST_COUNTS).tolist()
             found.lost = (without_room, without_name, unwritten)
@@ -226,19 +221,15 @@ def read_chunks(path: Path) -> ProcessChunks:
         elif header["kind"] == RAW:
             found.raw.append(_raw_buffer(payload))
         at = begin + len(payload)
-    found.torn_bytes = size - at
+    found.whole_bytes, found.torn_bytes = at, size - at
     found.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
     return found
 
 
-def read_counts(path: Path) -> SharedCounts | None:
-    """The counts of one process; None where it ended before they were made."""
-    data = path.read_bytes()
-    head = np.frombuffer(data, _COUNTS, 1)[0] if len(data) >= _LINE_BYTES else None
-    if head is None or head["magic"] != _COUNTS_MAGIC:
-        return None
-    begun = np.frombuffer(data, "<u8", offset=_LINE_BYTES)[:: _LINE_BYTES // 8].sum()
-    return SharedCounts(int(head["process"]), int(begun), *(int(head[name]) for name in SharedCounts._fields[2:]))
+def _started_ns(path: Path) -> int:
+    """From the name, which is the process id, a hyphen and the time; 0 for a file of another name."""
+    time = path.name.split(".")[0].rpartition("-")[2]
+    return int(time) if time.isdigit() else 0
 
 
 def _raw_buffer(payload: memoryview) -> RawBuffer:
@@ -261,7 +252,8 @@ def _read_table(payload: memoryview, found: ProcessChunks) -> None:
     found.tables.setdefault(found.names[header["name"]], []).append(chunk)
 
 
-def _texts(payload: memoryview) -> list[str]:
+def texts_of(payload: memoryview) -> list[str]:
+    """The texts of a chunk of strings, or of a log of names."""
     texts, at = [], 0
     while at < len(payload):
         end = at + 4 + int.from_bytes(payload[at : at + 4], "little")

@@ -23,6 +23,7 @@ from ..recording.remote_store import AnyPath, RemotePath, as_path
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from .command import require_program, run_command
 from .merge import PROBE, merge_chunks
+from .shared_memory import drained_meanwhile, shared_memory
 
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
@@ -48,11 +49,16 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
     require_program(command[0])
     library = str(library_path())
     meta = {**_meta(), "argv": without_secrets(command)}
-    with RecordingWriter(path, meta) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+    with (
+        RecordingWriter(path, meta) as writer,
+        tempfile.TemporaryDirectory(prefix="curvescope-") as folder,
+        shared_memory(Path(folder)),
+    ):
         environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
         python_path = filter(None, (str(STARTUP), os.environ.get("PYTHONPATH")))
         environment["PYTHONPATH"] = os.pathsep.join(python_path)
-        code, interrupted = run_command(command, _GRACE_S, environment)
+        with drained_meanwhile(Path(folder)):
+            code, interrupted = run_command(command, _GRACE_S, environment)
         merge_chunks(Path(folder), writer, options)
         if interrupted:
             raise KeyboardInterrupt
@@ -88,7 +94,11 @@ def record(
     if path is None:
         path = new_recording_path("record")
     folder = path if isinstance(path, RemotePath) else as_path(path)
-    with RecordingWriter(folder, _meta()) as writer, tempfile.TemporaryDirectory(prefix="curvescope-") as chunks:
+    with (
+        RecordingWriter(folder, _meta()) as writer,
+        tempfile.TemporaryDirectory(prefix="curvescope-") as chunks,
+        shared_memory(Path(chunks)),
+    ):
         recording = Recording(folder, {})
         before = os.environ.get(NVTX_VARIABLE)
         os.environ[NVTX_VARIABLE] = str(library_path())

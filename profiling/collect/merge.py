@@ -16,9 +16,10 @@ from ..attribution.timeline import Timeline
 from ..hardware.ceilings import entry_for
 from ..hardware.host import cpu_name
 from ..recording.store import RecordingWriter
-from .chunks import ProcessChunks, SharedCounts, read_chunks, read_counts
+from .chunks import ProcessChunks, read_chunks
 from .cupti import ProcessColumns, Texts
 from .nvtx import RangeCounts, empty_ranges, to_ranges
+from .shared_memory import ProcessEnd, drain_processes
 from .torch_events import TorchProcess, read_processes
 
 PROBE = "curvescope.probe"  # a domain: if its name arrives, NVTX is attached
@@ -36,9 +37,8 @@ def merge_chunks(
         probed_process: id of the process that named the domain `PROBE` to test whether NVTX reaches the collector.
     """
     options = options or Options()
+    ends = drain_processes(folder)  # also those that still run: what they write from now on is not in the recording
     processes = [read_chunks(path) for path in sorted(folder.glob("*.chunks"))]
-    # Read after the chunks: what a running process writes from now on is not in the recording.
-    shared = [kept for path in sorted(folder.glob("*.counts")) if (kept := read_counts(path)) is not None]
     on_gpu = {process.process for process in processes if process.table("kernels").rows}
     # If kernels run on a GPU, the host's operators only launch them.
     torch = [one for one in read_processes(folder) if one.process not in on_gpu]
@@ -52,11 +52,13 @@ def merge_chunks(
             writer.write("memory", table)
         for table in one.clocks():
             writer.write("clocks", table)
-    _count_lost(processes, shared, writer)
+    _count_lost(processes, ends, writer)
     writer.count_lost("nvtx_unclosed", counts.unclosed)
     writer.count_lost("nvtx_unopened", counts.unopened)
     writer.update(
-        collectors=_collectors(processes, columns, torch, probed_process), **_devices(columns, torch), **_found(built)
+        collectors=_collectors(processes, columns, torch, ends, probed_process),
+        **_devices(columns, torch),
+        **_found(built),
     )
     if on_gpu and not any(process.table("calls").rows for process in processes):
         writer.update(missing={"api_calls": "no CUDA call was recorded: kernels cannot be joined to ranges"})
@@ -101,13 +103,16 @@ def _collectors(
     processes: Sequence[ProcessChunks],
     columns: Sequence[ProcessColumns],
     torch: Sequence[TorchProcess],
+    ends: Sequence[ProcessEnd],
     probed_process: int | None,
 ) -> list[dict[str, Any]]:
     """The collectors' facts about each process."""
     by_process = {one.process: one.facts() for one in torch}
+    ended = {(one.process, one.started_ns): {"ended": one.ended} for one in ends}
     found = []
     for process, one in zip(processes, columns, strict=True):
         collector = {**one.facts(), **_thread_names(process), **by_process.pop(process.process, {})}
+        collector |= ended.get((process.process, process.started_ns), {})
         if process.process == probed_process and PROBE not in process.names:
             collector["nvtx_status"] = (
                 "NVTX was used before the first recording of this process and cannot be recorded any more: its ranges "
@@ -136,7 +141,7 @@ def _found(built: Timeline) -> dict[str, Any]:
     return {"kernels_before_launch": count, "kernel_before_launch_ns": most_ns} if count else {}
 
 
-def _count_lost(processes: Sequence[ProcessChunks], shared: Sequence[SharedCounts], writer: RecordingWriter) -> None:
+def _count_lost(processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], writer: RecordingWriter) -> None:
     """Count what the processes reported as lost, and what they recorded but did not write before they ended."""
     for one in processes:
         writer.count_lost("nvtx_unnamed", one.lost[1])
@@ -144,20 +149,20 @@ def _count_lost(processes: Sequence[ProcessChunks], shared: Sequence[SharedCount
         for what, count in one.rows("lost"):
             writer.count_lost(one.names[what], count)
     # Sums by process id: a process that calls exec has files of several programs.
-    for process in {one.process for one in processes} | {one.process for one in shared}:
+    for process in {one.process for one in processes} | {one.process for one in ends}:
         chunks = [one for one in processes if one.process == process]
-        counts = [kept for kept in shared if kept.process == process]
-        # The shared file of a killed process is newer than its last chunk.
-        dropped = max(sum(one.lost[0] for one in chunks), sum(kept.dropped for kept in counts))
-        unwritten = max(sum(one.lost[2] for one in chunks), sum(kept.unwritten for kept in counts))
+        counts = [end for end in ends if end.process == process]
+        # The shared counts of a killed process are newer than its last chunk.
+        dropped = max(sum(one.lost[0] for one in chunks), sum(end.dropped for end in counts))
+        unwritten = max(sum(one.lost[2] for one in chunks), sum(end.unwritten for end in counts))
         written = sum(one.begun for one in chunks)
         writer.count_lost("nvtx_dropped", dropped)
         writer.count_lost("nvtx_unwritten", unwritten)
-        writer.count_lost("nvtx_unsaved", max(0, sum(kept.begun for kept in counts) - written - unwritten))
-        writer.count_lost("cupti_unsaved", sum(kept.gpu_buffers for kept in counts))
+        writer.count_lost("nvtx_unsaved", max(0, sum(end.begun for end in counts) - written - unwritten))
+        writer.count_lost("cupti_unsaved", sum(end.gpu_buffers for end in counts))
 
 
 def _thread_names(process: ProcessChunks) -> dict[str, Any]:
-    rows = process.rows("numbers")
-    threads = {str(number): process.names[name] for what, _, number, name in rows if process.names[what] == "thread"}
+    numbers = process.numbers
+    threads = {str(number): process.names[name] for what, _, number, name in numbers if process.names[what] == "thread"}
     return {"threads": threads} if threads else {}

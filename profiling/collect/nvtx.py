@@ -78,7 +78,7 @@ def _categories(process: ProcessChunks, events: npt.NDArray[np.void]) -> pa.Arra
         return pa.nulls(len(events), pa.string())
     names = {
         (domain, number): process.names[name]
-        for what, domain, number, name in process.rows("numbers")
+        for what, domain, number, name in process.numbers
         if process.names[what] == "category"
     }
     pairs = zip(events["domain"].tolist(), events["category"].tolist(), strict=True)

@@ -29,7 +29,7 @@ class Loss(NamedTuple):
 
 
 _UNWRITTEN = "could not be written (disk error or no memory); on a full disk, at least this many"
-_UNSAVED = "still in memory when their process was killed or called os._exit or exec, or when the recording ended"
+_UNSAVED = "still with CUPTI when their process was killed or called os._exit or exec, or when the recording ended"
 _WORK = "kernels, memcpy and memset"
 _TABLES = ("kernels", "copies", "sets", "allocations", "calls", "waits", "overheads", "devices", "contexts")
 _SMALL_TABLES = ("environment", "clock", "facts")
@@ -40,7 +40,7 @@ _SENTENCES = {
         # The collector.
         "nvtx_dropped": "ranges and marks that came faster than they could be written; each was dropped completely",
         "nvtx_unwritten": f"ranges and marks that {_UNWRITTEN}",
-        "nvtx_unsaved": f"ranges and marks {_UNSAVED}",
+        "nvtx_unsaved": "ranges and marks that neither the file nor the memory of their process contains any more",
         "cupti_dropped": "GPU records that CUPTI dropped; they came faster than they could be written",
         "cupti_unsaved": f"buffers of GPU records, each of up to 512 KiB, {_UNSAVED}",
         "cupti_unread": "buffers of GPU records that were thrown away unread, because 512 others waited to be written",
@@ -57,6 +57,9 @@ _SENTENCES = {
     Severity.PARTIAL: {
         # The collector.
         "nvtx_unnamed": "events without their name, after a million names or 64 MiB of names",
+        "memory_not_shared": (
+            "parts of processes' memory that could not be shared: ranges in them are lost if their process is killed"
+        ),
         "nvtx_unclosed": "ranges without a recorded end, e.g. because the process was killed; they are left out",
         "nvtx_unopened": "ends of ranges without a recorded begin, e.g. of ranges that were open during a fork",
         "records_of_unknown_kind": "GPU records of a kind that Curvescope does not know",

@@ -1,7 +1,9 @@
 // Tests of the C boundary and of recording through the public NVTX headers and a test double of libcupti, under load,
 // with forks and exits in between. Prints each failed check. Its use is under sanitizers: run_sanitized.sh.
 #include <dirent.h>
+#include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,8 +25,8 @@
 #include "activity_buffers.h"
 #include "chunk_format.h"
 #include "curvescope/collector.h"
+#include "event_ring.h"
 #include "fake_cupti.h"
-#include "shared_counts.h"
 
 extern "C" int cuInit(unsigned int);
 
@@ -63,7 +66,6 @@ struct Counts {
   std::uint64_t pops = 0;
   std::uint64_t unmatched_pops = 0;
   std::uint64_t lost = 0;
-  std::uint64_t begun = 0;                    // in the shared counts
   std::map<std::string, std::uint64_t> rows;  // of each table
   std::uint64_t dropped = 0;                  // sum of the table of losses
   bool thread_named = false;
@@ -88,7 +90,6 @@ void count_table(const char* payload, const std::vector<std::string>& names, Cou
     for (std::size_t row = 0; row < table.rows; ++row) {
       const std::uint64_t value = column_value(values, column, row);
       if (name == "lost" && names.at(column.name) == "count") counts->dropped += value;
-      if (name == "numbers" && names.at(column.name) == "name") counts->thread_named |= names.at(value) == "a worker";
     }
     values += (table.rows * column.width + 7) / 8 * 8;
   }
@@ -108,7 +109,7 @@ void count_file(const std::string& path, Counts* counts) {
     if (header.magic != curvescope::kChunkMagic || at + header.payload_bytes > bytes.size()) break;
     check(curvescope::crc32(bytes.data() + at, header.payload_bytes) == header.payload_crc, "payload's CRC");
     if (header.kind == static_cast<std::uint16_t>(ChunkKind::kEvents)) {
-      for (std::size_t i = 0; i < header.payload_bytes; i += sizeof(Event)) {
+      for (std::size_t i = sizeof(curvescope::EventsHeader); i < header.payload_bytes; i += sizeof(Event)) {
         Event event{};
         bytes.copy(reinterpret_cast<char*>(&event), sizeof(event), at + i);
         counts->pushes += event.kind == EventKind::kPush;
@@ -126,6 +127,12 @@ void count_file(const std::string& path, Counts* counts) {
         names.push_back(bytes.substr(at + i + sizeof(length), length));
         i += sizeof(length) + length;
       }
+    } else if (header.kind == static_cast<std::uint16_t>(ChunkKind::kNumbers)) {
+      for (std::size_t i = 0; i < header.payload_bytes; i += sizeof(curvescope::Number)) {
+        curvescope::Number number{};
+        std::memcpy(&number, bytes.data() + at + i, sizeof(number));
+        counts->thread_named |= names.at(number.name) == "a worker";
+      }
     } else if (header.kind == static_cast<std::uint16_t>(ChunkKind::kTable)) {
       count_table(bytes.data() + at, names, counts);
     }
@@ -136,16 +143,45 @@ void count_file(const std::string& path, Counts* counts) {
   ++counts->files;
 }
 
-// What the threads of a process counted in its shared file.
-std::uint64_t begun_in(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<std::uint64_t> words(sizeof(curvescope::SharedCounts) / 8);
-  file.read(reinterpret_cast<char*>(words.data()), sizeof(curvescope::SharedCounts));
-  check(file && words[0] == curvescope::kCountsMagic, "the shared counts are whole");
-  std::uint64_t begun = 0;
-  for (std::size_t at = 8; at < words.size(); at += 8) begun += words[at];
-  return begun;
-}
+// Memory as the recording command offers it to the processes that write into the folder.
+class Memory {
+ public:
+  explicit Memory(const std::string& folder) : link_(folder + "/" + curvescope::kMemoryName) {
+    constexpr std::uint64_t kBytes = std::uint64_t{1} << 40;
+    const std::uint64_t header[3] = {curvescope::kMemoryMagic, kBytes, curvescope::kBlockStep};
+    const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file_);
+    check(ftruncate(file_, kBytes) == 0 && pwrite(file_, header, sizeof(header), 0) == sizeof(header) &&
+              symlink(path.c_str(), link_.c_str()) == 0,
+          "shared memory");
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    unlink(link_.c_str());
+    close(file_);
+  }
+
+  // What the processes began, none of which may have left an event in a ring.
+  std::uint64_t begun() const {
+    std::uint64_t begun = 0;
+    std::uint64_t end = 0;
+    check(pread(file_, &end, sizeof(end), 16) == sizeof(end), "the memory has a header");
+    for (std::uint64_t at = curvescope::kBlockStep; at < end; at += curvescope::kBlockStep) {
+      std::uint64_t words[24] = {};
+      check(pread(file_, words, sizeof(words), static_cast<off_t>(at)) == sizeof(words), "the memory can be read");
+      if (words[0] != curvescope::kBlockMagic) continue;
+      if (words[1] == static_cast<std::uint64_t>(curvescope::BlockKind::kProcess)) begun += words[7];
+      if (words[1] != static_cast<std::uint64_t>(curvescope::BlockKind::kRing)) continue;
+      begun += words[7];
+      check(words[8] == words[16], "all events were written");
+    }
+    return begun;
+  }
+
+ private:
+  std::string link_;
+  int file_ = memfd_create("test", MFD_CLOEXEC);
+};
 
 // Reads and removes every file of a folder, and the folder.
 Counts take_folder(const char* folder) {
@@ -154,11 +190,7 @@ Counts take_folder(const char* folder) {
   while (const dirent* entry = readdir(entries)) {
     if (entry->d_name[0] == '.') continue;
     const std::string path = std::string(folder) + "/" + entry->d_name;
-    if (path.size() > 7 && path.compare(path.size() - 7, 7, ".counts") == 0) {
-      counts.begun += begun_in(path);
-    } else {
-      count_file(path, &counts);
-    }
+    count_file(path, &counts);
     unlink(path.c_str());
   }
   closedir(entries);
@@ -186,6 +218,7 @@ void every_range_is_recorded_or_counted_as_lost() {
   constexpr std::uint64_t kRanges = 50'000;
   char folder[] = "/tmp/curvescope-test-XXXXXX";
   check(mkdtemp(folder) != nullptr, "a folder for the chunks");
+  auto memory = std::make_unique<Memory>(folder);
   const pid_t child = fork();
   if (child == 0) {
     setenv("NVTX_INJECTION64_PATH", CURVESCOPE_LIBRARY, 1);
@@ -212,11 +245,13 @@ void every_range_is_recorded_or_counted_as_lost() {
   int status = 1;
   waitpid(child, &status, 0);
   check(status == 0, "recording process and its fork end well");
+  const std::uint64_t begun = memory->begun();
+  memory.reset();
   const Counts counts = take_folder(folder);
   check(counts.files == (kForkedRecord ? 2 : 1), "one file for each process");
   check(counts.pushes > 1, "ranges are recorded");
   check(counts.pushes == counts.pops, "a range is recorded whole or not at all");
-  check(counts.pushes == counts.begun, "what a process wrote before it ended well is all that it began");
+  check(counts.pushes == begun, "what a process wrote before it ended well is all that it began");
   check(counts.pushes + counts.unmatched_pops + counts.lost == kThreads * kRanges * 3 / 2 + (kForkedRecord ? 1 : 0),
         "every range and unmatched pop is recorded or counted");
 }
@@ -239,6 +274,7 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
   char folder[] = "/tmp/curvescope-test-XXXXXX";
   char raw_folder[] = "/tmp/curvescope-test-raw-XXXXXX";
   check(mkdtemp(folder) != nullptr && mkdtemp(raw_folder) != nullptr, "folders for chunks and raw buffers");
+  auto memory = std::make_unique<Memory>(folder);
   const pid_t child = fork();
   if (child == 0) {
     prepare_fake(folder);
@@ -267,6 +303,7 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
   int status = 1;
   waitpid(child, &status, 0);
   check(status == 0, "process with GPU records and its forks end well");
+  memory.reset();
   Counts counts = take_folder(folder);
   check(counts.files == (kForkedRecord ? 6 : 1), "one file for each process");
   check(counts.rows["kernels"] + counts.dropped == kEmitting * kernels_per_thread,

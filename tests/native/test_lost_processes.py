@@ -1,4 +1,4 @@
-"""What processes take with them: lost ranges are counted exactly, and no recording that lost any is complete.
+"""Processes that end without a word: what they recorded is drained, and no recording that lost anything is complete.
 
 Each program begins a known number of ranges; those in the recording and those counted as lost must be that many.
 """
@@ -6,15 +6,19 @@ Each program begins a known number of ranges; those in the recording and those c
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 
 import pytest
 
 from curvescope.cli import main
+from curvescope.profiling.collect.chunks import read_chunks
 from curvescope.profiling.collect.inject import FOLDER_VARIABLE, NVTX_VARIABLE
 from curvescope.profiling.collect.merge import merge_chunks
+from curvescope.profiling.collect.shared_memory import NAME, drain_processes, shared_memory
 from curvescope.profiling.native import library_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -52,17 +56,14 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_every_range_is_recorded_or_counted_however_its_process_ends(tmp_path, ending):
+def test_every_range_is_recorded_however_its_process_ends(tmp_path, ending):
     program = textwrap.dedent(RANGES) + f"work(lambda: None)\n{ENDINGS[ending]}\n"
     recording, lost = record(tmp_path, program)
-    begun = 500 * (5 if "four" in ending else 2)
-    unsaved = lost.pop("nvtx_unsaved", 0)
-    open_ = lost.pop("nvtx_unclosed", 0)  # its begin is on disk, its end was not written
-    lost.pop("torn_bytes", None)
-    assert lost == {}
-    assert recording.count_rows("ranges") + open_ + unsaved == begun
-    assert (recording.meta["status"] == "complete") == (unsaved == 0)
-    assert recording.count_rows("ranges") >= 500  # those of the parent, which ended well
+    children = 4 if "four" in ending else 1
+    assert (recording.count_rows("ranges"), lost) == (500 * (children + 1), {})
+    assert recording.meta["status"] == "complete"
+    ended = Counter(one["ended"].split(":")[0] for one in recording.meta["collectors"])
+    assert ended == {"exit": 1, "without exit handlers": children}
 
 
 def test_what_the_file_lacks_was_lost_to_the_last_range(tmp_path):
@@ -71,17 +72,18 @@ def test_what_the_file_lacks_was_lost_to_the_last_range(tmp_path):
     chunks = tmp_path / "chunks"
     chunks.mkdir()
     environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(chunks)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    (path,) = chunks.glob("*.chunks")
-    for size in (path.stat().st_size, path.stat().st_size - 1, 0):
-        os.truncate(path, size)
-        with RecordingWriter(tmp_path / f"r{size}", {}) as writer:
-            merge_chunks(chunks, writer)
-        recording = open_recording(tmp_path / f"r{size}")
-        lost = recording.meta["lost"].get("nvtx_unsaved", {"count": 0})["count"]
-        unclosed = recording.meta["lost"].get("nvtx_unclosed", {"count": 0})["count"]
-        assert recording.count_rows("ranges") + unclosed + lost == 1000
-        assert (lost == 0) == (recording.meta["status"] == "complete")
+    with shared_memory(chunks):
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+        (path,) = chunks.glob("*.chunks")
+        for size in (path.stat().st_size, path.stat().st_size - 1, 0):
+            os.truncate(path, size)
+            with RecordingWriter(tmp_path / f"r{size}", {}) as writer:
+                merge_chunks(chunks, writer)
+            recording = open_recording(tmp_path / f"r{size}")
+            lost = recording.meta["lost"].get("nvtx_unsaved", {"count": 0})["count"]
+            unclosed = recording.meta["lost"].get("nvtx_unclosed", {"count": 0})["count"]
+            assert recording.count_rows("ranges") + unclosed + lost == 1000
+            assert (lost == 0) == (recording.meta["status"] == "complete")
     assert lost == 1000
 
 
@@ -97,8 +99,137 @@ def test_exec_of_a_program_that_records_too_keeps_the_counts_of_both(tmp_path):
             os.execv(sys.executable, [sys.executable, __file__, "again"])
         """,
     )
-    assert recording.count_rows("ranges") + lost.get("nvtx_unsaved", 0) + lost.get("nvtx_unclosed", 0) == 1000
-    assert recording.count_rows("ranges") >= 500
+    assert (recording.count_rows("ranges"), lost) == (1000, {})
+    first, second = recording.meta["collectors"]
+    assert first["process"] == second["process"]
+    assert (first["ended"], second["ended"]) == ("exec of another program", "exit")
+
+
+def test_names_ranges_and_numbers_of_nested_forks_and_their_threads_are_drained(tmp_path):
+    """Each level registers a name, a category and a thread name after its fork, uses those before it, and is killed."""
+    recording, lost = record(
+        tmp_path,
+        """
+        import os, signal, threading, nvtx
+
+        def work(level):
+            with nvtx.annotate(f"level {level}", domain="d", category=f"category {level}"):
+                with nvtx.annotate("common"):
+                    pass
+
+        def go_on(level):
+            work(level)
+            one = threading.Thread(target=work, args=(f"{level} thread",))
+            one.start()
+            one.join()
+            if level < 3 and os.fork() == 0:
+                go_on(level + 1)
+            if level < 3:
+                os.wait()
+            if level > 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        go_on(0)
+        """,
+    )
+    ranges = recording.frame("ranges")
+    levels = [f"{level}{thread}" for level in range(4) for thread in ("", " thread")]
+    assert sorted(ranges["name"]) == sorted(["common"] * 8 + [f"level {level}" for level in levels])
+    named = ranges[ranges["name"] != "common"]
+    assert list(named["category"]) == [name.replace("level", "category") for name in named["name"]]
+    assert set(named["domain"]) == {"d"}
+    assert ranges["process"].nunique() == 4
+    assert (lost, recording.meta["status"]) == ({}, "complete")
+
+
+def test_a_child_made_without_the_handlers_of_fork_leaves_its_parent_s_ranges_whole(tmp_path):
+    recording, lost = record(
+        tmp_path,
+        """
+        import ctypes, os, platform, nvtx
+        with nvtx.annotate("before"):
+            pass
+        fork = {"x86_64": 57, "aarch64": 220}[platform.machine()]  # of aarch64: clone
+        child = ctypes.CDLL(None).syscall(fork, 17, 0, 0, 0, 0)  # 17 is SIGCHLD
+        for _ in range(100):
+            with nvtx.annotate("child" if child == 0 else "parent"):
+                pass
+        os._exit(0) if child == 0 else os.waitpid(child, 0)
+        """,
+    )
+    assert list(recording.frame("ranges")["name"]) == ["before"] + ["parent"] * 100
+    assert lost == {}
+
+
+def test_a_process_that_still_runs_gives_what_it_has_and_writes_no_more(tmp_path):
+    """A child that outlives the command; it ends once its standard input, which this test holds, is closed."""
+    child = (
+        "import nvtx, sys\n"
+        "for _ in range(500):\n"
+        "    with nvtx.annotate('r'): pass\n"
+        "nvtx.push_range('open')\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+        "for _ in range(500): nvtx.mark('late')\n"
+    )
+    program = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+    )
+    command = [sys.executable, "-m", "curvescope.cli", "record", "-o", str(tmp_path / "r"), "--", sys.executable, "-c"]
+    with subprocess.Popen([*command, program], stdin=subprocess.PIPE) as process:
+        assert process.wait() == 0
+    recording = open_recording(tmp_path / "r")
+    (one,) = recording.meta["collectors"]
+    assert one["ended"].startswith("not yet")
+    assert list(recording.frame("ranges")["name"]) == ["r"] * 500
+    assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
+
+
+def test_without_shared_memory_ranges_are_recorded_from_private_memory_and_that_is_said(tmp_path):
+    recording, lost = record(
+        tmp_path,
+        f"""
+        import os, nvtx
+        os.unlink(os.path.join(os.environ["{FOLDER_VARIABLE}"], "memory"))
+        for _ in range(500):
+            with nvtx.annotate("r"):
+                pass
+        """,
+    )
+    assert recording.count_rows("ranges") == 500
+    assert (set(lost), recording.meta["status"]) == ({"memory_not_shared"}, "complete")
+
+
+def test_memory_of_ended_processes_is_freed_before_the_command_ends(tmp_path):
+    environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(tmp_path)}
+    program = "import nvtx, os\nfor _ in range(9): nvtx.mark('m')\nos._exit(0)"
+    with shared_memory(tmp_path):
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+        held = os.stat(tmp_path / NAME).st_blocks * 512
+        (end,) = drain_processes(tmp_path, only_ended=True)
+        assert os.stat(tmp_path / NAME).st_blocks * 512 < 10_000 < 500_000 < held
+        assert drain_processes(tmp_path) == [end]
+        (path,) = tmp_path.glob("*.chunks")
+        assert (end.begun, read_chunks(path).begun) == (9, 9)
+    assert not (tmp_path / NAME).is_symlink()
+
+
+def test_a_full_disk_leaves_the_memory_to_the_next_drain(tmp_path):
+    environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(tmp_path)}
+    program = "import nvtx, os\nfor _ in range(9): nvtx.mark('m')\nos._exit(0)"
+    with shared_memory(tmp_path):
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            (end,) = drain_processes(tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert drain_processes(tmp_path) == [end]
+        (path,) = tmp_path.glob("*.chunks")
+        assert (end.begun, read_chunks(path).begun, read_chunks(path).torn_bytes) == (9, 9, 0)
 
 
 def test_gpu_records_that_a_process_takes_with_it_are_counted_by_buffers(record_fake):

@@ -18,6 +18,7 @@ from curvescope.profiling.collect.chunks import EVENT, MARK, POP, PUSH, read_chu
 from curvescope.profiling.collect.inject import FOLDER_VARIABLE
 from curvescope.profiling.collect.merge import merge_chunks
 from curvescope.profiling.collect.nvtx import match_push_pop
+from curvescope.profiling.collect.shared_memory import shared_memory
 from curvescope.profiling.native import library_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -140,16 +141,22 @@ def test_after_os_exit_what_was_flushed_is_there_and_the_exit_code_is_passed_on(
     assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
 
 
+# Three threads; each counts its complete outer ranges in two words of the file: its id and the number.
 ENDLESS = """
-import threading, nvtx
+import mmap, sys, threading, nvtx
 
-def work():
+with open(sys.argv[1], "r+b") as file:
+    words = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
+
+def work(at):
+    words[at] = threading.get_native_id()
     while True:
         with nvtx.annotate("outer"):
             with nvtx.annotate("inner", domain="d"):
                 pass
+        words[at + 1] += 1
 
-threads = [threading.Thread(target=work) for _ in range(3)]
+threads = [threading.Thread(target=work, args=(at,)) for at in (0, 2, 4)]
 for thread in threads: thread.start()
 print("started", flush=True)
 """
@@ -161,32 +168,37 @@ def check_kills(tmp_path, runs):
     for run in range(runs):
         chunks = tmp_path / f"chunks{run}"
         chunks.mkdir()
+        counted = tmp_path / "counted"
+        counted.write_bytes(bytes(48))
         environment = {**os.environ, "NVTX_INJECTION64_PATH": str(library_path()), FOLDER_VARIABLE: str(chunks)}
-        with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            time.sleep(moments.uniform(0.0, 0.06))  # the writer flushes every 10 ms
-            # What lies in the file before the kill, whole chunks and the one being written, must be readable after it.
-            before = [read_chunks(path) for path in chunks.glob("*.chunks")]
-            process.send_signal(signal.SIGKILL)
-        paths = list(chunks.glob("*.chunks"))
-        if not paths:  # killed before its first flush
-            assert not before
-            continue
-        after = read_chunks(*paths)
+        command = [sys.executable, "-c", ENDLESS, str(counted)]
+        with shared_memory(chunks):
+            with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+                process.stdout.readline()
+                time.sleep(moments.uniform(0.0, 0.06))  # the writer flushes every 10 ms
+                before = [read_chunks(path) for path in chunks.glob("*.chunks")]
+                process.send_signal(signal.SIGKILL)
+            with RecordingWriter(tmp_path / f"r{run}", {}) as writer:
+                merge_chunks(chunks, writer)
+        (after,) = (read_chunks(path) for path in chunks.glob("*.chunks"))
         for earlier in before:
             assert after.names[: len(earlier.names)] == earlier.names
             for thread, events in earlier.threads.items():
                 assert (after.threads[thread][: len(events)] == events).all()
-        with RecordingWriter(tmp_path / f"r{run}", {}) as writer:
-            merge_chunks(chunks, writer)
-        ranges = open_recording(tmp_path / f"r{run}").frame("ranges")
-        pushes = sum(int((events["kind"] == PUSH).sum()) for events in after.threads.values())
-        unclosed = open_recording(tmp_path / f"r{run}").meta["lost"].get("nvtx_unclosed", {"count": 0})["count"]
-        assert len(ranges) + unclosed == pushes
-        assert set(ranges["name"]) <= {"outer", "inner"}
+        recording = open_recording(tmp_path / f"r{run}")
+        lost = {name: entry["count"] for name, entry in recording.meta["lost"].items()}
+        unclosed, dropped = lost.pop("nvtx_unclosed", 0), lost.pop("nvtx_dropped", 0)  # the latter on a busy machine
+        assert lost == {}
+        ranges = recording.frame("ranges")
+        words = np.frombuffer(counted.read_bytes(), "<u8").tolist()
+        # Each thread may have begun two ranges, or ended both, that it has not counted.
+        assert 0 <= len(ranges) + unclosed + dropped - 2 * sum(words[1::2]) <= 6
+        outer = ranges[ranges["name"] == "outer"].groupby("thread").size()
+        for thread, count in zip(words[::2], words[1::2], strict=True):
+            assert dropped or not thread or outer.get(thread, 0) - count in (0, 1)
 
 
-def test_killed_at_random_moments_each_recording_keeps_every_flushed_chunk(tmp_path):
+def test_killed_at_random_moments_no_range_is_lost(tmp_path):
     check_kills(tmp_path, runs=10)
 
 
@@ -267,7 +279,7 @@ def test_ctrl_c_keeps_what_is_whole(tmp_path):
         "import nvtx, os, pathlib, sys, time\n"
         "with nvtx.annotate('kept'): pass\n"
         "folder = pathlib.Path(os.environ['CURVESCOPE_CHUNK_FOLDER'])\n"
-        "while not any(b'kept' in chunks.read_bytes() for chunks in folder.iterdir()): time.sleep(0.001)\n"
+        "while not any(b'kept' in chunks.read_bytes() for chunks in folder.glob('*.chunks')): time.sleep(0.001)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )

@@ -1,0 +1,296 @@
+"""Memory that the processes of a command share with the recording command, which drains those that ended.
+
+A process keeps its events, names and counts in blocks of one file in memory (memfd), however it ends. What it did not
+write itself is appended here to its chunk file, in the same format. `native/src/shared_memory.h` and `event_ring.h`
+describe the blocks. The kernel frees the memory with the last process that has it open: nothing of it is on a disk.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .chunks import (
+    EVENT,
+    EVENTS,
+    EVENTS_HEADER,
+    HEADER,
+    MAGIC,
+    NUMBER,
+    NUMBERS,
+    STRINGS,
+    VERSION,
+    ProcessChunks,
+    read_chunks,
+    texts_of,
+)
+
+NAME = "memory"  # the link in the folder of the chunk files
+_FILE_BYTES = 1 << 40  # mostly holes: no process has to extend the file
+_STEP = 1 << 16  # blocks begin at multiples of it
+_WATCH_S = 1.0  # the memory of a process that was killed is held at least as long
+_MEMORY_MAGIC, _BLOCK_MAGIC = 0x314D454D56435643, 0x314B4C4256435643
+_PROCESS, _RING, _NAMES, _NUMBERS = 1, 2, 3, 4
+_RING_CAPACITY = 16384
+_UNNAMED = "(name not recorded)"
+
+_BLOCK = np.dtype([("magic", "<u8"), ("kind", "<u8"), ("bytes", "<u8"), ("process", "<i8"), ("started_ns", "<i8")])
+_COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "gpu_buffers")
+_COUNTS = np.dtype([*_BLOCK.descr, *((name, "<u8") for name in _COUNTED)])
+_LOG = np.dtype([*_BLOCK.descr, ("used", "<u8")])
+_FIELDS = {"id": 40, "thread": 48, "begun": 56, "head": 64, "tail": 128}  # name: byte offset
+_RING_HEADER = np.dtype(
+    {"names": list(_FIELDS), "formats": ["<u8", "<i8", "<u8", "<u8", "<u8"], "offsets": list(_FIELDS.values()),
+     "itemsize": 192}
+)  # fmt: skip
+
+
+class ProcessEnd(NamedTuple):
+    """How one program of a process ended, and what it counted.
+
+    Attributes:
+        process: process id.
+        started_ns: time at which its recording began; with the process id, the name of its chunk file.
+        ended: how it ended, in words.
+        begun: number of recorded ranges and marks.
+        dropped: number of ranges and marks dropped for lack of room.
+        unwritten: number of ranges and marks that could not be written to disk.
+        gpu_buffers: number of unwritten buffers of GPU records.
+    """
+
+    process: int
+    started_ns: int
+    ended: str
+    begun: int
+    dropped: int
+    unwritten: int
+    gpu_buffers: int
+
+
+class _Block(NamedTuple):
+    at: int
+    kind: int
+    bytes: int
+
+
+class _Ring(NamedTuple):
+    """The unwritten events of a ring, the first of them at position `first`."""
+
+    id: int
+    thread: int
+    begun: int
+    first: int
+    events: npt.NDArray[np.void]
+
+    @classmethod
+    def read(cls, file: int, block: _Block) -> _Ring:
+        """Read a ring; the process may write to it meanwhile."""
+        with mmap.mmap(file, block.bytes, access=mmap.ACCESS_READ, offset=block.at) as memory:
+            header = np.frombuffer(memory[: _RING_HEADER.itemsize], _RING_HEADER)[0]
+            head = int(header["head"])
+            data = memory[_RING_HEADER.itemsize :]
+            # What left the ring meanwhile is in the chunk file, and its room may hold other events now.
+            written = int(np.frombuffer(memory[: _RING_HEADER.itemsize], _RING_HEADER)[0]["tail"])
+        events = np.frombuffer(data, EVENT, _RING_CAPACITY)[np.arange(written, max(written, head)) % _RING_CAPACITY]
+        return cls(int(header["id"]), int(header["thread"]), int(header["begun"]), written, events)
+
+
+@contextmanager
+def shared_memory(folder: Path) -> Iterator[None]:
+    """Offer memory to the processes that write chunk files into `folder`; without it, they use their own.
+
+    It is reached through a link to an open file of this process, so that nothing remains if this process is killed.
+    """
+    try:
+        file = os.memfd_create("curvescope")
+    except (AttributeError, OSError):  # not this system; the processes note it
+        yield
+        return
+    link = folder / NAME
+    try:
+        with suppress(OSError):  # e.g. a limit on the size of files
+            os.ftruncate(file, _FILE_BYTES)
+            os.pwrite(file, np.array([_MEMORY_MAGIC, _FILE_BYTES, _STEP], "<u8").tobytes(), 0)
+            link.symlink_to(f"/proc/{os.getpid()}/fd/{file}")
+        yield
+    finally:
+        link.unlink(missing_ok=True)
+        os.close(file)
+
+
+@contextmanager
+def drained_meanwhile(folder: Path) -> Iterator[None]:
+    """Drain processes that end, and free their memory, while the block runs."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_WATCH_S):
+            drain_processes(folder, only_ended=True)
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
+
+
+def drain_processes(folder: Path, *, only_ended: bool = False) -> list[ProcessEnd]:
+    """Append to the chunk files what processes recorded and did not write, and free the memory of those that ended.
+
+    Args:
+        folder: folder of the chunk files.
+        only_ended: whether processes that still run are left alone; otherwise they write no more into the folder.
+
+    Returns:
+        The processes that were drained, now or before, in the order of their begin.
+    """
+    try:
+        file = os.open(folder / NAME, os.O_RDWR)
+    except OSError:
+        return []
+    try:
+        programs: dict[tuple[int, int], list[_Block]] = {}
+        for key, block in _blocks(file):
+            programs.setdefault(key, []).append(block)
+        ends = [_drain_program(file, folder, key, programs, only_ended) for key in programs]
+        return [end for end in ends if end is not None]
+    finally:
+        os.close(file)
+
+
+def _drain_program(
+    file: int, folder: Path, key: tuple[int, int], programs: dict[tuple[int, int], list[_Block]], only_ended: bool
+) -> ProcessEnd | None:
+    process, started_ns = key
+    first, *others = programs[key]
+    if first.kind != _PROCESS:
+        return None  # the counts come first
+    running = _is_running(process, int(_counts(file, first)["pid_namespace"]))
+    if running and only_ended:
+        return None
+    counts = _counts(file, first)
+    rings = [_Ring.read(file, block) for block in others if block.kind == _RING]
+    begun = int(counts["begun"]) + sum(ring.begun for ring in rings)
+    # On a full disk, the blocks stay for the next time; after the last one, their ranges are counted as unsaved.
+    with suppress(OSError):
+        path = folder / f"{process}-{started_ns}.chunks"
+        if running and path.exists():
+            path = path.rename(path.with_suffix(".running.chunks"))  # the process cannot open it any more
+        if not counts["exited"] or any(len(ring.events) for ring in rings):
+            names = b"".join(_log(file, block) for block in others if block.kind == _NAMES)
+            numbers = b"".join(_log(file, block) for block in others if block.kind == _NUMBERS)
+            _append_rest(path, process, rings, texts_of(memoryview(names)), np.frombuffer(numbers, NUMBER))
+        if not running:
+            for block in others:
+                with mmap.mmap(file, block.bytes, offset=block.at) as memory:
+                    memory.madvise(mmap.MADV_REMOVE)
+            os.pwrite(file, begun.to_bytes(8, "little"), first.at + _BLOCK.itemsize + 8 * _COUNTED.index("begun"))
+    if counts["exited"]:
+        ended = "exit"
+    elif any(pid == process and ns > started_ns for pid, ns in programs):
+        ended = "exec of another program"
+    elif running:
+        ended = "not yet: it still ran when the recording ended"
+    else:
+        ended = "without exit handlers: killed, crashed, or left by os._exit or exec"
+    lost = (int(counts[name]) for name in ("dropped", "unwritten", "gpu_buffers"))
+    return ProcessEnd(process, started_ns, ended, begun, *lost)
+
+
+def _blocks(file: int) -> Iterator[tuple[tuple[int, int], _Block]]:
+    """Each block with the process and program that made it; freed ones are holes."""
+    at = _STEP
+    while True:
+        try:
+            at = max(at, os.lseek(file, at, os.SEEK_DATA) // _STEP * _STEP)
+        except OSError:  # holes up to the end
+            return
+        header = np.frombuffer(os.pread(file, _BLOCK.itemsize, at), _BLOCK)[0]
+        if header["magic"] == _BLOCK_MAGIC:
+            block = _Block(at, int(header["kind"]), int(header["bytes"]))
+            yield (int(header["process"]), int(header["started_ns"])), block
+            at += -(-block.bytes // _STEP) * _STEP
+        else:
+            at += _STEP
+
+
+def _counts(file: int, block: _Block) -> np.void:
+    counts: np.void = np.frombuffer(os.pread(file, _COUNTS.itemsize, block.at), _COUNTS)[0]
+    return counts
+
+
+def _log(file: int, block: _Block) -> bytes:
+    """The bytes of a block that were complete."""
+    data = os.pread(file, block.bytes, block.at)
+    used = int(np.frombuffer(data, _LOG, 1)["used"][0])
+    return data[_LOG.itemsize : _LOG.itemsize + used]
+
+
+def _append_rest(
+    path: Path, process: int, rings: Sequence[_Ring], names: Sequence[str], numbers: npt.NDArray[np.void]
+) -> None:
+    """Append to a chunk file what it lacks, in place of an incomplete chunk at its end.
+
+    Raises:
+        OSError: it could not be written; complete chunks stay.
+    """
+    found = read_chunks(path) if path.exists() else ProcessChunks(process)
+    chunks = []
+    for ring in rings:
+        events = ring.events[max(found.positions.get(ring.id, 0) - ring.first, 0) :]
+        if len(events):
+            about = np.array([(ring.id, ring.thread)], EVENTS_HEADER).tobytes()
+            chunks.append((EVENTS, ring.first + len(ring.events) - len(events), about + events.tobytes()))
+    if len(numbers) > len(found.numbers):
+        chunks.append((NUMBERS, len(found.numbers), numbers[len(found.numbers) :].tobytes()))
+    texts = list(names[len(found.names) :])
+    # Without memory for a name, its id has no text.
+    most = max(
+        (int(ring.events[field].max()) for ring in rings for field in ("name", "domain") if len(ring.events)), default=0
+    )
+    texts += [_UNNAMED] * (most + 1 - len(found.names) - len(texts))
+    if texts:
+        data = b"".join(len(text).to_bytes(4, "little") + text for text in (text.encode() for text in texts))
+        chunks.insert(0, (STRINGS, len(found.names), data))
+    if not chunks and not found.torn_bytes:
+        return
+    with path.open("ab") as file:
+        file.truncate(found.whole_bytes)
+        try:
+            for kind, first, payload in chunks:
+                file.write(_chunk(kind, process, first, payload))
+            file.flush()
+        except OSError:
+            os.truncate(path, found.whole_bytes)
+            raise
+
+
+def _chunk(kind: int, process: int, first: int, payload: bytes) -> bytes:
+    header = np.zeros(1, HEADER)
+    header[["magic", "version", "kind", "payload_bytes", "process", "first", "payload_crc"]] = (
+        MAGIC, VERSION, kind, len(payload), process, first, zlib.crc32(payload)
+    )  # fmt: skip
+    header["header_crc"] = zlib.crc32(header.tobytes()[:-4])
+    return header.tobytes() + payload
+
+
+def _is_running(process: int, pid_namespace: int) -> bool:
+    """Whether a process may still run; one of another namespace of process ids has another id here."""
+    if os.stat("/proc/self/ns/pid").st_ino != pid_namespace:
+        return True
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in "ZX" or len(os.listdir(f"/proc/{process}/task")) > 1
+    except OSError:
+        return False

@@ -45,6 +45,7 @@ KERNELS = (
     CudaKernel("chase_link", "latency"),
     CudaKernel("chase", "latency", block_threads=1),
     CudaKernel("empty", "launch", block_threads=1024),
+    CudaKernel("spin", "launch", block_threads=1),
     CudaKernel("peak_fp32", "peak", flops_per_thread_round=2 * _STEPS),
     CudaKernel("peak_fp64", "peak", flops_per_thread_round=2 * _STEPS),
     CudaKernel("peak_fp16x2", "peak", since=53, flops_per_thread_round=4 * _STEPS),

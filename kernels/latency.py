@@ -18,7 +18,8 @@ from .problem import Array, Error, Labelled, compare
 # Cache line of x86 and most ARM cores. NVIDIA's L2 has 32-byte sectors in 128-byte lines, so two items share a line.
 LINE_BYTES = 64
 ITEM_BYTES = 8
-# Takes some microseconds in L1, some milliseconds in DRAM; not a multiple of any cycle's length.
+# Takes some microseconds in L1, some milliseconds in DRAM. A run goes on where the last one ended, so that runs visit
+# the complete buffer before they meet a line again.
 LOADS = 20_000
 
 

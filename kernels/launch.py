@@ -2,7 +2,7 @@
 
 call          host time of one asynchronous call
 synchronize   host time of the call and of waiting for it
-throughput    device time from one kernel to the next, with many queued
+throughput    device time from one kernel to the next, with many queued while the device is busy
 graph         the same inside one CUDA graph
 """
 
@@ -19,6 +19,9 @@ from .problem import Array, Error, compare
 KINDS = ("call", "synchronize", "throughput", "graph")
 # Number of queued kernels: below the 1024 that CUDA queues before a launch blocks.
 QUEUED = 500
+# Cycles for which the device is busy meanwhile: 20 ms at 2 GHz. A launch takes the host 3 to 7 µs, and Python's part
+# as much again.
+SPIN_CYCLES = 40_000_000
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ class MemoryLevel:
     Attributes:
         name: L1, L2, L3 or DRAM.
         capacity_bytes: total capacity of the caches that the threads can reach; None for DRAM.
-        size_bytes: working set of a benchmark: half the capacity, or for DRAM four times the last cache.
+        size_bytes: working set of a benchmark: half the capacity, on a GPU a quarter, because half of an L2 may be far
+            from an SM; for DRAM four times the last cache, on a GPU at least 1 GB and sixteen times, because launch and
+            tail of a shorter kernel count, and a part of the arrays stays in L2.
     """
 
     name: str
@@ -36,16 +38,22 @@ def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus
         processors: number of CPU threads in use; default: all of the device.
         cpus: sysfs folder that describes the CPUs.
     """
-    if device["kind"] == "cuda":
+    cuda = device["kind"] == "cuda"
+    if cuda:
         capacities = {"L2": int(device.get("l2_cache_bytes") or 0)}
     else:
         capacities = cache_capacities(processors or int(device.get("threads") or 1), cpus)
     levels, below = [], 0
     for name, capacity in capacities.items():
         # A working set in a level must not fit into the previous one.
-        if capacity // 2 > below:
-            levels.append(MemoryLevel(name, capacity, capacity // 2))
+        size = capacity // 4 if cuda else capacity // 2
+        if size > below:
+            levels.append(MemoryLevel(name, capacity, size))
             below = capacity
+    if cuda:
+        memory_bytes = int(device.get("memory_bytes") or 0)
+        large = max(16 * below, 1_000_000_000)
+        return [*levels, MemoryLevel("DRAM", None, min(large, memory_bytes // 4) if memory_bytes else large)]
     # Without any known cache: a size larger than any current cache.
     return [*levels, MemoryLevel("DRAM", None, 4 * below or 512_000_000)]
 

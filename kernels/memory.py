@@ -81,6 +81,10 @@ class Memory(Labelled):
         item_bytes = PRECISIONS[self.precision].item_bytes
         return Work(flops * self.elements, (reads + writes) * item_bytes * self.elements)
 
+    def repeats(self, least_bytes: int) -> int:
+        """Number of passes that move at least this many bytes."""
+        return max(1, -(-least_bytes // (self.work.bytes_compulsory or 1)))
+
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
         """The arrays to read, including elements that the stride skips."""
         length = self.elements * self.stride

@@ -176,6 +176,8 @@ class Measurement:
                 line = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
                 self.verification = Verification(Outcome.FAILED, line)
         if self.timed:
+            if method.cache == "cold" and prepared.once is not None:
+                prepared = prepared._replace(run=prepared.once, inner=1)
             self._prepared, self.inner = prepared, prepared.inner
         return self._prepared
 
@@ -211,7 +213,7 @@ class Measurement:
     def _keep(self, taken: list[Sample], prepared: Prepared, conditions: Conditions) -> list[Sample]:
         """Add the samples of a visit, or discard them if the device throttled."""
         inner = prepared.inner
-        samples = taken if inner == 1 else [Sample(start, duration / inner) for start, duration in taken]
+        samples = taken if inner == 1 else [s._replace(duration_ns=s.duration_ns / inner) for s in taken]
         self.conditions.append(conditions)
         self.spent_s += conditions.wall_ns / 1e9
         if conditions.throttle_reasons:
@@ -228,6 +230,13 @@ class Measurement:
         if not self.visits:
             return notes
         median = statistics.median(self.durations_ns())
+        waited = statistics.mean(sample.waits_for_host for visit in self.visits for sample in visit)
+        if waited > 0.5:
+            sentence = (
+                "host-bound: the host queued the work more slowly than the device did it, so times are those of "
+                "launches: measure a larger problem"
+            )
+            notes.append(Note("host-bound", waited, sentence))
         interval = self.interval_ns()
         if interval is None:
             notes.append(Note("visits", 0, "fewer than six visits, so no interval: raise --time-limit"))

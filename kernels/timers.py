@@ -10,13 +10,23 @@ from itertools import pairwise, repeat
 from typing import Any, NamedTuple, Protocol
 
 Run = Callable[[], Any]
+# Share of the device's time per sample that the host needs to queue one, from which on the device waits: it then does
+# the work as it comes, so both times are about equal.
+_HOST_BOUND = 0.9
 
 
 class Sample(NamedTuple):
-    """One timed sample: its start on the host's monotonic clock, and the duration of one call in it."""
+    """One timed sample.
+
+    Attributes:
+        start_ns: start on the host's monotonic clock.
+        duration_ns: duration of one call in it.
+        waits_for_host: whether the device did the work faster than the host queued it.
+    """
 
     start_ns: int
     duration_ns: float
+    waits_for_host: bool = False
 
 
 class Timer(Protocol):
@@ -91,18 +101,21 @@ class CudaEvents:
 
     All samples are queued before the host waits once. So the device goes from one sample to the next without waiting
     for the host, as long as the host queues faster than the kernels run (a cache flush between samples gives it time).
+    Otherwise the samples say that they wait for the host.
     """
 
     api: EventApi
     name: str = "CUDA events"
     # "a resolution of approximately 0.5 microseconds": CUDA Runtime API, cudaEventElapsedTime
     resolution_ns: float = 500.0
+    clock_ns: Callable[[], int] = time.monotonic_ns
 
     def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
         """See `Timer.take`."""
         api = self.api
         events = [(api.create(), api.create()) for _ in range(count)]
-        began_ns = time.monotonic_ns()
+        began_ns = self.clock_ns()
+        queued_ns = [began_ns]
         for start, end in events:
             if before is not None:
                 before()
@@ -110,9 +123,12 @@ class CudaEvents:
             for _ in repeat(None, calls):
                 run()
             api.record(end)
+            queued_ns.append(self.clock_ns())
         api.synchronize()
-        first = events[0][0]
-        return [
-            Sample(began_ns + round(api.elapsed_ms(first, start) * 1e6), api.elapsed_ms(start, end) * 1e6 / calls)
-            for start, end in events
-        ]
+        first, last = events[0][0], events[-1][1]
+        # The fastest: CUDA makes the host wait once about a thousand launches are queued.
+        host_ns = min(after - before for before, after in pairwise(queued_ns))
+        waits = host_ns >= _HOST_BOUND * api.elapsed_ms(first, last) * 1e6 / count
+        starts_ns = [began_ns + round(api.elapsed_ms(first, start) * 1e6) for start, _ in events]
+        durations_ns = [api.elapsed_ms(start, end) * 1e6 / calls for start, end in events]
+        return [Sample(*times, waits) for times in zip(starts_ns, durations_ns, strict=True)]

@@ -28,6 +28,8 @@ class Prepared(NamedTuple):
         inner: repetitions of the problem in one run; short problems are repeated inside to avoid call overhead.
         before: function that runs before every sample, untimed.
         timer: timer to use instead of the backend's.
+        once: function that runs the problem once, where `run` repeats it: for cold caches, because a repetition finds
+            its operands in them.
     """
 
     run: Run
@@ -36,6 +38,7 @@ class Prepared(NamedTuple):
     inner: int = 1
     before: Run | None = None
     timer: Timer | None = None
+    once: Run | None = None
 
 
 class Watch(Protocol):

@@ -6,7 +6,7 @@ A library is wrapped as a `Driver` with a few calls. Everything else is shared, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..problem import Array, Problem
 from ..timers import EventApi, Run
 from . import Prepared, UnsupportedError
 from .cuda_device import CudaBackend, DeviceFacts, prepare_launch
+from .flushing import run_in_turn
 
 
 class Driver(Protocol):
@@ -84,11 +85,19 @@ class CubinBackend(CudaBackend):
         for launch in planned.setup:
             self._launcher(launch, buffers)()
         run = self._launcher(planned.launch, buffers)
+        before = None if planned.before is None else self._launcher(planned.before, buffers)
         if isinstance(problem, Launch):
             if problem.kind == "graph":
                 raise UnsupportedError(f"the {self.name} backend does not launch graphs; the torch backend does")
-            return prepare_launch(problem.kind, planned.launch.kernel, run, self._events.synchronize)
-        return Prepared(run, self._result(planned, buffers, run), planned.launch.kernel)
+            return prepare_launch(problem.kind, planned.launch.kernel, run, self._events.synchronize, before)
+        checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
+        return Prepared(
+            run,
+            self._result(planned, buffers, checked),
+            planned.launch.kernel,
+            planned.repeats,
+            once=None if planned.repeats == 1 else checked,
+        )
 
     def _has_peak(self, precision: str) -> bool:
         try:
@@ -97,11 +106,10 @@ class CubinBackend(CudaBackend):
             return False
         return True
 
-    def _result(self, planned: LaunchPlan, buffers: list[Any], run: Run) -> Callable[[], Array | None]:
+    def _result(self, planned: LaunchPlan, buffers: list[Any], checked: Run) -> Callable[[], Array | None]:
         read = planned.read
         if read is None:
             return lambda: None
-        checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
 
         def fetch(index: int) -> Array:
             return self._driver.download(buffers[index], planned.buffers[index])
@@ -123,7 +131,9 @@ class CubinBackend(CudaBackend):
         return self._driver.load(compile_source(text, self._architecture).cubin, kernel)
 
     def _buffer_pass(self, size_bytes: int) -> Run:
-        buffer = self._driver.upload(np.zeros(size_bytes // 16 * 4, np.float32))
-        arguments = (Buffer(0), Buffer(0), np.float32(1), np.int64(size_bytes // 16))
-        blocks = self._facts.sm_count * 8
-        return partial(self._launcher(KernelLaunch("memory_scale", (blocks, 1, 1), arguments), [buffer]))
+        buffers = [self._driver.upload(np.zeros(n, np.float32)) for n in (size_bytes // 16 * 4, 1)]
+        blocks, count = (self._facts.sm_count * 8, 1, 1), (np.int64(size_bytes // 16), np.int32(1))
+        scale = KernelLaunch("memory_scale", blocks, (Buffer(0), Buffer(0), np.float32(1), *count))
+        unlikely = np.float32(np.finfo(np.float32).max)
+        read = KernelLaunch("memory_read", blocks, (Buffer(0), Buffer(1), unlikely, *count))
+        return run_in_turn(self._launcher(scale, buffers), self._launcher(read, buffers))

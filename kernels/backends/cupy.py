@@ -27,6 +27,7 @@ def open_backend(device: str | None) -> CubinBackend:
         ) from error
     try:
         cupy.cuda.Device(index).use()
+        cupy.cuda.runtime.free(0)  # creates the context, which before CUDA 12 the choice of a device does not
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise BackendMissingError(f"CuPy finds no CUDA device {index} ({error}): `curvescope doctor`.") from error
     return CubinBackend("cupy", CupyDriver(cupy, index), index)

@@ -13,6 +13,16 @@ from ..timers import Run
 _UNKNOWN_CACHE_BYTES = 128_000_000
 
 
+def run_in_turn(*runs: Run) -> Run:
+    """A function that runs several, one after the other."""
+
+    def run() -> None:
+        for one in runs:
+            one()
+
+    return run
+
+
 class FlushingBackend(ABC):
     """Base of all backends: a cache flush with a buffer of twice the last-level cache, allocated at the first flush.
 
@@ -53,7 +63,9 @@ class FlushingBackend(ABC):
     def _buffer_pass(self, size_bytes: int) -> Run:
         """Allocate a zeroed buffer and return a function that reads and writes all of it on every processor.
 
-        A plain fill does not serve: it may use streaming stores, which bypass the caches.
+        A plain fill does not serve: it may use streaming stores, which bypass the caches. On a GPU the function ends
+        with a pass that only reads: else L2 is full of changed lines, and every line that the timed kernel brings in
+        first writes one of them back.
         """
 
     def _synchronize(self) -> None:  # noqa: B027 - nothing to do on a CPU

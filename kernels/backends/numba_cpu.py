@@ -90,7 +90,7 @@ def _memory(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prep
     from .numba_cpu_kernels import KERNELS
 
     dtype = PRECISIONS[problem.precision].torch_dtype
-    passes = max(1, _BYTES_PER_RUN // (problem.work.bytes_compulsory or 1))
+    passes = problem.repeats(_BYTES_PER_RUN)
     touched = [array[:: problem.stride] for array in operands]
     if problem.kind == "read":
         out = np.zeros(threads * 64, dtype)  # at least a cache line apart, to avoid false sharing
@@ -98,7 +98,8 @@ def _memory(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prep
     else:
         out = np.empty(problem.elements * problem.stride, dtype)[:: problem.stride]
         result = lambda: out.astype(np.float64)  # noqa: E731
-    return Prepared(partial(KERNELS[problem.kind], passes, *touched, out), result, f"numba {problem.kind}", passes)
+    run, once = (partial(KERNELS[problem.kind], count, *touched, out) for count in (passes, 1))
+    return Prepared(run, result, f"numba {problem.kind}", passes, once=once)
 
 
 def _latency(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:  # noqa: ARG001 - one chain
@@ -107,7 +108,13 @@ def _latency(problem: Problem, operands: tuple[Array, ...], threads: int) -> Pre
 
     last = np.zeros(1, np.int64)
     run = partial(chase, problem.loads, operands[0], last)
-    return Prepared(run, lambda: last.astype(np.float64), "numba chase")
+
+    def result() -> Array:
+        last[0] = 0
+        run()
+        return last.astype(np.float64)
+
+    return Prepared(run, result, "numba chase")
 
 
 def _peak(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prepared:

@@ -113,8 +113,8 @@ KERNELS = {
 
 @njit(cache=True)
 def chase(loads, buffer, last):
-    """Follow the chain; each load depends on the previous one."""
-    index = 0
+    """Follow the chain from where the last call ended; each load depends on the previous one."""
+    index = last[0]
     for _ in range(loads):
         index = buffer[index]
     last[0] = index

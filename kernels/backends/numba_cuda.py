@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...profiling.errors import BackendMissingError
+from ..cuda_plans import BYTES_PER_LAUNCH
 from ..gemm import Gemm
 from ..memory import Memory
 from ..problem import Array, Problem
 from ..timers import EventApi, Run
 from . import Prepared, UnsupportedError
 from .cuda_device import CudaBackend, DeviceFacts, device_index
+from .flushing import run_in_turn
 
 _BLOCK_THREADS = 256
 _BLOCKS_PER_SM = 8
@@ -52,6 +55,14 @@ def open_backend(device: str) -> NumbaCudaBackend:
     return NumbaCudaBackend(cuda, facts, events, index)
 
 
+def _on_grid(kernel: Any, grid: Any, block: Any) -> Callable[..., None]:
+    """A kernel with its grid; numba's warning of few blocks is no news for a small problem."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Grid size")
+        configured: Callable[..., None] = kernel[grid, block]
+        return configured
+
+
 class NumbaCudaBackend(CudaBackend):
     """Runs the kernels of `numba_cuda_kernels` in the default stream."""
 
@@ -82,11 +93,16 @@ class NumbaCudaBackend(CudaBackend):
         blocks = min(-(-problem.elements // threads), self._facts.sm_count * _BLOCKS_PER_SM)
         out = self._cuda.device_array(blocks if problem.kind == "read" else problem.elements, np.float32)
 
+        passes = problem.repeats(BYTES_PER_LAUNCH)
+        launch = partial(_on_grid(kernel, blocks, threads), *arrays, out)
+        once = partial(launch, 1)
+
         def result() -> Array:
+            once()
             values: Array = out.copy_to_host().astype(np.float64)
             return values.sum(keepdims=True) if problem.kind == "read" else values
 
-        return Prepared(partial(kernel[blocks, threads], *arrays, out), result, f"numba {problem.kind}")
+        return Prepared(partial(launch, passes), result, f"numba {problem.kind}", passes, once=once)
 
     def _gemm(self, problem: Gemm, operands: tuple[Array, ...]) -> Prepared:
         from . import numba_cuda_kernels as kernels
@@ -95,12 +111,15 @@ class NumbaCudaBackend(CudaBackend):
         a, b = problem.views((self._cuda.to_device(operands[0]), self._cuda.to_device(operands[1])))
         out = self._cuda.device_array((problem.n, problem.m), np.float32)
         grid = (-(-problem.m // kernels.TILE), -(-problem.n // kernels.TILE))
-        run = partial(kernels.sgemm[grid, (kernels.TILE, kernels.TILE)], b, a, out)
+        run = partial(_on_grid(kernels.sgemm, grid, (kernels.TILE, kernels.TILE)), b, a, out)
         host: Callable[[], Array] = lambda: out.copy_to_host().astype(np.float64)  # noqa: E731
         return Prepared(run, host, "numba sgemm")
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         from . import numba_cuda_kernels as kernels
 
+        blocks = self._facts.sm_count * _BLOCKS_PER_SM
         buffer = self._cuda.to_device(np.zeros(size_bytes // 4, np.float32))
-        return partial(kernels.scale[self._facts.sm_count * _BLOCKS_PER_SM, _BLOCK_THREADS], buffer, buffer)
+        sums = self._cuda.device_array(blocks, np.float32)
+        scale = partial(_on_grid(kernels.scale, blocks, _BLOCK_THREADS), buffer, buffer, 1)
+        return run_in_turn(scale, partial(_on_grid(kernels.read, blocks, kernels.SUM_THREADS), buffer, sums, 1))

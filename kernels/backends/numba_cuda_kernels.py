@@ -16,48 +16,60 @@ TILE = 16
 SUM_THREADS = 128
 
 
+@cuda.jit(device=True)
+def first(pass_):
+    """First element of a thread in a pass; its block takes what another SM had before, see cuda/memory.cu."""
+    return (cuda.blockIdx.x + pass_) % cuda.gridDim.x * cuda.blockDim.x + cuda.threadIdx.x
+
+
 @cuda.jit
-def copy(b, a):
+def copy(b, a, passes):
     """A = b."""
-    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
-        a[i] = b[i]
+    for pass_ in range(passes):
+        for i in range(first(pass_), a.size, cuda.gridsize(1)):
+            a[i] = b[i]
 
 
 @cuda.jit
-def scale(b, a):
+def scale(b, a, passes):
     """A = s b."""
-    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
-        a[i] = _SCALAR * b[i]
+    for pass_ in range(passes):
+        for i in range(first(pass_), a.size, cuda.gridsize(1)):
+            a[i] = _SCALAR * b[i]
 
 
 @cuda.jit
-def add(b, c, a):
+def add(b, c, a, passes):
     """A = b + c."""
-    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
-        a[i] = b[i] + c[i]
+    for pass_ in range(passes):
+        for i in range(first(pass_), a.size, cuda.gridsize(1)):
+            a[i] = b[i] + c[i]
 
 
 @cuda.jit
-def triad(b, c, a):
+def triad(b, c, a, passes):
     """A = b + s c."""
-    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
-        a[i] = b[i] + _SCALAR * c[i]
+    for pass_ in range(passes):
+        for i in range(first(pass_), a.size, cuda.gridsize(1)):
+            a[i] = b[i] + _SCALAR * c[i]
 
 
 @cuda.jit
-def write(a):
+def write(a, passes):
     """A = s."""
-    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
-        a[i] = _SCALAR
+    for pass_ in range(passes):
+        for i in range(first(pass_), a.size, cuda.gridsize(1)):
+            a[i] = _SCALAR
 
 
 @cuda.jit
-def read(b, sums):
-    """Write each block's sum to its own element of `sums`, by halving; needs SUM_THREADS threads per block."""
+def read(b, sums, passes):
+    """Write each block's sum over all passes to its own element of `sums`, by halving; needs SUM_THREADS threads."""
     shared = cuda.shared.array(SUM_THREADS, numba.float32)
     own = numba.float32(0)
-    for i in range(cuda.grid(1), b.size, cuda.gridsize(1)):
-        own += b[i]
+    for pass_ in range(passes):
+        for i in range(first(pass_), b.size, cuda.gridsize(1)):
+            own += b[i]
     thread = cuda.threadIdx.x
     shared[thread] = own
     half = SUM_THREADS // 2

@@ -18,7 +18,7 @@ from ...profiling.workload.network_step import import_torch, pick_device
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm
-from ..launch import Launch
+from ..launch import SPIN_CYCLES, Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
 from ..replay.problem import ReplayProblem
@@ -28,7 +28,7 @@ from ..replay.results import results_of
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from . import Prepared, UnsupportedError, Watch
 from .cuda_device import prepare_launch
-from .flushing import FlushingBackend
+from .flushing import FlushingBackend, run_in_turn
 
 
 def open_backend(device: str | None) -> TorchBackend:
@@ -90,7 +90,9 @@ class TorchBackend(FlushingBackend):
             raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} does not support {precision}")
 
     def _buffer_pass(self, size_bytes: int) -> Run:
-        return partial(self._torch.zeros(size_bytes // 4, device=self._device).add_, 1)
+        buffer = self._torch.zeros(size_bytes // 4, device=self._device)
+        add_one = partial(buffer.add_, 1)
+        return run_in_turn(add_one, buffer.sum) if self._cuda else add_one
 
     def _cache_bytes(self) -> int | None:
         if not self._cuda:
@@ -182,7 +184,8 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
     if device.startswith("cuda"):
-        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device))
+        spin = partial(torch.cuda._sleep, SPIN_CYCLES) if problem.kind == "throughput" else None
+        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device), spin)
     elif problem.kind == "call":
         prepared = Prepared(add_one, lambda: None, "torch.add_")
     else:
@@ -190,7 +193,7 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     if problem.kind == "graph":
         graph = torch.cuda.CUDAGraph()
         add_one()  # loading at the first call must not be captured
-        with torch.cuda.graph(graph):
+        with torch.cuda.device(device), torch.cuda.graph(graph):
             prepared.run()
         prepared = prepared._replace(run=graph.replay)
 

@@ -13,8 +13,10 @@ __global__ __launch_bounds__(256) void chase_link(void** chain, const unsigned* 
 }
 
 // Launch: 1 thread. `steps` is a multiple of 16. `end` keeps the walk alive, and shows that it went where it should.
-__global__ __launch_bounds__(1) void chase(void** start, long long steps, long long* cycles, void*** end) {
-  void** at = start;
+// With `goes_on` the walk begins at `end` of the launch before: launches that all began at `start` would find their
+// items in the caches, however large the buffer is.
+__global__ __launch_bounds__(1) void chase(void** start, long long steps, long long* cycles, void*** end, int goes_on) {
+  void** at = goes_on ? *end : start;
   const long long begin = clock64();
   for (long long step = 0; step < steps; step += 16) {
 #pragma unroll

@@ -15,6 +15,7 @@ class Memory:
 
     def __init__(self):
         self.arrays, self._next = {}, 0x7F00_0000_0000
+        self.visited = []  # addresses that chases loaded
 
     def put(self, array):
         address, self._next = self._next, self._next + max(array.nbytes, 1) + 256
@@ -38,33 +39,35 @@ def run_kernel(memory, name, grid, block, arguments):
     elif name.startswith("convolution_"):
         convolve(memory, name, arguments)
     elif name == "memory_copy":
-        memory.at(arguments[1])[: 4 * arguments[2]] = memory.at(arguments[0])[: 4 * arguments[2]]
+        a, c, count4, _ = arguments
+        memory.at(c)[: 4 * count4] = memory.at(a)[: 4 * count4]
     elif name == "memory_scale":
-        c, b, scalar, count4 = arguments
+        c, b, scalar, count4, _ = arguments
         memory.at(b)[: 4 * count4] = scalar * memory.at(c)[: 4 * count4]
     elif name == "memory_add":
-        a, b, c, count4 = arguments
+        a, b, c, count4, _ = arguments
         memory.at(c)[: 4 * count4] = (memory.at(a) + memory.at(b))[: 4 * count4]
     elif name == "memory_triad":
-        b, c, a, scalar, count4 = arguments
+        b, c, a, scalar, count4, _ = arguments
         memory.at(a)[: 4 * count4] = (memory.at(b) + scalar * memory.at(c))[: 4 * count4]
     elif name == "memory_write":
-        a, value, count4 = arguments
+        a, value, count4, _ = arguments
         memory.at(a)[: 4 * count4] = value
     elif name == "chase_link":
         chain, following, count = arguments
         memory.at(chain)[:count] = np.uint64(chain) + 8 * memory.at(following)[:count].astype(np.uint64)
     elif name == "chase":
-        start, steps, cycles, end = arguments
-        at = int(start)
+        start, steps, cycles, end, goes_on = arguments
+        at = int(memory.at(end)[0]) if goes_on else int(start)
         for _ in range(steps):
             at = int(memory.at(start)[(at - int(start)) // 8])
+            memory.visited.append(at)
         memory.at(end)[0] = at
         memory.at(cycles)[0] = 400 * steps
     elif name == "peak_fp32":
         sums, a, b, rounds = arguments
         memory.at(sums)[: grid[0] * block[0]] = 128 * rounds * a * b
-    elif name not in ("memory_read", "memory_read_strided", "empty"):
+    elif name not in ("memory_read", "memory_read_strided", "empty", "spin"):
         raise AssertionError(f"no such entry: {name}")
 
 

@@ -15,6 +15,7 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 import numpy as np
 from numba import cuda
 
+from curvescope.kernels.backends import numba_cuda
 from curvescope.kernels.backends.cuda_device import DeviceFacts
 from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
@@ -31,6 +32,7 @@ PROBLEMS = [
 
 
 def main() -> None:
+    numba_cuda.BYTES_PER_LAUNCH = 3 * 2 * 4 * 2100  # three passes over two arrays
     backend = NumbaCudaBackend(cuda, FACTS, EVENTS)
     for problem in PROBLEMS:
         operands = problem.operands(np.random.default_rng(0))

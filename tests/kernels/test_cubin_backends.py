@@ -18,7 +18,7 @@ from curvescope.kernels.catalog import KERNELS
 from curvescope.kernels.compile import compile_source, own_sources
 from curvescope.kernels.conv import DIRECTIONS, Conv
 from curvescope.kernels.cubin import read_cubin
-from curvescope.kernels.cuda_plans import Buffer, plan
+from curvescope.kernels.cuda_plans import BYTES_PER_LAUNCH, Buffer, plan
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
@@ -50,7 +50,32 @@ def test_what_the_sources_say_of_their_arguments_is_what_they_get(backend, probl
     measurement = Measurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == Outcome.OK, measurement.verification
-    assert measurement.durations_ns() == [1e6]  # one launch, and nothing else, between the events
+    # One launch, and nothing else, between the events.
+    assert measurement.durations_ns() == [1e6 / measurement.inner]
+    repeated = isinstance(problem, Memory)
+    assert measurement.inner == (-(-BYTES_PER_LAUNCH // problem.work.bytes_compulsory) if repeated else 1)
+
+
+def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
+    measurement = Measurement(Memory("copy", 4800))
+    measurement.visit(backend, Method(cache="cold", visit_s=0.0))
+    assert measurement.inner == 1
+    assert measurement.durations_ns() == [1e6]
+
+
+def test_a_chase_goes_on_where_it_ended_and_so_visits_the_complete_buffer(backend):
+    """Each run visits 32 of 200 lines; runs from the first line would meet the same 32 again."""
+    measurement = Measurement(Latency(64 * 200, loads=32))
+    measurement.visit(backend, Method(cache="hot", samples_per_visit=(7, 7)))
+    assert len(set(backend._driver.memory.visited[-7 * 32 :])) == 200
+
+
+def test_the_device_is_busy_while_the_launches_of_the_throughput_are_queued(backend):
+    measurement = Measurement(Launch("throughput"))
+    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
+    launched = backend._driver.launches[-501:]
+    assert launched == ["spin", *["empty"] * 500]
+    assert measurement.durations_ns() == [1e6]  # of one launch: the spin is before the first event
 
 
 @pytest.mark.parametrize("problem", UNCHECKED, ids=lambda problem: problem.label)
@@ -94,7 +119,7 @@ def test_a_kepler_has_no_half_precision_peak():
 
 def test_a_flush_goes_through_twice_the_cache(backend):
     backend.flush()
-    assert backend._driver.launches[0] == "memory_scale"
+    assert backend._driver.launches[:2] == ["memory_scale", "memory_read"]  # nothing is left to be written back
     assert max(array.nbytes for array in backend._driver.memory.arrays.values()) == 2 * 4096
 
 
@@ -124,7 +149,7 @@ def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
     seen = set()
     for problem in [*CHECKED, *UNCHECKED, *peaks]:
         planned = plan(problem, problem.operands(np.random.default_rng(0)), 4)
-        for launch in (*planned.setup, planned.launch):
+        for launch in filter(None, (*planned.setup, planned.launch, planned.before)):
             size = 0
             for argument in launch.arguments:
                 item = 8 if isinstance(argument, Buffer) else argument.nbytes
@@ -148,7 +173,7 @@ def test_packed_arguments_are_pointers_to_values():
 def fake_cupy():
     """What the backend uses of CuPy, over numpy; kernels read their arguments where the driver would."""
     memory, log = DeviceMemory(), []
-    types = {"sgemm_nn": "PPPiiiff", "memory_copy": "PPq"}
+    types = {"sgemm_nn": "PPPiiiff", "memory_copy": "PPqi"}
 
     def launch(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
         pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_uint64))
@@ -245,6 +270,17 @@ def test_where_the_library_is_missing_it_is_said_how_to_get_it(monkeypatch, name
         open_backend(name, "cuda")
     with pytest.raises(CurvescopeError, match="not cpu"):
         open_backend(name, "cpu")
+
+
+def test_cupy_has_a_context_before_a_module_is_loaded(monkeypatch):
+    """Before CUDA 12 the choice of a device makes none."""
+    log = []
+    cupy, _ = fake_cupy()
+    cupy.cuda.Device = lambda index: SimpleNamespace(use=lambda: log.append("use"), synchronize=None)
+    cupy.cuda.runtime.free = lambda address: log.append(("free", address))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    open_backend("cupy", "cuda")
+    assert log == ["use", ("free", 0)]
 
 
 def test_cupy_without_a_device_is_said(monkeypatch):

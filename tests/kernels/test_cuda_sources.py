@@ -127,21 +127,23 @@ def test_memory_kernels_touch_every_element_once(build):
     }
     for name, (inputs, scalars, result) in expected.items():
         out = Guarded(np.full_like(a, 99))
-        assert memory.launch(name, grid, *map(Guarded, inputs), out, *scalars)
-        np.testing.assert_array_equal(out.array, result, err_msg=name)
+        for passes in (1, 4):  # in each pass the blocks change places; the fourth is the first again
+            assert memory.launch(name, grid, *map(Guarded, inputs), out, *scalars, np.int32(passes))
+            np.testing.assert_array_equal(out.array, result, err_msg=name)
 
 
 def test_reads_see_every_element_once(build):
     """One block of 256 threads: each sums its share, and says so where the sum is the one asked for."""
     memory, ones = build("memory"), np.ones(4 * 256 * 3, np.float32)
 
-    def says(name, unlikely, *scalars):
+    def says(name, unlikely, *scalars, passes=1):
         seen = Guarded(np.zeros(1, np.float32))
-        memory.launch(name, (1, 1, 1), Guarded(ones), seen, np.float32(unlikely), *scalars)
+        memory.launch(name, (1, 1, 1), Guarded(ones), seen, np.float32(unlikely), *scalars, np.int32(passes))
         return seen.array[0]
 
     assert says("memory_read", 12, np.int64(256 * 3)) == 12
     assert says("memory_read", 13, np.int64(256 * 3)) == 0
+    assert says("memory_read", 36, np.int64(256 * 3), passes=3) == 36
     ones[::3] = 2  # a stride of 3 meets only these
     assert says("memory_read_strided", 8, np.int64(3), np.int64(256 * 4)) == 8
 
@@ -161,9 +163,15 @@ def test_the_chase_goes_once_around(build):
     np.testing.assert_array_equal(chain.array, first + 8 * following.astype(np.uint64))
     for steps in (16, 160, 304):  # the last goes around once and four on
         start = np.uint64(first + 8 * int(order[0]))
-        assert latency.launch("chase", (1, 1, 1), start, np.int64(steps), cycles, end)
+        assert latency.launch("chase", (1, 1, 1), start, np.int64(steps), cycles, end, np.int32(False))
         assert end.array[0] == first + 8 * int(order[steps % 300])
         assert cycles.array[0] > 0
+        assert latency.launch("chase", (1, 1, 1), start, np.int64(32), cycles, end, np.int32(True))
+        assert end.array[0] == first + 8 * int(order[(steps + 32) % 300])
+
+
+def test_the_spin_lasts_as_many_cycles_as_it_is_given(build):
+    assert build("launch").launch("spin", (1, 1, 1), np.int64(1000))
 
 
 @pytest.mark.parametrize(("name", "real"), [("peak_fp32", np.float32), ("peak_fp64", np.float64)])

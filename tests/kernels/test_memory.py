@@ -130,5 +130,19 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
     assert [level.name for level in memory_levels(device, 1, tmp_path)] == ["L1", "L2", "L3", "DRAM"]
 
 
+@pytest.mark.parametrize(
+    ("l2_bytes", "memory_bytes", "expected"),
+    [
+        (60 << 20, 140 * 10**9, [("L2", 15 << 20), ("DRAM", 16 * (60 << 20))]),  # H200
+        (2 << 20, 8 * 10**9, [("L2", 512 << 10), ("DRAM", 10**9)]),  # GTX 1080
+        (1 << 20, 10**9, [("L2", 256 << 10), ("DRAM", 250_000_000)]),
+        (None, 10**11, [("DRAM", 10**9)]),
+    ],
+)
+def test_on_a_gpu_a_working_set_outlasts_its_launch_and_exceeds_the_l2(l2_bytes, memory_bytes, expected):
+    device = {"kind": "cuda", "l2_cache_bytes": l2_bytes, "memory_bytes": memory_bytes}
+    assert [(level.name, level.size_bytes) for level in memory_levels(device)] == expected
+
+
 def test_without_known_caches_there_is_dram(tmp_path):
     assert memory_levels({"kind": "cpu", "threads": 2}, cpus=tmp_path) == [MemoryLevel("DRAM", None, 512_000_000)]

@@ -67,6 +67,23 @@ def test_short_passes_are_repeated_inside_a_run():
     assert measurement.durations_ns()[0] < 1e6  # of one pass: microseconds, where a run takes a millisecond
 
 
+def test_with_cold_caches_a_run_is_one_pass():
+    measurement = Measurement(Memory("copy", 16_000))
+    measurement.visit(open_backend("numba", "cpu"), Method(cache="cold", visit_s=0.0))
+    assert measurement.inner == 1
+
+
+def test_runs_of_a_chase_follow_one_another_through_the_complete_buffer():
+    problem = Latency(64 * 200, loads=30)
+    (buffer,) = problem.operands(np.random.default_rng(0))
+    prepared = open_backend("numba", "cpu").prepare(problem, (buffer,))
+    last = prepared.run.args[-1]
+    for runs in range(1, 9):
+        prepared.run()
+        assert last[0] == problem.order[30 * runs % 200] * 8
+    assert problem.error((buffer,), prepared.result()).acceptable
+
+
 def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):
     buffers, zeros = [], np.zeros
     monkeypatch.setattr(numba_cpu.np, "zeros", lambda *of: buffers.append(zeros(*of)) or buffers[-1])

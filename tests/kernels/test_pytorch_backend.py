@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -83,6 +84,8 @@ class CudaEdge:
             ),
             current_stream=lambda device: f"stream of {device}",
             synchronize=lambda device: self.log.append(f"synchronize {device}"),
+            _sleep=lambda cycles: self.log.append("spin"),
+            device=lambda device: nullcontext(),
             get_device_capability=lambda device: capability,
             get_device_properties=lambda device: SimpleNamespace(L2_cache_size=4_000),
         )
@@ -156,6 +159,6 @@ def test_launches_on_cuda_are_asked_for_in_four_ways(monkeypatch):
     assert seen == {
         "call": (500, "perf_counter", True),
         "synchronize": (1, "perf_counter", True),
-        "throughput": (500, "CUDA events", False),
+        "throughput": (500, "CUDA events", True),  # the device is busy while the host queues
         "graph": (500, "CUDA events", False),
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from curvescope.kernels.timers import CudaEvents, EventApi, PerfCounter, Sample
 
 
@@ -67,3 +69,21 @@ def test_events_stand_around_each_sample_and_the_host_waits_once():
     assert [sample.duration_ns for sample in samples] == [500_000] * 3
     starts = [sample.start_ns for sample in samples]
     assert [b - a for a, b in pairwise(starts)] == [8_000_000] * 2
+
+
+@pytest.mark.parametrize(("host_us", "device_us", "waits"), [(5, 2, True), (5, 6, False), (5, 400, False)])
+def test_samples_say_that_the_device_waited_for_the_host(host_us, device_us, waits):
+    """The host needs 5 µs to queue a kernel; the device begins each when it is there and has done the last."""
+    host_ns, ends_ns = 0, 0
+
+    def run():
+        nonlocal host_ns, ends_ns
+        host_ns += host_us * 1000
+        ends_ns = max(ends_ns, host_ns) + device_us * 1000
+
+    def record(event):
+        event.append(max(ends_ns, host_ns) / 1e6)
+
+    api = EventApi(list, record, lambda start, end: end[0] - start[0], lambda: None)
+    samples = CudaEvents(api, clock_ns=lambda: host_ns).take(run, 10, 20, None)
+    assert [sample.waits_for_host for sample in samples] == [waits] * 20

@@ -13,6 +13,7 @@
 #include "activity_buffers.h"
 #include "cupti_api.h"
 #include "curvescope/collector.h"
+#include "graphs.h"
 #include "raw_buffers.h"
 #include "record_reader.h"
 #include "recorder.h"
@@ -113,8 +114,6 @@ std::string in_words(CUptiResult result) {
   }
 }
 
-void CUPTIAPI ignore_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
-
 std::uint64_t CUPTIAPI monotonic_ns() { return static_cast<std::uint64_t>(curvescope_clock_ns()); }
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
@@ -168,8 +167,10 @@ constexpr Attribute kAttributes[] = {
 
 std::string start_session(Session* s) {
   const CuptiApi& api = s->found.api;
-  CUptiResult result = api.Subscribe(&s->subscriber, ignore_callback, nullptr);
+  CUptiResult result = api.Subscribe(&s->subscriber, graphs::note_node, const_cast<CuptiApi*>(&api));
   if (result != CUPTI_SUCCESS) return in_words(result) + " " + failure(api, "cuptiSubscribe", result);
+  result = graphs::watch(api, s->subscriber);
+  if (result != CUPTI_SUCCESS) add_fact("cupti.refused", failure(api, "nodes of CUDA graphs", result));
   for (const Attribute& attribute : kAttributes) {
     std::size_t bytes = sizeof(attribute.value);
     std::uint8_t value = attribute.value;
@@ -234,6 +235,7 @@ void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
 // Writes the rows of the buffers that were read; these buffers no longer count as unsaved.
 void write_rows(Session* s, ChunkWriter* writer) noexcept {
   s->reader.write(writer);
+  graphs::write(writer);
   if (s->counts != nullptr) s->counts->gpu_buffers -= s->buffers_read;
   s->buffers_read = 0;
 }
@@ -348,6 +350,7 @@ void stop(ChunkWriter* writer) noexcept {
 
 void abandon() noexcept {
   session = nullptr;
+  graphs::abandon();
   facts = new (std::nothrow) Facts;
 }
 

@@ -26,7 +26,9 @@ namespace curvescope {
   X(ActivityRegisterTimestampCallback) \
   X(ActivitySetAttribute)              \
   X(ActivityEnableRuntimeApi)          \
-  X(ActivityEnableDriverApi)
+  X(ActivityEnableDriverApi)           \
+  X(EnableCallback)                    \
+  X(GetGraphNodeId)
 
 struct CuptiApi {
 #define CURVESCOPE_CUPTI_MEMBER(name) decltype(&cupti##name) name;  // NOLINT(bugprone-macro-parentheses): a declaration

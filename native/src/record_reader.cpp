@@ -62,7 +62,8 @@ RecordReader::RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Nam
                            {"block_z"},
                            {"registers_per_thread"},
                            {"shared_memory_bytes"},
-                           {"graph_id"}}),
+                           {"graph_id"},
+                           {"graph_node_id"}}),
       copies_("copies", {{"copy_kind"},
                          {"start_ns"},
                          {"duration_ns"},
@@ -72,7 +73,8 @@ RecordReader::RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Nam
                          {"context"},
                          {"stream"},
                          {"correlation_id"},
-                         {"graph_id"}}),
+                         {"graph_id"},
+                         {"graph_node_id"}}),
       sets_("sets", {{"start_ns"},
                      {"duration_ns"},
                      {"timed"},
@@ -81,7 +83,8 @@ RecordReader::RecordReader(const CuptiApi& api, std::uint32_t cupti_version, Nam
                      {"context"},
                      {"stream"},
                      {"correlation_id"},
-                     {"graph_id"}}),
+                     {"graph_id"},
+                     {"graph_node_id"}}),
       allocations_("allocations", {{"operation"},
                                    {"memory_kind"},
                                    {"time_ns"},
@@ -161,7 +164,7 @@ void RecordReader::add_kernel(const CUpti_Activity* record, ChunkWriter* writer)
               static_cast<std::uint32_t>(k.blockY), static_cast<std::uint32_t>(k.blockZ), k.registersPerThread,
               std::uint64_t{static_cast<std::uint32_t>(k.staticSharedMemory)} +
                   static_cast<std::uint32_t>(k.dynamicSharedMemory),
-              k.graphId),
+              k.graphId, k.graphNodeId),
           writer);
 }
 
@@ -169,23 +172,25 @@ void RecordReader::add_transfer(const CUpti_Activity* record, ChunkWriter* write
   if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
     const auto& c = *reinterpret_cast<const CUpti_ActivityMemcpy4*>(record);
     const Times times(c.start, c.end);
-    add_row(&copies_,
-            row(c.copyKind, times.start_ns, times.duration_ns, times.timed, c.bytes, c.deviceId, c.contextId,
-                c.streamId, c.correlationId, transfers_have_graphs_ ? c.graphId : 0),
-            writer);
+    add_row(
+        &copies_,
+        row(c.copyKind, times.start_ns, times.duration_ns, times.timed, c.bytes, c.deviceId, c.contextId, c.streamId,
+            c.correlationId, transfers_have_graphs_ ? c.graphId : 0, transfers_have_graphs_ ? c.graphNodeId : 0),
+        writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
     const auto& c = *reinterpret_cast<const CUpti_ActivityMemcpyPtoP3*>(record);
     const Times times(c.start, c.end);
     add_row(&copies_,
             row(CUPTI_ACTIVITY_MEMCPY_KIND_PTOP, times.start_ns, times.duration_ns, times.timed, c.bytes, c.deviceId,
-                c.contextId, c.streamId, c.correlationId, transfers_have_graphs_ ? c.graphId : 0),
+                c.contextId, c.streamId, c.correlationId, transfers_have_graphs_ ? c.graphId : 0,
+                transfers_have_graphs_ ? c.graphNodeId : 0),
             writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
     const auto& s = *reinterpret_cast<const CUpti_ActivityMemset3*>(record);
     const Times times(s.start, s.end);
     add_row(&sets_,
             row(times.start_ns, times.duration_ns, times.timed, s.bytes, s.deviceId, s.contextId, s.streamId,
-                s.correlationId, transfers_have_graphs_ ? s.graphId : 0),
+                s.correlationId, transfers_have_graphs_ ? s.graphId : 0, transfers_have_graphs_ ? s.graphNodeId : 0),
             writer);
   } else {
     const auto& m = *reinterpret_cast<const CUpti_ActivityMemory2*>(record);

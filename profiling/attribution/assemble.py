@@ -24,9 +24,10 @@ from .outermost_operators import OperatorKernels, operator_rows, outermost_opera
 from .placement import HostSpans
 from .profile import Options, Profile, describe_steps
 from .range_names import scrub
-from .timeline import DeviceWork, Launches, Placed, Timeline
+from .timeline import Captures, DeviceWork, Launches, Placed, Timeline
 
-_JOIN_COLUMNS = ("start_ns", "end_ns", "process", "correlation_id", "thread_key", "name")
+_CAPTURE_COLUMNS = ("graph_node_id", "capture_ns", "capture_thread_key")
+_JOIN_COLUMNS = ("start_ns", "end_ns", "process", "correlation_id", "thread_key", "name", *_CAPTURE_COLUMNS)
 _STREAM_COLUMNS = ("device", "context", "stream")  # needed if no range marks the steps
 
 _WORKERS = 3  # threads that place and write batches; Arrow and NumPy release the interpreter lock
@@ -147,7 +148,8 @@ class _Assembly:
         process = int_column(batch, "process").astype(np.int32)
         thread = int_column(batch, "thread_key") if "thread_key" in batch.column_names else None
         correlation = int_column(batch, "correlation_id")
-        return times, process, self._timeline.place_work(times.start_ns, times.timed, process, correlation, thread)
+        work = times.start_ns, times.timed, process, correlation, thread
+        return times, process, self._timeline.place_work(*work, _captures(batch))
 
     def _count_placed(self, times: Timed, placed: Placed) -> None:
         """Count the losses among placed device work."""
@@ -174,7 +176,7 @@ class _Assembly:
         """The columns of all device work that the joins need."""
         marked = bool(self._timeline.marked)
 
-        def place(table: str, batch: pa.Table) -> tuple[Timed, Placed, Ints, Ints, Bools]:
+        def place(table: str, batch: pa.Table) -> tuple[Timed, Placed, Ints, Ints, Bools, Bools]:
             times, process, placed = self._place(batch)
             name = np.full(batch.num_rows, NONE)
             if table == "kernels":
@@ -182,15 +184,16 @@ class _Assembly:
                 self._names = names.dictionary
                 name = code_column(names)
             stream = np.zeros(batch.num_rows, np.int64) if marked else _streams(batch, process)
-            return times, placed, name, stream, int_column(batch, "thread_key") != NONE
+            captured = int_column(batch, "capture_ns") != NONE
+            return times, placed, name, stream, int_column(batch, "thread_key") != NONE, captured
 
         work = Growing(DeviceWork, self._profile.count)
         batches = self._batches(_JOIN_COLUMNS if marked else (*_JOIN_COLUMNS, *_STREAM_COLUMNS))
-        for times, placed, name, stream, on_host in self._in_order(place, batches):
+        for times, placed, name, stream, on_host, captured in self._in_order(place, batches):
             self._count_placed(times, placed)
             rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
             codes = (name.astype(np.int32), stream.astype(np.int32), placed.launch)
-            work.append(DeviceWork(*rows, *codes, on_host))
+            work.append(DeviceWork(*rows, *codes, on_host, captured))
             self._options.report("reading device work", self._done + work.count, self._profile.count)
         return work.rows()
 
@@ -230,7 +233,7 @@ class _Assembly:
         rows = []
         for batch, of_batch in steps.groupby("batch", dropna=False):
             step = int(of_batch["step"].iloc[(len(of_batch) - 1) // 2])
-            at = np.flatnonzero((work.step == step) & work.timed & (work.kernel_name != NONE))
+            at = np.flatnonzero((work.step == step) & work.timed & (work.kernel_name != NONE) & ~work.captured)
             kernels = OperatorKernels(
                 work.range_[at],
                 work.end_ns[at] - work.start_ns[at],
@@ -244,7 +247,9 @@ class _Assembly:
 
     def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
         """Columns flops and bytes_compulsory of all device work."""
-        duration = np.where(work.timed & (work.kernel_name != NONE), work.end_ns - work.start_ns, NONE)
+        # An operator that was captured once is replayed in every step: its work belongs to none of them alone.
+        counts = work.timed & (work.kernel_name != NONE) & ~work.captured
+        duration = np.where(counts, work.end_ns - work.start_ns, NONE)
         names = self._names.to_pylist()
         launched = LaunchedWork(work.range_, duration, work.kernel_name, names, work.on_host)
         flops, size = attach_work(self._nested, self._timeline.placement.nest, launched, count_work)
@@ -283,7 +288,7 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
     if steps == 1:
         return np.zeros(len(outer), np.int64)
     found = np.full(len(outer), NONE, np.int64)
-    rows = np.flatnonzero((work.range_ != NONE) & (work.step != NONE))
+    rows = np.flatnonzero((work.range_ != NONE) & (work.step != NONE) & ~work.captured)
     rows = rows[np.argsort(-work.start_ns[rows], kind="stable")]
     around = outer[work.range_[rows]]
     found[around[around != NONE]] = work.step[rows][around != NONE]  # the last assignment, the earliest work, stays
@@ -383,6 +388,14 @@ def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints
 def _parse_list(text: str | None) -> list[Any]:
     value = json.loads(text) if text else []
     return value if isinstance(value, list) else []
+
+
+def _captures(batch: pa.Table) -> Captures | None:
+    """Where work of CUDA graphs was captured; None if the profile does not say it."""
+    if "capture_ns" not in batch.column_names:
+        return None
+    node, time_ns, thread = (int_column(batch, column) for column in _CAPTURE_COLUMNS)
+    return Captures(node != NONE, time_ns, thread)
 
 
 def _streams(batch: pa.Table, process: Codes) -> Ints:

@@ -54,6 +54,7 @@ class DeviceWork:
         stream: number of the stream, distinct over devices.
         launch: index of the API call that launched each row, or `NONE`; needed only to find steps without marks.
         on_host: whether the host itself did the work.
+        captured: whether a CUDA graph replayed it whose capture is known: its range is that of the capture.
     """
 
     start_ns: Ints
@@ -65,6 +66,22 @@ class DeviceWork:
     stream: Codes
     launch: Codes
     on_host: Bools
+    captured: Bools
+
+
+@dataclass
+class Captures:
+    """Where device work of CUDA graphs was captured; arrays of shape (rows,).
+
+    Attributes:
+        of_graph: whether a CUDA graph replayed the row.
+        time_ns: time of the capture, `NONE` if unknown or outside graphs.
+        thread: thread that captured it.
+    """
+
+    of_graph: Bools
+    time_ns: Ints
+    thread: Ints
 
 
 @dataclass
@@ -142,7 +159,13 @@ class Timeline:
         self._launches, self._joiner = launches, Joiner(launches.process, launches.correlation)
 
     def place_work(
-        self, start_ns: Ints, timed: Bools, process: Codes, correlation: Ints, thread: Ints | None
+        self,
+        start_ns: Ints,
+        timed: Bools,
+        process: Codes,
+        correlation: Ints,
+        thread: Ints | None,
+        captures: Captures | None = None,
     ) -> Placed:
         """Ranges and marked steps of device work, for `take`; several threads may call it at once.
 
@@ -152,6 +175,8 @@ class Timeline:
             process: numbers of the processes.
             correlation: correlation ids of the launches.
             thread: thread of work that the host itself does without a launch, else `NONE`; None without such work.
+            captures: where work of CUDA graphs was captured; None if the profile does not say it. A launch replays a
+                whole graph, so the range of such work is the one around its capture, if there is one.
         """
         launches = self._launches
         if len(launches.start_ns):
@@ -172,11 +197,17 @@ class Timeline:
                 own = thread != NONE
                 range_[own] = self.placement.nest.innermost(thread[own], start_ns[own])
                 alone &= ~own
+        if captures is not None:
+            known = captures.time_ns != NONE
+            at_capture = self.placement.nest.innermost(captures.thread[known], captures.time_ns[known])
+            range_[known] = np.where(at_capture == NONE, range_[known], at_capture)
         step[~timed] = NONE
         ahead = int(np.count_nonzero(ahead_ns > 0)), int(ahead_ns.max(initial=0))
         lost: Counter[str] = Counter()
         if len(launches.start_ns) or thread is not None:
             lost["device_work_without_launch"] = int(np.count_nonzero(alone))
+        if captures is not None:
+            lost["graph_work_without_capture"] = int(np.count_nonzero(captures.of_graph & (captures.time_ns == NONE)))
         if self._in_operators:
             op = self.placement.op
             outside = range_ == NONE if not len(op) else (range_ == NONE) | (op[range_] == NONE)

@@ -17,6 +17,7 @@ from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
 from ..attribution.range_names import scrub
 from ..hardware.clocks import throttle_names
 from .chunks import Integers, ProcessChunks, TablePart
+from .graph_nodes import GraphNodes
 
 _PART_ROWS = 1 << 20  # rows of one batch, which becomes one Parquet part
 _WAITS = {1: "event", 2: "stream_event", 3: "stream", 4: "context"}
@@ -105,6 +106,7 @@ class ProcessColumns:
         self._process = process
         self._texts = texts
         self._clock = Clock.of(process)
+        self._graph_nodes = GraphNodes(process)
 
     @property
     def count(self) -> int:
@@ -231,6 +233,7 @@ class ProcessColumns:
             **self._times(part),
             "process": np.full(part.rows, self._process.process),
             **{name: part[name] for name in ("device", "context", "stream", "correlation_id")},
+            **self._graph_nodes.columns(part["graph_node_id"]),
         }
 
     def _waits(self) -> tuple[Integers, pa.Array, Integers]:

@@ -32,7 +32,7 @@ _UNWRITTEN = "could not be written (disk error or no memory); on a full disk, at
 _UNSAVED = "still with CUPTI when their process was killed or called os._exit or exec, or when the recording ended"
 _WORK = "kernels, memcpy and memset"
 _TABLES = ("kernels", "copies", "sets", "allocations", "calls", "waits", "overheads", "devices", "contexts")
-_SMALL_TABLES = ("environment", "clock", "facts")
+_SMALL_TABLES = ("environment", "clock", "facts", "graph_nodes")
 _ROOFLINE_METRICS = "dram_read_transactions,dram_write_transactions,flop_count_sp,achieved_occupancy"
 
 _SENTENCES = {
@@ -65,6 +65,10 @@ _SENTENCES = {
         "records_of_unknown_kind": "GPU records of a kind that Curvescope does not know",
         # Joining GPU work to ranges and steps.
         "device_work_without_launch": f"{_WORK} whose launch was not recorded; layer and phase are unknown",
+        "graph_work_without_capture": (
+            f"{_WORK} of CUDA graphs whose capture was not recorded, e.g. because it was before the recording; layer, "
+            "phase and operator are those around the graph's launch"
+        ),
         "device_work_without_range": f"{_WORK} launched outside every range; layer and phase are unknown",
         "device_work_without_operator": f"{_WORK} launched outside every operator; the operator is unknown",
         "device_work_outside_steps": f"{_WORK} that belong to no step; no step counts them",

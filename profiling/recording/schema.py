@@ -118,6 +118,7 @@ KERNELS = Table(
         _LAYER,
         _key("op", _TEXT, "Framework operator that launched the kernel, e.g. `aten::convolution`."),
         _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
+        _key("graph_node_id", _I64, "Node of that graph; kernels of one node have the layer of its capture."),
         _key("communicator", _TEXT, "Group of ranks of a collective, as its framework names it; else null."),
         _sum(
             "flops",

@@ -18,7 +18,7 @@ def build_doubles(folder: Path, cupti: str = "libcupti.so.12") -> None:
     options = [COMPILER, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread"]
     options += [f"-isystem{site / name / 'include'}" for name in _HEADERS]
     for sources, library in (
-        (("fake_cupti.cpp", "fake_cupti_buffers.cpp", "fake_cupti_records.cpp"), cupti),
+        (("fake_cupti.cpp", "fake_cupti_buffers.cpp", "fake_cupti_graphs.cpp", "fake_cupti_records.cpp"), cupti),
         (("fake_cuda.cpp",), "libcuda.so.1"),
     ):
         paths = [str(HERE / source) for source in sources]

@@ -115,11 +115,12 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
   return CUPTI_SUCCESS;
 }
 
-CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc, void*) {
+CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc function, void* data) {
   FAKE_FAILS("cuptiSubscribe");
   const std::lock_guard<std::mutex> lock(mutex);
   if (subscribed) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   subscribed = true;
+  set_subscriber(function, data);
   *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&subscribed);
   return CUPTI_SUCCESS;
 }
@@ -128,6 +129,7 @@ CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
   FAKE_FAILS("cuptiUnsubscribe");
   const std::lock_guard<std::mutex> lock(mutex);
   subscribed = false;
+  set_subscriber(nullptr, nullptr);
   return CUPTI_SUCCESS;
 }
 

@@ -22,6 +22,7 @@ struct FakeKernel {
   std::int32_t static_shared_bytes;
   std::int32_t dynamic_shared_bytes;
   std::uint32_t graph;
+  std::uint64_t graph_node;
 };
 
 // Size of the records of a kind; 0, as at first: this version has none.
@@ -48,6 +49,9 @@ FAKE_API std::uint64_t fake_dirty_buffers();
 FAKE_API void fake_finish_kernels(std::uint64_t end_ns);
 FAKE_API int fake_is_collecting(int kind);
 FAKE_API void fake_kernel(const FakeKernel* k);
+
+// A node of a CUDA graph that this thread captures; one that it clones where `original` is not 0.
+FAKE_API void fake_graph_node(std::uint64_t node, std::uint64_t original);
 
 // Hands over a buffer that some libcupti filled elsewhere: the offsets of its records, and by their addresses there the
 // texts that they point to. fake_name_call first gives the names of the calls in it.

@@ -1,6 +1,7 @@
 // What the parts of the test double of libcupti share.
 #pragma once
 
+#include <cupti_callbacks.h>
 #include <cupti_result.h>
 
 #include <cstddef>
@@ -20,6 +21,9 @@ CUptiResult fails(const char* function);
   }
 
 bool any_enabled();
+
+// Who gets callbacks from now on; null: nobody.
+void set_subscriber(CUpti_CallbackFunc function, void* data);
 
 // Whether this version has records of the kind.
 bool has_record(std::uint32_t kind);

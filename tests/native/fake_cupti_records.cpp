@@ -50,6 +50,7 @@ void fake_kernel(const FakeKernel* k) {
   record.staticSharedMemory = k->static_shared_bytes;
   record.dynamicSharedMemory = k->dynamic_shared_bytes;
   record.graphId = k->graph;
+  record.graphNodeId = k->graph_node;
   emit(record);
 }
 

@@ -63,6 +63,7 @@ class _Kernel(ctypes.Structure):
         ("static_shared_bytes", ctypes.c_int32),
         ("dynamic_shared_bytes", ctypes.c_int32),
         ("graph", ctypes.c_uint32),
+        ("graph_node", ctypes.c_uint64),
     ]
 
 
@@ -163,6 +164,10 @@ class FakeGpu:
                 ctypes.c_uint32(count),
             )
         return sum(len(buffer.offsets) for buffer in kept.raw)
+
+    def graph_node(self, node: int, original: int = 0) -> None:
+        """A node of a CUDA graph that this thread captures, or a clone of another node."""
+        self._call("fake_graph_node", (ctypes.c_uint64, node), (ctypes.c_uint64, original))
 
     def finish_kernels(self, end_ns: int) -> None:
         """End all kernels that were emitted without an end."""

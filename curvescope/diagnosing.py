@@ -44,7 +44,8 @@ def diagnose(
             size follows.
         batches: batch sizes, or values of another axis, increasing.
         module: torch module whose layers are named; default: the attribute `module` of the step or of `make_step`.
-            Without a module, kernels have operators and no layers.
+            Without a module, kernels have operators and no layers. Experiments run in other processes, which know this
+            module only if it is a variable of the file that defines `make_step`.
         device: `cpu`, `cuda` or `cuda:N`; default: the one that the step uses.
         axis: name of the argument of `make_step` that `batches` are for, e.g. tokens. Any name but batch is passed by
             name.

@@ -12,7 +12,7 @@ from ..workload.any_workload import AnyWorkload
 from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
 from ..workload.own_step import MODE as OWN
-from ..workload.own_step import OwnStep, load_make_step
+from ..workload.own_step import OwnStep, global_named, load_make_step
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Configuration:
         step: function of a user's step, `package.module:make_step` or `file.py:make_step`; None for a network.
         axis: name of the axis: batch, tokens for a network that takes text, or any argument of `make_step`.
         fixed: names and values of the other arguments of `make_step`; for a network the other of batch and tokens.
+        step_module: variable of the step's file with the module whose layers are named; None to ask the step.
     """
 
     network: str
@@ -44,6 +45,7 @@ class Configuration:
     step: str | None = None
     axis: str = BATCH
     fixed: tuple[tuple[str, int], ...] = ()
+    step_module: str | None = None
 
     @classmethod
     def of_step(
@@ -81,6 +83,7 @@ class Configuration:
             "compiled": self.compiled,
             "memory_limit_bytes": self.memory_limit_bytes,
             "step": self.step,
+            "step_module": self.step_module,
             "axis": Axis(self.axis).entry,
             "fixed": dict(self.fixed),
             "torch_device": self.device,
@@ -126,11 +129,13 @@ class Configuration:
             CurvescopeError: the network or the function of the step does not exist.
         """
         if self.step is not None:
+            make_step = load_make_step(self.step)
             return OwnStep(
-                load_make_step(self.step),
+                make_step,
                 None if find_device else self.device,
                 name=self.network,
                 spec=self.step,
+                module=global_named(make_step, self.step_module),
                 axis=Axis(self.axis),
                 fixed=dict(self.fixed),
             )

@@ -63,6 +63,22 @@ def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
     return f"{module}:{name}", None
 
 
+def global_name(make_step: MakeStep, value: object) -> str | None:
+    """Name of the variable of a function's file that has a value, by which other processes find theirs; None if none.
+
+    Args:
+        make_step: the function.
+        value: e.g. a model; None has no name.
+    """
+    variables = getattr(make_step, "__globals__", {})
+    return None if value is None else next((name for name, one in variables.items() if one is value), None)
+
+
+def global_named(make_step: MakeStep, name: str | None) -> Any:
+    """The variable of a function's file; None without a name, or if this process has none."""
+    return None if name is None else getattr(make_step, "__globals__", {}).get(name)
+
+
 class OwnStep(AnyWorkload):
     """Steps of a user's `make_step`.
 
@@ -126,6 +142,7 @@ class OwnStep(AnyWorkload):
             "network": self._name,
             "step": self._spec,
             "step_not_importable": self._not_importable,
+            "step_module": global_name(self._make_step, self._module),
             "mode": self.mode,
             "precision": self.precision,
             "compiled": self.compiled,

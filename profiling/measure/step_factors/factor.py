@@ -141,7 +141,10 @@ class ChangedModule(ChangedSteps):
         super().load(batch)
         module = self.workload.model
         if module is None:
-            raise CurvescopeError("the step names no module: give it the attribute `module`")
+            raise CurvescopeError(
+                "the step names no module: give it the attribute `module` (`module=` reaches other processes only if "
+                "it is a variable of the file of make_step)"
+            )
         if module not in self._changed:
             self._change(module)
             self._changed.add(module)

@@ -79,6 +79,25 @@ def test_a_recording_says_how_to_build_its_step_again(recorded):
     assert workload.layer_classes() == recorded.meta["layer_classes"]
 
 
+SHARED = nn.Sequential(nn.Linear(8, 4))
+
+
+def make_forward(batch):
+    """A step that does not name its module, which is a variable of this file."""
+    inputs = torch.randn(batch, 8)
+    return lambda: SHARED(inputs).sum()
+
+
+@pytest.mark.parametrize(("module", "name"), [(SHARED, "SHARED"), (nn.Linear(8, 4), None), (None, None)])
+def test_other_processes_know_a_given_module_by_its_variable(module, name):
+    workload = OwnStep(make_forward, "cpu", module=module)
+    found = configuration_of(workload.spec)
+    assert found.step_module == name
+    there = found.build()  # as another process does, which imports this file
+    there.load(2)
+    assert there.model is (SHARED if name else None)
+
+
 def test_a_recording_of_a_network_says_how_to_build_it_again():
     workload = Workload(get_network("bert_base", 16), mode="forward", precision="bf16")
     found = configuration_of(workload.spec)

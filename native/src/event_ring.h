@@ -58,7 +58,7 @@ class EventRing {
   // it and all their pops are dropped too. Returns false if dropped; the caller counts it.
   bool push(const Event& event) {
     Depth& depth = depth_of(event.domain);
-    if (depth.dropped != 0 || free() < reserved_ + 2) {
+    if (depth.dropped != 0 || !has_room(reserved_ + 2)) {
       ++depth.dropped;
       return false;
     }
@@ -85,12 +85,17 @@ class EventRing {
   }
 
   bool mark(const Event& event) noexcept {
-    if (free() < reserved_ + 1) return false;
+    if (!has_room(reserved_ + 1)) return false;
     append(event);
     return true;
   }
 
-  bool half_full() const noexcept { return RingBlock::kCapacity - free() == RingBlock::kCapacity / 2; }
+  bool half_full() noexcept {
+    constexpr std::size_t kHalf = RingBlock::kCapacity / 2;
+    if (head_ - tail_ != kHalf) return false;
+    tail_ = block_->tail.load(std::memory_order_acquire);
+    return head_ - tail_ == kHalf;
+  }
 
   // Events that lie together, the first at position `first`.
   struct Piece {
@@ -127,22 +132,25 @@ class EventRing {
     return depths_.emplace_back(Depth{domain, 0, 0});
   }
 
-  std::size_t free() const noexcept {
-    return RingBlock::kCapacity -
-           (block_->head.load(std::memory_order_relaxed) - block_->tail.load(std::memory_order_acquire));
+  bool has_room(std::size_t events) noexcept {
+    if (RingBlock::kCapacity - (head_ - tail_) >= events) return true;
+    tail_ = block_->tail.load(std::memory_order_acquire);
+    return RingBlock::kCapacity - (head_ - tail_) >= events;
   }
 
   void append(const Event& event) noexcept {
-    SharedCount& begun = block_->begun;
     // Counted before the event can be taken, so that never more events are written than were begun.
-    if (begins(event.kind)) begun.store(begun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const std::uint64_t head = block_->head.load(std::memory_order_relaxed);
-    block_->events[head % RingBlock::kCapacity] = event;
-    block_->head.store(head + 1, std::memory_order_release);
+    if (begins(event.kind)) block_->begun.store(++begun_, std::memory_order_relaxed);
+    block_->events[head_ % RingBlock::kCapacity] = event;
+    block_->head.store(++head_, std::memory_order_release);
   }
 
   std::unique_ptr<RingBlock> own_;
   RingBlock* block_;
+  // The producer's own: the counts that it stores, and the tail as it last saw it.
+  std::uint64_t begun_ = 0;
+  std::uint64_t head_ = 0;
+  std::uint64_t tail_ = 0;
   std::uint64_t recording_ = 0;
   std::size_t reserved_ = 0;
   std::vector<Depth> depths_;

@@ -71,30 +71,21 @@ struct Numbers {
 std::string* folder = nullptr;
 Numbers* numbers = nullptr;
 Names* names = nullptr;  // outlives every thread, like all of these: nothing is destroyed at exit
-// The page is empty in a child that was made without the handlers of fork: it must not write to its parent's rings.
-std::atomic<Process*> no_process{nullptr};
-std::atomic<std::atomic<Process*>*> process_page{&no_process};
+// Empty in a child that was made without the handlers of fork: it must not write to its parent's rings.
+struct alignas(4096) {
+  std::atomic<Process*> process;
+} wiped;
 Process* last_process = nullptr;  // for the handlers of fork
 std::mutex start_mutex;
 std::uint64_t recordings = 0;
 pthread_key_t thread_end;
 thread_local EventRing* ring = nullptr;
 
-Process* this_process() noexcept {
-  return process_page.load(std::memory_order_relaxed)->load(std::memory_order_relaxed);
-}
+Process* this_process() noexcept { return wiped.process; }
 
 void set_process(Process* made) noexcept {
   last_process = made;
-  *process_page.load() = made;
-}
-
-void make_process_page() noexcept {
-  constexpr std::size_t kBytes = 4096;
-  void* page = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return;
-  madvise(page, kBytes, MADV_WIPEONFORK);  // Linux 4.14
-  process_page = new (page) std::atomic<Process*>{nullptr};
+  wiped.process = made;
 }
 
 // The caller holds the mutex of the rings. Made on first use, because few forked children have anything to record.
@@ -232,8 +223,7 @@ void start_writer(Process& p) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-EventRing* ring_of_this_thread(Process& p) {
-  if (ring != nullptr) return ring;
+EventRing* make_ring(Process& p) {
   {
     const std::lock_guard<std::mutex> lock(p.rings_mutex);
     if (p.rings.size() >= kMostThreads) return nullptr;
@@ -247,6 +237,16 @@ EventRing* ring_of_this_thread(Process& p) {
   pthread_setspecific(thread_end, ring);
   start_writer(p);
   return ring;
+}
+
+bool append(Process& p, EventRing& mine, std::uint64_t recording, const Event& event) {
+  mine.enter(recording);
+  const bool taken = event.kind == EventKind::kPush  ? mine.push(event)
+                     : event.kind == EventKind::kPop ? mine.pop(event)
+                                                     : mine.mark(event);
+  if (!taken) count_dropped(p);
+  if (mine.half_full()) sem_post(&p.wake);
+  return taken;
 }
 
 void end_thread(void* argument) {
@@ -308,7 +308,7 @@ bool prepare() {
   folder = new std::string;
   names = new Names();
   numbers = new Numbers();
-  make_process_page();
+  madvise(&wiped, sizeof(wiped), MADV_WIPEONFORK);  // Linux 4.14
   set_process(new Process());
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   std::atexit(at_exit);
@@ -390,23 +390,18 @@ std::uint32_t intern(std::string_view text) noexcept {
   return id;
 }
 
-bool record(Event event) noexcept {
+bool record(const Event& event) noexcept {
   Process* p = this_process();
   if (p == nullptr) return false;
   const std::uint64_t recording = p->recording.load(std::memory_order_relaxed);
   if (recording == 0) return false;
   try {
-    const bool first = ring == nullptr;
-    if (EventRing* mine = ring_of_this_thread(*p)) {
-      // Its ring took the thread up to a millisecond, which is not part of its first range.
-      if (first) event.time_ns = curvescope_clock_ns();
-      mine->enter(recording);
-      const bool taken = event.kind == EventKind::kPush  ? mine->push(event)
-                         : event.kind == EventKind::kPop ? mine->pop(event)
-                                                         : mine->mark(event);
-      if (!taken) count_dropped(*p);
-      if (mine->half_full()) sem_post(&p->wake);
-      return taken;
+    if (ring != nullptr) return append(*p, *ring, recording, event);
+    if (EventRing* made = make_ring(*p)) {
+      // It took the thread up to a millisecond, which is not part of its first range.
+      Event later = event;
+      later.time_ns = curvescope_clock_ns();
+      return append(*p, *made, recording, later);
     }
   } catch (...) {
     // No memory for a ring.

@@ -29,7 +29,7 @@ std::uint32_t intern(std::string_view text) noexcept;
 
 // Returns false if the event was dropped, which is counted. The first event of a thread takes the time at which there
 // is room for it.
-bool record(Event event) noexcept;
+bool record(const Event& event) noexcept;
 
 // Stores the name of a number: a category of a domain, or a thread id.
 void name_number(const char* what, std::uint32_t domain, std::uint64_t number, std::uint32_t name) noexcept;

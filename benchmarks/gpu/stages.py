@@ -353,13 +353,13 @@ def _memory_pressure(scale: Scale) -> Stage:
 def _counters(scale: Scale) -> Stage:
     batch, commands = 8 if scale is FULL else 1, []
     for network in scale.counted:
-        step = f"curvescope step {network} --batch {batch} --steps 1 --warm-up 0 --device {scale.device}"
         swept = f"sweep-{network}/{network}_training_fp32"
         commands += [
             Command(f"curvescope sweep {network} --batch {batch} {_short(scale)} -o sweep-{network}"),
-            Command(f"curvescope record --with ncu -o {network} -- {step}", needs="ncu", cuda=True),
-            Command(f"curvescope roofline {network} --json", f"{network}.json", needs="ncu", cuda=True),
-            Command(f"python {_HERE}/dram_bytes.py {swept} {network} {network}.md", needs="ncu", cuda=True),
+            Command(f"curvescope counters {swept}", needs="ncu", cuda=True),
+            Command(f"curvescope roofline {swept} --json", f"{network}.json", needs="ncu", cuda=True),
+            Command(f"curvescope breakdown {swept}", f"{network}.txt", needs="ncu", cuda=True),
+            Command(f"python {_HERE}/dram_bytes.py {swept} {network}.md", needs="ncu", cuda=True),
         ]
     return Stage("counters", 8, "measured DRAM bytes against compulsory ones, by ncu", tuple(commands))
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from curvescope.profiling.attribution.counted_kernels import GEOMETRY, align, has_geometry, launch_keys
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.recording.store import open_recording
+
+NCU = Path(__file__).parents[2] / "data" / "profiles" / "averyclapp_metrics_long.csv"
 
 
 @pytest.mark.parametrize(
@@ -45,3 +51,29 @@ def test_tools_that_print_template_arguments_differently_name_the_same_kernel():
         )
     )
     assert launch_keys(kineto, False) == launch_keys(ncu, False) == [("vectorized_elementwise_kernel",)]
+
+
+def test_what_ncu_counted_on_a_gpu_joins_the_names_that_cupti_gives(tmp_path):
+    """The file's own nine kernels as the collector names them, after one more and without the fourth."""
+    counted = open_recording(import_profile(NCU, tmp_path / "counted").path).frame("kernels")
+    arguments = "(int, int, int, float const*, float const*, float*)"
+    names = ["basic", "void gmem_coalesce<32>", "void smem_blocking<32>", "void one_blocktiling<64, 64, 8, 8>"]
+    names += ["void two_blocktiling<128, 128, 8, 8, 8>", "void vectorized_blocktiling<128, 128, 8, 8, 8>"]
+    names += ["void warptiling<128, 128, 16, 64, 64, 4, 8, 4>", *["ampere_sgemm_128x64_nn"] * 2]
+    recorded = counted[list(GEOMETRY)].assign(
+        name=[name if name.startswith("ampere") else name + arguments for name in names]
+    )
+    another = recorded.iloc[[0]].assign(name="void at::native::fill<float>(float*)")
+    recorded = pd.concat([another, recorded.drop(index=3)])
+    assert has_geometry(recorded)
+    found = align(launch_keys(recorded, True), launch_keys(counted, True))
+    assert found == [None, 0, 1, 2, 4, 5, 6, 7, 8]
+
+
+def test_what_the_tool_does_not_know_joins_nothing():
+    """Memcpys are no kernels; the other names are as two tools print them."""
+    recorded = ["void at::native::relu_kernel<4, float>(int)", "Memcpy HtoD (Pageable -> Device)", *["sgemm_nn"] * 2]
+    keys = [
+        launch_keys(pd.DataFrame({"name": names}), False) for names in (recorded, ["relu_kernel", *["sgemm_nn"] * 2])
+    ]
+    assert align(*keys) == [0, None, 1, 2]

@@ -7,8 +7,9 @@ file, and the files become one recording.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,21 @@ from typing import Any
 from ..errors import CurvescopeError
 from ..hardware.host import describe_environment
 from ..masking import without_secrets
-from ..native import library_path, record_start, record_stop
+from ..native import library_path, load, record_start, record_stop
 from ..readers import Options
 from ..recording.rank_info import describe_rank
 from ..recording.remote_store import AnyPath, RemotePath, as_path
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from .command import require_program, run_command
+from .cupti_turns import loaded_collector, profiles_now, take_turns
 from .merge import PROBE, merge_chunks
 from .shared_memory import drained_meanwhile, shared_memory
 
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 CUDA_VARIABLE = "CUDA_INJECTION64_PATH"
+CUPTI_FOLDERS_VARIABLE = "CURVESCOPE_CUPTI_FOLDERS"
+_CUPTI_FOLDERS = ("cu13/lib", "cuda_cupti/lib")  # of NVIDIA's wheels for CUDA 13, and for 11 and 12
 _GRACE_S = 5  # for a command to end after Ctrl-C
 STARTUP = Path(__file__).parent / "startup"  # runs at the start of every Python of the command
 
@@ -55,6 +59,7 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
         shared_memory(Path(folder)),
     ):
         environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
+        environment[CUPTI_FOLDERS_VARIABLE] = _own_cupti_folders()
         python_path = filter(None, (str(STARTUP), os.environ.get("PYTHONPATH")))
         environment["PYTHONPATH"] = os.pathsep.join(python_path)
         with drained_meanwhile(Path(folder)):
@@ -75,8 +80,10 @@ def record(
     """Record this process while the block runs: NVTX ranges of all its threads, and all GPU work.
 
     The recording is readable after the block; `recording.meta["collectors"]` lists what was recorded and what could not
-    be. Without a GPU it contains the ranges. A library that used NVTX before the first recording of this process emits
-    no ranges any more: run the program under `curvescope record` instead.
+    be. Without a GPU it contains the ranges. With a GPU it initialises CUDA, if nothing has yet: processes forked later
+    cannot use CUDA then. GPU work that torch.profiler records inside the block is missing here, and the facts say how
+    often. A library that used NVTX before the first recording of this process emits no ranges any more: run the program
+    under `curvescope record` instead.
 
     Args:
         path: folder or URL of the recording to create; default: a dated folder in `runs/`.
@@ -85,9 +92,17 @@ def record(
             default: known conventions.
 
     Raises:
-        CurvescopeError: this process is being recorded already, or the recording cannot be created.
+        CurvescopeError: this process is being recorded already, torch's profiler records it, or the recording cannot be
+            created.
     """
     import nvtx
+
+    torch = sys.modules.get("torch")
+    if torch is not None and profiles_now(torch):
+        raise CurvescopeError(
+            "torch.profiler records this process, and CUPTI serves one of both at a time: end that profile first, or "
+            "leave out curvescope.record()."
+        )
 
     options = Options(batch, range_pattern)
     options.names  # noqa: B018 - refuses a wrong pattern before any work
@@ -103,6 +118,7 @@ def record(
         before = os.environ.get(NVTX_VARIABLE)
         os.environ[NVTX_VARIABLE] = str(library_path())
         try:
+            take_away = _take_turns(torch)
             if not record_start(Path(chunks)):
                 raise CurvescopeError(
                     "This process is being recorded already: end that recording first, or leave out "
@@ -112,6 +128,7 @@ def record(
             try:
                 yield recording
             finally:
+                take_away()
                 record_stop()
                 merge_chunks(Path(chunks), writer, options, os.getpid())
         finally:
@@ -120,6 +137,22 @@ def record(
             else:
                 os.environ[NVTX_VARIABLE] = before
     recording.meta.update(open_recording(folder).meta)
+
+
+def _take_turns(torch: Any) -> Callable[[], None]:
+    """Let torch's profiler, idle now, take turns with a recording that begins; returns a function that ends it."""
+    if torch is None or torch.version.cuda is None:
+        return lambda: None
+    collector = loaded_collector(str(load()._name))
+    if collector is not None:
+        collector.curvescope_cupti_share(1)
+    return take_turns(torch.autograd.profiler, lambda: collector)
+
+
+def _own_cupti_folders() -> str:
+    """Folders of libcupti in the packages of this Python, for programs that load none of theirs."""
+    found = (Path(site) / "nvidia" / folder for site in sys.path if site for folder in _CUPTI_FOLDERS)
+    return os.pathsep.join(str(folder) for folder in found if folder.is_dir())
 
 
 def _meta() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Runs at the start of every Python of a command under `curvescope record`, which puts this folder on PYTHONPATH.
 
-It waits for the program to import torch and then loads `torch_windows.py`. The program notices nothing: this folder is
+It waits for the program to import torch and then loads `torch_windows.py` and `../cupti_turns.py`. The program notices
+nothing: this folder is
 removed from `sys.path`, and the program's own `sitecustomize` runs as usual. Only the standard library is used, because
 the program may run in any Python.
 """
@@ -44,7 +45,11 @@ class _TorchFinder:
         def exec_module(module: Any) -> None:
             del loader.exec_module
             load(module)
-            with suppress(Exception):  # the program continues; torch_windows reports its own errors
+            with suppress(Exception):  # the program continues
+                if module.version.cuda is not None:
+                    turns = _load("_curvescope_cupti_turns", os.path.join(os.path.dirname(_HERE), "cupti_turns.py"))
+                    turns.take_turns(module.autograd.profiler)
+            with suppress(Exception):  # torch_windows reports its own errors
                 _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")).start(
                     module, os.environ[_FOLDER_VARIABLE]
                 )

@@ -12,6 +12,7 @@ from .profiling.errors import BackendMissingError
 from .profiling.hardware import nvml
 from .profiling.hardware.clocks import throttle_names
 from .profiling.hardware.cuda_driver import CudaDriver
+from .profiling.hardware.energy import describe_energy
 
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 _PERMISSION_REMEDY = (
@@ -90,6 +91,8 @@ def _gpu(index: int) -> Iterator[Check]:
         parts[-1] += f" ({throttle_names(reasons).replace('|', ', ')})"
     if set_mhz is not None and usual_mhz is not None and set_mhz != usual_mhz:
         parts.append(f"application clock set to {set_mhz} MHz")
+    energy = describe_energy(f"cuda:{index}")
+    parts.append(f"energy by {energy['name']}" if "name" in energy else "no energy")
     parts.append("whether clocks are locked is not reported by any driver")
     remedy = "the compute mode lets no other process use it: nvidia-smi -c DEFAULT, as root" if mode == 2 else ""
     yield Check(f"GPU {index}", mode != 2, ", ".join(parts), remedy)

@@ -189,6 +189,16 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, metavar="N", default=1, help="passes over --images (default: 1)")
 
 
+def add_energy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare --of, the quantity that is tested."""
+    parser.add_argument(
+        "--of",
+        choices=("time", "energy"),
+        default="time",
+        help="what the curve is of: time, or energy, in joules per step and sample",
+    )
+
+
 def protocol_of(args: argparse.Namespace) -> Protocol:
     """The protocol that the options describe.
 

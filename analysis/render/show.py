@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -56,7 +57,7 @@ def show_diagnosis(
         print(json.dumps(_document(recording, diagnosis, explanations), allow_nan=False))
         return
     console = terminal.console()
-    console.print(_headline(recording), style="bold")
+    console.print(recording_line(recording), style="bold")
     if modelled:
         console.print(
             Text(
@@ -188,7 +189,7 @@ def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | 
     )
 
 
-def _headline(recording: Recording) -> str:
+def recording_line(recording: Recording) -> str:
     """What was recorded, where and how; unknown facts are omitted."""
     meta = recording.meta
     device, protocol = meta.get("device") or {}, meta.get("protocol") or {}
@@ -202,8 +203,17 @@ def _headline(recording: Recording) -> str:
         f"protocol {protocol['name']}" if protocol.get("name") else None,
         f"{device['threads']} threads" if "threads" in device else None,
         *(f"{name} {value}" for name, value in (meta.get("fixed") or {}).items()),
+        _clocks(meta),
     )
     return ", ".join(filter(None, facts))
+
+
+def _clocks(meta: Mapping[str, Any]) -> str | None:
+    """Whether Curvescope locked the clock of a GPU; None for a CPU and where the recording does not say."""
+    if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
+        return None
+    locked_hz = meta["locked_sm_clock_hz"]
+    return "clocks not locked" if locked_hz is None else f"SM clock locked at {locked_hz // 1_000_000} MHz"
 
 
 def _document(
@@ -217,6 +227,7 @@ def _document(
         "network": recording.meta.get("network"),
         "device": recording.meta.get("device"),
         "protocol": recording.meta.get("protocol"),
+        "locked_sm_clock_hz": recording.meta.get("locked_sm_clock_hz"),
         "lost": recording.meta.get("lost"),
         "empty": recording.meta.get("unmeasured", []),
         "warnings": recording.meta.get("warnings", []),

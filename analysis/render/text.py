@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -26,6 +27,29 @@ _MEANINGS = {
     "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does not grow with b.",
 }
 SAMPLES = Axis()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a curve is of.
+
+    Attributes:
+        name: its name.
+        symbol: its symbol, a function of the batch size.
+        unit: unit of its values.
+        rate_unit: unit that samples are counted per.
+        units_per_rate: number of units in one `rate_unit`.
+    """
+
+    name: str
+    symbol: str
+    unit: str
+    rate_unit: str
+    units_per_rate: float
+
+
+TIME = Quantity("time", "T", "ms", "s", 1e3)
+ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 SHOWN_EXPLANATIONS = 3
@@ -59,10 +83,10 @@ def hidden_note(count: int, what: str) -> list[Text]:
     return [Text(f"{count} {what} are not shown; --all shows them.", "dim")] if count > 0 else []
 
 
-def render_curve(curve: Curve, axis: Axis = SAMPLES) -> RenderableType:
+def render_curve(curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME) -> RenderableType:
     """The curve, a line per batch size."""
-    per_one = (f"ms/{axis.one}", f"{axis.unit}/s")
-    rows = table(axis.name, "step ms", "95 % interval", *per_one, "spread", "n", first="right")
+    per_one = (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
+    rows = table(axis.name, f"step {quantity.unit}", "95 % interval", *per_one, "spread", "n", first="right")
     for point in curve.points:
         time = point.time_ms.value
         spread = Text(f"{point.spread:.1%}" + ("" if point.stable else " !"), "" if point.stable else "yellow")
@@ -73,7 +97,7 @@ def render_curve(curve: Curve, axis: Axis = SAMPLES) -> RenderableType:
             number(time),
             interval(point.time_ms, 4),
             number(time / point.condition),
-            number(point.condition / time * 1e3),
+            number(point.condition / time * quantity.units_per_rate),
             spread,
             str(point.n),
         )
@@ -98,28 +122,31 @@ def render_curve(curve: Curve, axis: Axis = SAMPLES) -> RenderableType:
     return Group(rows, *(Text(note, "dim") for note in notes))
 
 
-def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES) -> RenderableType:
+def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity: Quantity = TIME) -> RenderableType:
     """Every excess and every curvature with its verdict."""
     blocks: list[RenderableType] = []
     excesses = [f for f in findings if f.shown.kind == "excess"]
     curvatures = [f for f in findings if f.shown.kind == "curvature"]
     if excesses:
-        rows = table("pair", "excess ms", "95 % interval", "verdict")
+        rows = table("pair", f"excess {quantity.unit}", "95 % interval", "verdict")
         for finding in excesses:
             rows.add_row(
                 f"{finding.shown.at} → {finding.shown.to}",
                 signed(finding.value.value),
                 interval(finding.value),
-                _verdict(finding),
+                _verdict(finding, quantity),
             )
         blocks.append(rows)
     if curvatures:
-        unit = unit_text(curvatures[0].shown.unit, axis)
+        unit = unit_text(curvatures[0].shown.unit, axis, quantity)
         rows = table("at", f"curvature {unit}", "95 % interval", "verdict")
         for finding in curvatures:
-            rows.add_row(str(finding.shown.at), signed(finding.value.value), interval(finding.value), _verdict(finding))
-        scale = f"log2 axis of time per {axis.one}" if unit == f"ms/{axis.one}" else "linear axis of step time"
-        note = f"Curvature on a {scale}; excess of b → kb is T(kb) − k·T(b), where T is the time of a step."
+            value = finding.value
+            rows.add_row(str(finding.shown.at), signed(value.value), interval(value), _verdict(finding, quantity))
+        name, t = quantity.name, quantity.symbol
+        is_log2 = unit == f"{quantity.unit}/{axis.one}"
+        scale = f"log2 axis of {name} per {axis.one}" if is_log2 else f"linear axis of step {name}"
+        note = f"Curvature on a {scale}; excess of b → kb is {t}(kb) − k·{t}(b), where {t} is the {name} of a step."
         blocks += [Text(), rows, Text(note, "dim")]
     if not findings:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
@@ -130,11 +157,11 @@ def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES) -> Render
     return Group(*blocks)
 
 
-def _verdict(finding: Finding) -> Text:
+def _verdict(finding: Finding, quantity: Quantity) -> Text:
     if finding.verdict == Verdict.ANOMALY:
         text = f"{finding.shape}: anomaly"
         if finding.tested != finding.shown:
-            text += f" (bend {signed(finding.tested_value.value)} ms)"
+            text += f" (bend {signed(finding.tested_value.value)} {quantity.unit})"
         return Text(text, "bold red")
     if finding.verdict == Verdict.FIXED_COST:
         return Text(f"{finding.shape} (fixed cost amortised)")
@@ -192,9 +219,9 @@ def _share(one: Share, whole: float) -> tuple[RenderableType, ...]:
     )
 
 
-def unit_text(unit: str, axis: Axis) -> str:
-    """The unit of a functional, which is written for samples, in words of the axis."""
-    return unit.replace("/sample", f"/{axis.one}")
+def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:
+    """The unit of a functional, which is written for times and samples, in words of quantity and axis."""
+    return unit.replace(TIME.unit, quantity.unit, 1).replace("/sample", f"/{axis.one}")
 
 
 def share(value: float, whole: float) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
@@ -42,6 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "GPU` lists them)",
     )
     measuring.add_protocol_arguments(parser)
+    measuring.add_energy_arguments(parser)
+    parser.add_argument(
+        "--lock-clocks",
+        nargs="?",
+        type=int,
+        const=0,
+        metavar="MHZ",
+        help="lock the SM clock of the GPU while it is measured (needs root); default: its default application clock",
+    )
     measuring.add_experiments_argument(parser, "; 0 for none (default: 60s, with --quick 15s)")
     parser.add_argument(
         "--counters",
@@ -70,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
     path = args.output or new_recording_path(configurations[0].network)
     if args.counters:
         _check_counters(device, modelled or axes.family is not None)
+    if modelled and (args.of == "energy" or args.lock_clocks is not None):
+        raise CurvescopeError("--of energy and --lock-clocks need a device that runs: omit them.")
     if modelled:
         if args.experiments is not None:
             raise CurvescopeError("--experiments: a modelled GPU has nothing to run; omit it.")
@@ -80,15 +92,50 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(
             "--library, --framework and --what-if are for a modelled GPU, e.g. --device model:gtx1080."
         )
-    if axes.family is not None:
-        return _family(args, axes, configurations, protocol, path)
-    _measure(args, configurations[0], axes, protocol, path)
+    if args.of == "energy":
+        protocol = _for_energy(protocol, device, axes)
+    with _clocks(args, device):
+        if axes.family is not None:
+            return _family(args, axes, configurations, protocol, path)
+        _measure(args, configurations[0], axes, protocol, path)
     if args.counters:
         _count(path)
+    if args.of == "energy":
+        from ..analysis.render.energy import show_energy
+
+        recording, curvature = open_recording(path), measuring.curvature_of(args)
+        show_energy(recording, axis=curvature, everything=args.all, as_json=args.json)
+        return 0
     from ..analysis.render.show import show_diagnosis
 
     show_diagnosis(open_recording(path), axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
     return 0
+
+
+def _for_energy(protocol: Protocol, device: str, axes: Axes) -> Protocol:
+    """The protocol with visits that are long enough for the source of energies.
+
+    Raises:
+        CurvescopeError: this device reports no energy, or a family of curves was asked for.
+    """
+    from dataclasses import replace
+
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.hardware.energy import find_meter
+
+    if axes.family is not None:
+        raise CurvescopeError("--of energy is for one curve: give --axis once.")
+    seconds = max(protocol.visit_s, 5 * find_meter(device).source.least_s)
+    return replace(protocol, visit_s=seconds, steps_per_visit=(protocol.steps_per_visit[0], 100_000))
+
+
+def _clocks(args: argparse.Namespace, device: str) -> AbstractContextManager[object]:
+    """The context in which the GPU's clock is locked, if it shall be."""
+    if args.lock_clocks is None:
+        return nullcontext()
+    from ..profiling.hardware.locked_clocks import locked_clocks
+
+    return locked_clocks(device, args.lock_clocks or None)
 
 
 def _check_counters(device: str, refused: bool) -> None:
@@ -124,6 +171,8 @@ def _measure(
 
 
 def _experiments_s(args: argparse.Namespace, protocol: Protocol) -> float:
+    if args.of == "energy" and args.experiments is None:
+        return 0.0  # experiments test causes of times
     default_s = QUICK_EXPERIMENTS_S if protocol.name == "quick" else DEFAULT_EXPERIMENTS_S
     return measuring.experiments_s_of(args, default_s)
 

@@ -160,6 +160,16 @@ def _ceilings() -> Check:
     return Check("ceilings", True, f"{', '.join(limits)}, measured {found.measured_utc[:10]}")
 
 
+def _energy() -> Check:
+    from ..profiling.hardware.energy import describe_energy
+
+    found = describe_energy("cpu")
+    remedy = "optional: --of energy needs it on a CPU"
+    return Check(
+        "energy of the CPU", "name" in found, found.get("missing") or f"{found['name']}, {found['scope']}", remedy
+    )
+
+
 def _store() -> Check:
     from ..analysis.render.numbers import quantity
 
@@ -182,5 +192,6 @@ _CHECKS: tuple[Callable[[], Any], ...] = (
     _package("cupy", "cuda12", "runs Curvescope's CUDA kernels in `bench`"),
     _package("pycuda", "pycuda", "runs Curvescope's CUDA kernels in `bench`"),
     _ceilings,
+    _energy,
     _store,
 )

@@ -16,6 +16,7 @@ from ..profiling.recording.remote_store import as_path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
+    measuring.add_energy_arguments(parser)
     parser.add_argument("--pair", metavar="B,KB", help="split the excess between these two batch sizes")
     parser.add_argument("--at", type=int, metavar="B", help="split the curvature at this batch size")
     measuring.add_curvature_argument(parser)
@@ -59,6 +60,13 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(
             f"--problem and --noise are for tables of times; {args.recording} is a different recording."
         )
+    if args.of == "energy":
+        from ..analysis.render.energy import show_energy
+
+        if args.pair is not None or args.at is not None:
+            raise CurvescopeError("--pair and --at split times over layers; energy has no such split: omit them.")
+        show_energy(recording, axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
+        return 0
     show_diagnosis(
         recording,
         axis=measuring.curvature_of(args),

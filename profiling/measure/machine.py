@@ -10,7 +10,9 @@ from typing import Any
 from ..errors import CurvescopeError
 from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
+from ..hardware.energy import describe_energy
 from ..hardware.host import describe_device, describe_host, describe_versions
+from ..hardware.locked_clocks import locked_clock_hz
 from ..hardware.nvml import describe_settings
 from ..workload.network_step import import_torch
 from .clock_alignment import clock_identity
@@ -29,6 +31,8 @@ class Machine:
         cudnn_workspace_limit_mib: workspace limit of cuDNN's convolutions (CUDNN_CONV_WSCAP_DBG).
         clocks_missing: reason why clocks are not sampled; None if they are.
         identity: text that differs between machines, and between GPUs of one machine; compared, never stored.
+        energy: source of the steps' energies, see `describe_energy`; None if unknown.
+        locked_sm_clock_hz: SM clock that Curvescope locked; None if it locked none.
     """
 
     device: dict[str, Any]
@@ -39,6 +43,8 @@ class Machine:
     cudnn_workspace_limit_mib: str | None
     clocks_missing: str | None
     identity: str
+    energy: dict[str, Any] | None = None
+    locked_sm_clock_hz: int | None = None
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -65,6 +71,8 @@ def describe_machine(device: str) -> Machine:
         os.environ.get("CUDNN_CONV_WSCAP_DBG"),
         ClockSampler(device).missing,
         f"{clock_identity()} {gpu}",
+        describe_energy(device),
+        locked_clock_hz(),
     )
 
 

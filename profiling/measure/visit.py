@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..attribution.events import StepRows
 from ..attribution.operator_calls import CountWork
 from ..attribution.operator_work import count_work
 from ..collect import torch_step
+from ..hardware.energy import meter_of
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
 from ..workload.any_workload import AnyWorkload
@@ -136,17 +137,42 @@ def discard_steps(workload: Steps, batch: int, count: int) -> WarmUp:
 def time_steps(workload: Steps, count: int, between: Callable[[], object] = lambda: None) -> list[StepRow]:
     """Time steps of the loaded batch; rows as in `Visit.unprofiled`; for `between` see `visit`."""
     fresh_peak = reset_peak(workload.device)
+    meter = meter_of(workload.device)
+    joules = [meter.read()] if meter else []
     timed: list[StepRow] = []
     for _ in range(count):
         before = read_host_use()
         start_ns, duration_ns = workload.time_step()
         used = host_use_between(before, read_host_use())
         timed.append({"start_ns": start_ns, "duration_ns": duration_ns, **used})
+        if meter:
+            joules.append(meter.read())
         between()
+    if meter:
+        share_energy(timed, joules, meter.source.least_s)
     if not fresh_peak:
         return timed
     peak = read_peak(workload.device)
     return [{**row, **peak} for row in timed]
+
+
+def share_energy(timed: list[StepRow], joules: Sequence[float | None], least_s: float) -> None:
+    """Give steps their energy, in the column `energy_uj`: shares by duration of the energy from the first to the last.
+
+    Args:
+        timed: rows of the steps in order; changed in place.
+        joules: readings of the meter before the first step and after each; None where it failed.
+        least_s: shortest time from the first step's start to the last one's end; a shorter one has no energy.
+    """
+    readings = [reading for reading in joules if reading is not None]
+    if not timed or not readings or len(readings) < len(joules):
+        return
+    span_ns = timed[-1]["start_ns"] + timed[-1]["duration_ns"] - timed[0]["start_ns"]
+    used_j = readings[-1] - readings[0]
+    if span_ns < least_s * 1e9 or used_j <= 0:
+        return
+    for row in timed:
+        row["energy_uj"] = round(used_j * 1e6 * row["duration_ns"] / span_ns)
 
 
 def profile_steps(

@@ -207,7 +207,7 @@ CLOCKS = Table(
         _DEVICE,
         _mean("sm_clock_hz", "Hz", "SM clock, or the mean core clock of a CPU."),
         _mean("memory_clock_hz", "Hz", "Memory clock."),
-        _mean("power_w", "W", "Board power.", _F64),
+        _mean("power_w", "W", "Board power; NVML averages it over a second on GPUs after GA100.", _F64),
         _mean("temperature_c", "°C", "Temperature of the device.", _F64),
         _key("throttle_reasons", _TEXT, "Names joined by `|`; empty for none, null if unreadable."),
         _mean("load", "1", "Utilisation of a GPU (0 to 1), or load average of a CPU.", _F64),
@@ -229,6 +229,11 @@ _STEP_RESOURCES = (
         "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for single steps.",
     ),
     _mean("page_faults", "", "Pages that the operating system mapped for the process in the step."),
+    _sum(
+        "energy_uj",
+        "µJ",
+        "Energy of the device in the step: its share by duration of the visit's, whose source `recording.json` names.",
+    ),
     _mean("run_queue_wait_ns", "ns", "Time that threads waited in a run queue for a core, summed over threads."),
 )
 

@@ -29,6 +29,7 @@ class Driver:
 def card(monkeypatch, tmp_path):
     """An H200 that all users may profile, whose collector works; returns a function that gives doctor's lines."""
     nvml = fake_nvml(
+        nvmlDeviceGetTotalEnergyConsumption=lambda _: 1000,
         nvmlSystemGetNVMLVersion=lambda: "13.580",
         nvmlDeviceGetName=lambda _: "NVIDIA H200",
         nvmlDeviceGetComputeMode=lambda _: 0,
@@ -56,7 +57,8 @@ def test_a_card_that_works_has_a_line_for_each_thing(card):
     assert lines["NVML"].detail == "version 13.580: clocks, power and energy"
     assert lines["GPU 0"].detail == (
         "NVIDIA H200, compute mode default, persistence on, MIG off, ECC on, power limit 700 W, "
-        "SM clock 1980 MHz of at most 1980 (sw_power_cap), whether clocks are locked is not reported by any driver"
+        "SM clock 1980 MHz of at most 1980 (sw_power_cap), energy by NVML's total energy counter, "
+        "whether clocks are locked is not reported by any driver"
     )
     assert lines["profiling permission"].detail == "all users (RmProfilingAdminOnly: 0)"
     assert lines["libcupti"].detail == "/usr/lib/libcupti.so.13, API version 130000: fits the driver"

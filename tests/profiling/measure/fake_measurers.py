@@ -11,7 +11,7 @@ CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
 
 def machine(identity="a", device=CARD, cpu="Some CPU", torch="2.13.0"):
     host = {"cpu": cpu, "usable_cores": 8}
-    return Machine(dict(device), host, {"torch": torch}, None, None, None, identity)
+    return Machine(dict(device), None, host, {"torch": torch}, None, None, None, identity)
 
 
 class FakeMeasurer:

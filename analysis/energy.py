@@ -1,0 +1,126 @@
+"""Energy of a step over batch sizes: the same curve, functionals and tests as for time, over joules.
+
+Energy is measured for a visit and shared among its steps by their durations, so E(b) is the mean power of a condition
+times its time. No counter gives the energy of one kernel, so an anomaly of energy has no exact split over layers. It
+splits exactly into two parts: what the step's time alone explains, at the power of the smaller batch size, and what the
+difference of power adds. The first is a functional of time, which `explain` splits over layers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..profiling.errors import CurvescopeError
+from ..profiling.recording.axis import Axis, axis_of
+from ..profiling.recording.store import Recording
+from .decompose.anomalies import Finding, Verdict, find, find_fixed_cost
+from .decompose.curve import Curve, cost_curve
+from .decompose.functionals import Functional
+from .decompose.statistics import Estimate
+
+
+@dataclass(frozen=True)
+class PowerSplit:
+    """The exact split of a functional of energy; both parts add up to its value.
+
+    Attributes:
+        by_time_j: the functional of time, at the power of the smallest batch size in it.
+        by_power_j: what the other powers at the other batch sizes add.
+    """
+
+    by_time_j: float
+    by_power_j: float
+
+
+@dataclass(frozen=True)
+class EnergyDiagnosis:
+    """What `diagnose --of energy` shows.
+
+    Attributes:
+        curve: curve of energy; its fields in ms hold joules.
+        times: curve of time of the same steps.
+        findings: every excess, then every curvature, in joules.
+        splits: split of every finding, in their order.
+        fixed_cost: energy that does not grow with the batch size, with its interval; None if it is not significant.
+        source: entry `energy` of `recording.json`.
+        unmeasured: number of timed steps without an energy.
+        axis: axis of batch sizes, for words.
+    """
+
+    curve: Curve
+    times: Curve
+    findings: tuple[Finding, ...]
+    splits: tuple[PowerSplit, ...]
+    fixed_cost: tuple[Functional, Estimate] | None
+    source: dict[str, Any]
+    unmeasured: int
+    axis: Axis = field(default_factory=Axis)
+
+    @property
+    def anomalies(self) -> tuple[Finding, ...]:
+        """The findings that are anomalies."""
+        return tuple(finding for finding in self.findings if finding.verdict == Verdict.ANOMALY)
+
+    def power_w(self, condition: int) -> float:
+        """Mean power of the steps of a condition, watts."""
+        return _powers_w(self.curve, self.times)[condition]
+
+
+def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
+    """Test the curve of energy of a recording.
+
+    Args:
+        recording: recording of a sweep.
+        axis: axis of the curvatures: log2 or linear.
+
+    Raises:
+        CurvescopeError: no timed step has an energy; the message says why.
+    """
+    steps, source = recording.frame("steps"), recording.meta.get("energy") or {}
+    timed = steps[~steps["profiled"].astype(bool)]
+    measured = timed[timed["energy_uj"].notna()]
+    if measured.empty:
+        why = source.get("missing") or "its visits were too short for the source; record it with `diagnose --of energy`"
+        raise CurvescopeError(f"{recording.path} has no energy of steps: {why}.")
+    joules = measured.assign(duration_ns=measured["energy_uj"])  # a curve divides by 10⁶: from ns to ms, from µJ to J
+    curve, times = cost_curve(joules, recording.statistic), cost_curve(measured, recording.statistic)
+    findings = find(curve, axis)
+    fixed = find_fixed_cost(curve, curve.conditions)
+    return EnergyDiagnosis(
+        curve,
+        times,
+        findings,
+        tuple(split_by_power(finding.shown, curve, times) for finding in findings),
+        None if fixed is None else (fixed, curve.evaluate(fixed)),
+        dict(source),
+        len(timed) - len(measured),
+        axis_of(recording.meta),
+    )
+
+
+def split_by_power(functional: Functional, energies: Curve, times: Curve) -> PowerSplit:
+    """Split a functional of energy into a part of time and a part of power.
+
+    With E(b) = P(b)·T(b) and the smallest batch size a: Σ cᵦ·E(b) = P(a)·Σ cᵦ·T(b) + Σ cᵦ·(P(b) − P(a))·T(b).
+
+    Args:
+        functional: functional over batch sizes of both curves.
+        energies: curve of energy, joules.
+        times: curve of time of the same steps, ms.
+    """
+    powers_w = _powers_w(energies, times)
+    base_w = powers_w[min(functional.conditions)]
+    seconds = {point.condition: point.time_ms.value / 1e3 for point in times.points}
+    return PowerSplit(
+        base_w * math.fsum(weight * seconds[batch] for batch, weight in functional.coefficients),
+        math.fsum(weight * (powers_w[batch] - base_w) * seconds[batch] for batch, weight in functional.coefficients),
+    )
+
+
+def _powers_w(energies: Curve, times: Curve) -> dict[int, float]:
+    return {
+        energy.condition: energy.time_ms.value / (time.time_ms.value / 1e3)
+        for energy, time in zip(energies.points, times.points, strict=True)
+    }

@@ -1,0 +1,103 @@
+"""Output of `diagnose --of energy` and `explain --of energy`: text or one JSON document."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.text import Text
+
+from ...profiling.recording.store import Recording
+from ..energy import EnergyDiagnosis, explain_energy
+from . import terminal, text
+from .documents import to_plain
+from .numbers import number, signed
+from .show import recording_line
+
+_NO_LAYERS = (
+    "Energy is measured for the step as a whole: no counter gives that of a kernel, so it has no split over layers."
+)
+_SPLIT = (
+    "By time: what the step's time alone explains, at the power of the smaller batch size (`explain` splits it over "
+    "layers). By power: what the difference of power adds. Both add up to the functional."
+)
+
+
+def show_energy(
+    recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False
+) -> EnergyDiagnosis:
+    """Print the curve of energy, its tests and the anomalies with their split into time and power.
+
+    Args:
+        recording: recording of a sweep.
+        axis: axis of the curvatures: log2 or linear.
+        everything: whether to split every functional, not only anomalies.
+        as_json: whether to print one JSON document on standard output.
+    """
+    found = explain_energy(recording, axis)
+    if as_json:
+        print(json.dumps(_document(recording, found), allow_nan=False))
+        return found
+    console = terminal.console()
+    console.print(recording_line(recording), style="bold")
+    console.print(Text(f"Energy of {found.source['scope']}, by {found.source['name']}.", "dim"))
+    console.print()
+    console.print(text.render_curve(found.curve, found.axis, text.ENERGY))
+    powers = ", ".join(f"{batch}: {number(found.power_w(batch), 3)} W" for batch in found.curve.conditions)
+    console.print(Text(f"Mean power in steps by {found.axis.name}: {powers}.", "dim"))
+    console.print()
+    console.print(text.render_findings(found.findings, found.axis, text.ENERGY))
+    if found.fixed_cost is not None:
+        functional, value = found.fixed_cost
+        console.print()
+        console.print(Text(f"{functional.label}: {signed(value.value)} J ({text.interval(value)}) of every step."))
+    chosen = [
+        (finding, split)
+        for finding, split in zip(found.findings, found.splits, strict=True)
+        if everything or finding in found.anomalies
+    ]
+    if chosen:
+        rows = text.table("functional", "J", "by time", "by power")
+        for finding, split in chosen:
+            label = f"{finding.shown.label} ({text.unit_text(finding.shown.unit, found.axis, text.ENERGY)})"
+            rows.add_row(label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j)))
+        console.print()
+        console.print(rows)
+        console.print(Text(_SPLIT, "dim"))
+    console.print(Text(_NO_LAYERS, "dim"))
+    if found.unmeasured:
+        console.print(Text(f"{found.unmeasured} timed steps have no energy: their visits were too short.", "yellow"))
+    return found
+
+
+def _document(recording: Recording, found: EnergyDiagnosis) -> dict[str, Any]:
+    return {
+        "recording": str(recording.path),
+        "source": found.source,
+        "locked_sm_clock_hz": recording.meta.get("locked_sm_clock_hz"),
+        "unmeasured_steps": found.unmeasured,
+        "curve": [
+            {
+                "batch": point.condition,
+                "energy_j": to_plain(point.time_ms),
+                "j_per_sample": point.time_ms.value / point.condition,
+                "power_w": found.power_w(point.condition),
+                "spread": point.spread,
+                "n": point.n,
+                "rounds": point.rounds,
+            }
+            for point in found.curve.points
+        ],
+        "findings": [
+            {
+                "functional": finding.shown.label,
+                "unit": text.unit_text(finding.shown.unit, found.axis, text.ENERGY),
+                "value": to_plain(finding.value),
+                "verdict": finding.verdict,
+                "p_adjusted": finding.p_adjusted,
+                **to_plain(split),
+            }
+            for finding, split in zip(found.findings, found.splits, strict=True)
+        ],
+        "fixed_cost_j": None if found.fixed_cost is None else to_plain(found.fixed_cost[1]),
+    }

@@ -1,0 +1,99 @@
+"""Locks the SM clock of a GPU for a while, and unlocks it whatever happens, except a kill that nobody can catch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import BackendMissingError, CurvescopeError
+from .nvml import NvmlDevice, find_device
+
+# Children that measure say it, too, in their recordings.
+_VARIABLE = "CURVESCOPE_LOCKED_SM_CLOCK_HZ"
+_SIGNALS = ("SIGTERM", "SIGHUP")  # SIGINT raises KeyboardInterrupt by itself
+
+
+def locked_clock_hz() -> int | None:
+    """The SM clock that Curvescope locked for this run; None if it locked none."""
+    text = os.environ.get(_VARIABLE)
+    return int(text) if text else None
+
+
+@contextmanager
+def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
+    """Lock the SM clock of a GPU while the block runs.
+
+    NVML does not say whether a clock was locked before. Afterwards the clock is unlocked.
+
+    Args:
+        device: `cuda:N` with CUDA's device index.
+        clock_mhz: clock to lock; None for the GPU's default application clock, which it holds under most loads, or
+            if it has none, its largest.
+
+    Yields:
+        The locked clock, MHz.
+
+    Raises:
+        CurvescopeError: the device is a CPU, or this user may not lock clocks, or the GPU refuses the clock.
+    """
+    if device == "cpu":
+        raise CurvescopeError("--lock-clocks is for a GPU, and this runs on the CPU: omit it.")
+    gpu = _find(device)
+    mhz = clock_mhz or _usual_mhz(gpu)
+    if mhz is None:
+        raise CurvescopeError("--lock-clocks: this GPU reports no clock; write one, e.g. --lock-clocks 1500.")
+    restore = _raise_on_signals()
+    try:
+        _lock(gpu, mhz)
+        os.environ[_VARIABLE] = str(mhz * 1_000_000)
+        yield mhz
+    finally:
+        os.environ.pop(_VARIABLE, None)
+        try:
+            gpu.library.nvmlDeviceResetGpuLockedClocks(gpu.handle)
+        except gpu.library.NVMLError as error:
+            print(
+                f"curvescope: the clock of {device} could not be unlocked ({error}): run `nvidia-smi -rgc` as root.",
+                file=sys.stderr,
+            )
+        restore()
+
+
+def _find(device: str) -> NvmlDevice:
+    try:
+        return find_device(device)
+    except BackendMissingError as error:
+        raise CurvescopeError(f"--lock-clocks: {error}. Omit it.") from error
+
+
+def _usual_mhz(gpu: NvmlDevice) -> int | None:
+    usual: int | None = gpu.read("nvmlDeviceGetDefaultApplicationsClock", "NVML_CLOCK_SM")
+    return gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM") if usual is None else usual
+
+
+def _lock(gpu: NvmlDevice, mhz: int) -> None:
+    try:
+        gpu.library.nvmlDeviceSetGpuLockedClocks(gpu.handle, mhz, mhz)
+    except gpu.library.NVMLError as error:
+        raise CurvescopeError(
+            f"--lock-clocks: the GPU does not lock its clock at {mhz} MHz ({error}). This takes root, Volta or later, "
+            "and a clock that `nvidia-smi -q -d SUPPORTED_CLOCKS` lists. Omit it, or run as root."
+        ) from error
+
+
+def _raise_on_signals() -> Any:
+    """Let signals that would end this process raise SystemExit instead; returns a function that undoes it."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    before = {number: signal.signal(number, leave) for number in numbers}
+    return lambda: [signal.signal(number, handler) for number, handler in before.items()]

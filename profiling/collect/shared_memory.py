@@ -41,7 +41,8 @@ _WATCH_S = 1.0  # the memory of a process that was killed is held at least as lo
 _MEMORY_MAGIC, _BLOCK_MAGIC = 0x314D454D56435643, 0x314B4C4256435643
 _PROCESS, _RING, _NAMES, _NUMBERS = 1, 2, 3, 4
 _RING_CAPACITY = 16384
-_UNNAMED = "(name not recorded)"
+_FIRST_NAMES = ["", "(name not recorded)"]  # of every process
+_UNNAMED = 1
 
 _BLOCK = np.dtype([("magic", "<u8"), ("kind", "<u8"), ("bytes", "<u8"), ("process", "<i8"), ("started_ns", "<i8")])
 _COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "gpu_buffers")
@@ -52,6 +53,15 @@ _RING_HEADER = np.dtype(
     {"names": list(_FIELDS), "formats": ["<u8", "<i8", "<u8", "<u8", "<u8"], "offsets": list(_FIELDS.values()),
      "itemsize": 192}
 )  # fmt: skip
+
+
+# The smallest and largest block of each kind; a process that crashed may have written anywhere.
+_BYTES = {
+    _PROCESS: (_COUNTS.itemsize, _COUNTS.itemsize),
+    _RING: (_RING_HEADER.itemsize + _RING_CAPACITY * EVENT.itemsize,) * 2,
+    _NAMES: (_STEP, 1 << 27),  # texts have 64 MiB together
+    _NUMBERS: (_STEP, _STEP),
+}
 
 
 class ProcessEnd(NamedTuple):
@@ -100,7 +110,9 @@ class _Ring(NamedTuple):
             data = memory[_RING_HEADER.itemsize :]
             # What left the ring meanwhile is in the chunk file, and its room may hold other events now.
             written = int(np.frombuffer(memory[: _RING_HEADER.itemsize], _RING_HEADER)[0]["tail"])
-        events = np.frombuffer(data, EVENT, _RING_CAPACITY)[np.arange(written, max(written, head)) % _RING_CAPACITY]
+        held = head - written if 0 <= head - written <= _RING_CAPACITY else 0
+        at = np.arange(written % _RING_CAPACITY, written % _RING_CAPACITY + held) % _RING_CAPACITY
+        events = np.frombuffer(data, EVENT, _RING_CAPACITY)[at]
         return cls(int(header["id"]), int(header["thread"]), int(header["begun"]), written, events)
 
 
@@ -163,17 +175,18 @@ def drain_processes(folder: Path, *, only_ended: bool = False) -> list[ProcessEn
         programs: dict[tuple[int, int], list[_Block]] = {}
         for key, block in _blocks(file):
             programs.setdefault(key, []).append(block)
-        ends = [_drain_program(file, folder, key, programs, only_ended) for key in programs]
+        last = dict(sorted(programs))  # when the last program of each process began
+        ends = [_drain_program(file, folder, key, blocks, last[key[0]], only_ended) for key, blocks in programs.items()]
         return [end for end in ends if end is not None]
     finally:
         os.close(file)
 
 
 def _drain_program(
-    file: int, folder: Path, key: tuple[int, int], programs: dict[tuple[int, int], list[_Block]], only_ended: bool
+    file: int, folder: Path, key: tuple[int, int], blocks: Sequence[_Block], last_started_ns: int, only_ended: bool
 ) -> ProcessEnd | None:
     process, started_ns = key
-    first, *others = programs[key]
+    first, *others = blocks
     if first.kind != _PROCESS:
         return None  # the counts come first
     running = _is_running(process, int(_counts(file, first)["pid_namespace"]))
@@ -187,10 +200,11 @@ def _drain_program(
         path = folder / f"{process}-{started_ns}.chunks"
         if running and path.exists():
             path = path.rename(path.with_suffix(".running.chunks"))  # the process cannot open it any more
-        if not counts["exited"] or any(len(ring.events) for ring in rings):
+        if others and (not counts["exited"] or any(len(ring.events) for ring in rings)):
             names = b"".join(_log(file, block) for block in others if block.kind == _NAMES)
             numbers = b"".join(_log(file, block) for block in others if block.kind == _NUMBERS)
-            _append_rest(path, process, rings, texts_of(memoryview(names)), np.frombuffer(numbers, NUMBER))
+            whole = len(numbers) // NUMBER.itemsize * NUMBER.itemsize
+            _append_rest(path, process, rings, texts_of(memoryview(names)), np.frombuffer(numbers[:whole], NUMBER))
         if not running:
             for block in others:
                 with mmap.mmap(file, block.bytes, offset=block.at) as memory:
@@ -198,7 +212,7 @@ def _drain_program(
             os.pwrite(file, begun.to_bytes(8, "little"), first.at + _BLOCK.itemsize + 8 * _COUNTED.index("begun"))
     if counts["exited"]:
         ended = "exit"
-    elif any(pid == process and ns > started_ns for pid, ns in programs):
+    elif last_started_ns > started_ns:
         ended = "exec of another program"
     elif running:
         ended = "not yet: it still ran when the recording ended"
@@ -217,8 +231,9 @@ def _blocks(file: int) -> Iterator[tuple[tuple[int, int], _Block]]:
         except OSError:  # holes up to the end
             return
         header = np.frombuffer(os.pread(file, _BLOCK.itemsize, at), _BLOCK)[0]
-        if header["magic"] == _BLOCK_MAGIC:
-            block = _Block(at, int(header["kind"]), int(header["bytes"]))
+        block = _Block(at, int(header["kind"]), int(header["bytes"]))
+        least, most = _BYTES.get(block.kind, (1, 0))
+        if header["magic"] == _BLOCK_MAGIC and least <= block.bytes <= most:
             yield (int(header["process"]), int(header["started_ns"])), block
             at += -(-block.bytes // _STEP) * _STEP
         else:
@@ -246,23 +261,25 @@ def _append_rest(
         OSError: it could not be written; complete chunks stay.
     """
     found = read_chunks(path) if path.exists() else ProcessChunks(process)
+    names = (found.names + list(names[len(found.names) :])) or _FIRST_NAMES
+    texts = [text.encode() for text in names[len(found.names) :]]
     chunks = []
+    if texts:
+        data = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+        chunks.append((STRINGS, len(found.names), data))
     for ring in rings:
         events = ring.events[max(found.positions.get(ring.id, 0) - ring.first, 0) :]
         if len(events):
+            for field in ("name", "domain"):  # an id is without text if there was no memory for it
+                events[field][events[field] >= len(names)] = _UNNAMED
             about = np.array([(ring.id, ring.thread)], EVENTS_HEADER).tobytes()
             chunks.append((EVENTS, ring.first + len(ring.events) - len(events), about + events.tobytes()))
-    if len(numbers) > len(found.numbers):
-        chunks.append((NUMBERS, len(found.numbers), numbers[len(found.numbers) :].tobytes()))
-    texts = list(names[len(found.names) :])
-    # Without memory for a name, its id has no text.
-    most = max(
-        (int(ring.events[field].max()) for ring in rings for field in ("name", "domain") if len(ring.events)), default=0
-    )
-    texts += [_UNNAMED] * (most + 1 - len(found.names) - len(texts))
-    if texts:
-        data = b"".join(len(text).to_bytes(4, "little") + text for text in (text.encode() for text in texts))
-        chunks.insert(0, (STRINGS, len(found.names), data))
+    numbers = numbers[len(found.numbers) :]
+    numbers = numbers[
+        (numbers["what"] < len(names)) & (numbers["domain"] < len(names)) & (numbers["name"] < len(names))
+    ]
+    if len(numbers):
+        chunks.append((NUMBERS, len(found.numbers), numbers.tobytes()))
     if not chunks and not found.torn_bytes:
         return
     with path.open("ab") as file:

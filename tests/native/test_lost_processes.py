@@ -6,6 +6,7 @@ Each program begins a known number of ranges; those in the recording and those c
 from __future__ import annotations
 
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -230,6 +231,38 @@ def test_a_full_disk_leaves_the_memory_to_the_next_drain(tmp_path):
         assert drain_processes(tmp_path) == [end]
         (path,) = tmp_path.glob("*.chunks")
         assert (end.begun, read_chunks(path).begun, read_chunks(path).torn_bytes) == (9, 9, 0)
+
+
+def test_memory_that_a_crashing_process_wrote_over_is_drained_without_failing(tmp_path):
+    """Words of the blocks of a killed process are set to other values; what can be read still becomes a recording."""
+    program = (
+        "import nvtx, os, signal\n"
+        "with nvtx.annotate('r', domain='d', category='c'): nvtx.mark('m')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    chunks = tmp_path / "chunks"
+    chunks.mkdir()
+    environment = {**os.environ, NVTX_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(chunks)}
+    with shared_memory(chunks):
+        subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+        with (chunks / NAME).open("r+b", buffering=0) as memory:
+            size = int.from_bytes(os.pread(memory.fileno(), 8, 16), "little")
+            whole = os.pread(memory.fileno(), size, 0)
+            blocks = [at for at in range(1 << 16, size, 1 << 16) if whole[at : at + 8].strip(b"\0")]
+            draw = random.Random(3)
+            for run in range(150):
+                os.pwrite(memory.fileno(), whole, 0)
+                for _ in range(3):
+                    value = draw.choice([0, 1, 5, 1 << 20, (1 << 63) + 7, (1 << 64) - 1])
+                    os.pwrite(
+                        memory.fileno(), value.to_bytes(8, "little"), draw.choice(blocks) + 8 * draw.randrange(64)
+                    )
+                for path in chunks.glob("*.chunks"):
+                    path.unlink()
+                drain_processes(chunks)
+                if run % 30 == 0:
+                    with RecordingWriter(tmp_path / f"r{run}", {}) as writer:
+                        merge_chunks(chunks, writer)
 
 
 def test_gpu_records_that_a_process_takes_with_it_are_counted_by_buffers(record_fake):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from ..attribution.assemble import assemble
 from ..attribution.profile import Options, Profile
 from ..attribution.range_names import RangeNames
 from ..attribution.timeline import Timeline
+from ..errors import BackendMissingError
 from ..hardware.ceilings import entry_for
+from ..hardware.cuda_driver import CudaDriver
 from ..hardware.host import cpu_name
 from ..recording.store import RecordingWriter
 from .chunks import ProcessChunks, read_chunks
@@ -57,7 +60,7 @@ def merge_chunks(
     writer.count_lost("nvtx_unopened", counts.unopened)
     writer.update(
         collectors=_collectors(processes, columns, torch, ends, probed_process),
-        **_devices(columns, torch),
+        **_devices(columns, torch, _used_devices(processes) if probed_process is not None else []),
         **_found(built),
     )
     if on_gpu and not any(process.table("calls").rows for process in processes):
@@ -122,12 +125,27 @@ def _collectors(
     return [*found, *({"process": process, **facts} for process, facts in by_process.items())]
 
 
-def _devices(columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess]) -> dict[str, Any]:
+def _used_devices(processes: Sequence[ProcessChunks]) -> list[int]:
+    """Numbers of the devices that ran kernels."""
+    tables = (process.table("kernels") for process in processes)
+    return sorted({device for table in tables if table.rows for device in table["device"].tolist()})
+
+
+def _devices(
+    columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], used_here: Sequence[int]
+) -> dict[str, Any]:
+    """The devices; those that this process used are read from the driver where CUPTI did not describe them.
+
+    CUPTI describes a device when CUDA is initialised, which a block of this process may begin after.
+    """
     devices: list[dict[str, Any]] = []
     for one in columns:
         devices += [device for device in one.devices() if device not in devices]
+    if not devices:
+        with suppress(BackendMissingError):
+            devices = [CudaDriver().describe(index) for index in used_here]
     if devices:
-        return {"device": devices[0], "devices": devices}
+        return {"device": devices[0], "devices": devices, "ceilings": entry_for(devices[0])}
     threads = [one.cpu_threads for one in torch if one.kernels]
     if not threads:
         return {}

@@ -16,6 +16,14 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MIN
 # The driver compiles it for its device. Drivers since CUDA 10 know 6.3, and those of Kepler 4.3.
 _EMPTY_KERNEL = ".version {version}\n.target {target}\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n"
 KERNEL_NAME = "curvescope_empty"
+# Attributes of a device (cuda.h, CU_DEVICE_ATTRIBUTE_*), and the factor to our unit.
+_FACTS = {
+    "sm_count": (16, 1),  # MULTIPROCESSOR_COUNT
+    "l2_bytes": (38, 1),  # L2_CACHE_SIZE
+    "clock_hz": (13, 1000),  # CLOCK_RATE, kHz
+    "shared_memory_per_sm_bytes": (81, 1),  # MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+    "registers_per_sm": (82, 1),  # MAX_REGISTERS_PER_MULTIPROCESSOR
+}
 
 
 class CudaDriver:
@@ -49,6 +57,31 @@ class CudaDriver:
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
 
+    def describe(self, index: int) -> dict[str, Any]:
+        """The `device` entry of a recording, in a process that uses CUDA.
+
+        Raises:
+            BackendMissingError: the device cannot be used.
+        """
+        device, memory_bytes, name = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(128)
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDeviceGetName", name, len(name), device)
+        self._call("cuDeviceTotalMem_v2", ctypes.byref(memory_bytes), device)
+
+        def read(attribute: int) -> int:
+            value = ctypes.c_int()
+            self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+            return value.value
+
+        return {
+            "kind": "cuda",
+            "device": index,
+            "name": name.value.decode(),
+            "compute_capability": f"{read(_MAJOR)}.{read(_MINOR)}",
+            "memory_bytes": memory_bytes.value,
+            **{fact: read(attribute) * factor for fact, (attribute, factor) in _FACTS.items()},
+        }
+
     @contextmanager
     def empty_kernel(self, index: int = 0) -> Iterator[Any]:
         """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel.
@@ -80,7 +113,10 @@ class CudaDriver:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
+        function = getattr(self._library, name, None)
+        if function is None:
+            raise BackendMissingError(f"The CUDA driver has no {name}.")
+        code = function(*arguments)
         if code:
             text = ctypes.c_char_p()
             if hasattr(self._library, "cuGetErrorName"):

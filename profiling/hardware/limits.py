@@ -103,6 +103,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
             facts.get("compute_capability"),
             sm_count=facts.get("sm_count"),
             sm=find_limits(facts.get("compute_capability")),
+            cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes"),
             memory_bytes=facts.get("memory_bytes"),
             roofs=roofs,
         )
@@ -119,7 +120,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         known.compute_capability,
         sm_count=facts.get("sm_count") or known.sm_count,
         sm=known.sm if find_limits(known.compute_capability) else None,
-        cache_bytes=_integer_fact(known, "l2_bytes"),
+        cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes") or _integer_fact(known, "l2_bytes"),
         memory_bytes=facts.get("memory_bytes") or _integer_fact(known, "memory_bytes"),
         roofs=roofs,
     )
@@ -136,15 +137,17 @@ def _peak_source(device: Device, precision: str, peak: float) -> str:
 
 def _of_driver(facts: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
     """Peaks from the driver's facts in the profile: clock, SMs, memory rate."""
-    roofs = []
-    capability, clock_hz = facts.get("compute_capability"), facts.get("clock_hz")
+    # The collector of version 0.1 called two facts otherwise.
+    roofs, clock_hz = [], facts.get("clock_hz") or facts.get("sm_clock_hz")
+    memory_bytes_per_s = facts.get("memory_bytes_per_s") or facts.get("memory_bandwidth_bytes_per_s")
+    capability = facts.get("compute_capability")
     alike = next((d for d in devices() if d.compute_capability == capability), None)
     if alike is not None and clock_hz and facts.get("sm_count") and precision == "fp32":
         lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
         source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
         roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, precision))
-    if facts.get("memory_bytes_per_s"):
-        roofs.append(Roof("DRAM", float(facts["memory_bytes_per_s"]), PEAK, "memory clock and bus of the profile"))
+    if memory_bytes_per_s:
+        roofs.append(Roof("DRAM", float(memory_bytes_per_s), PEAK, "memory clock and bus of the profile"))
     return tuple(roofs)
 
 

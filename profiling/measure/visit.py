@@ -20,8 +20,18 @@ from .protocol import Protocol
 OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"
 _GPU_WARM_UP_NS = 100_000_000
-# Messages of torch's allocators, oneDNN and the C++ library when memory runs out, on CUDA and on the CPU.
-_OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "bad_alloc", "could not create a memory")
+# Messages when memory runs out: of torch's allocators, oneDNN and the C++ library, and of cuBLAS and cuDNN, which
+# allocate past torch, or find no algorithm whose workspace fits.
+_OUT_OF_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "bad_alloc",
+    "could not create a memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "Unable to find a valid cuDNN algorithm",
+    "unable to find an engine to execute this computation",
+)
 
 
 class Steps(typing.Protocol):

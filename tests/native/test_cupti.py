@@ -132,7 +132,7 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
     assert collector["cupti_status"] == "recording"
     assert collector["overhead_ns"] == {"cupti_instrumentation": 50}
     assert recording.meta["device"]["name"] == "Test Double H100"
-    assert recording.meta["device"]["memory_bandwidth_bytes_per_s"] == 3_352_320_000_000
+    assert recording.meta["device"]["memory_bytes_per_s"] == 3_352_320_000_000
     # Two transfers and two memory events were emitted without a call.
     lost = {name: entry["count"] for name, entry in recording.meta["lost"].items()}
     assert lost == {"device_work_without_launch": 2}

@@ -149,6 +149,21 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
     assert not any(((steps["start_ns"] < at) & (at < ends)).any() for at in clocks["start_ns"])
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("Unable to find a valid cuDNN algorithm to run convolution", True),
+        ("GET was unable to find an engine to execute this computation", True),
+        ("CUDA error: an illegal memory access was encountered", False),
+    ],
+)
+def test_memory_that_ran_out_is_known_by_the_words_of_every_library(message, expected):
+    assert visit_module.memory_ran_out(RuntimeError(message)) is expected
+
+
 def test_a_gpu_is_warm_before_its_steps_are_recorded():
     """Discarded steps take 100 ms together; on a CPU there are as many as the protocol says."""
 

@@ -1,7 +1,5 @@
 #include "activity.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include "activity_buffers.h"
 #include "cupti_api.h"
 #include "curvescope/collector.h"
+#include "driver.h"
 #include "graphs.h"
 #include "raw_buffers.h"
 #include "record_reader.h"
@@ -22,8 +21,9 @@
 namespace curvescope::activity {
 namespace {
 
-constexpr std::int64_t kFlushNs = 100'000'000;     // longest GPU work that a killed process loses
-constexpr std::uint32_t kMostCalls = 2048;         // number of callback ids to try
+constexpr std::int64_t kFlushNs = 100'000'000;           // longest GPU work that a killed process loses
+constexpr std::uint32_t kMostCalls = 2048;               // number of callback ids to try
+constexpr std::uint32_t kFirstWithGraphsAgain = 130101;  // CUDA 13.1 update 1
 constexpr std::uint32_t kFirstThatTakesNull = 27;  // CUDA 12.9; an older CUPTI crashes the program without a buffer
 
 struct Kind {
@@ -41,25 +41,33 @@ constexpr Kind kKinds[] = {
 };
 
 struct Session {
-  Session(CuptiFound cupti, std::uint32_t cupti_version, Names* names)
-      : found(std::move(cupti)), version(cupti_version), reader(found.api, cupti_version, names) {}
+  Session(CuptiFound cupti, Names* names) : found(std::move(cupti)), reader(found.api, found.version, names) {}
 
   const CuptiFound found;
-  const std::uint32_t version;
   RecordReader reader;
   ActivityBuffers buffers;
   const std::unique_ptr<RawBuffers> raw = RawBuffers::from_environment();
-  CUpti_SubscriberHandle subscriber = nullptr;
+  CUpti_SubscriberHandle subscriber = nullptr;  // null if another client is subscribed and idle
   SharedCounts* const counts = recorder::shared_counts();
   std::uint64_t buffers_read = 0;  // read by the writer, not yet on disk
   std::int64_t next_flush_ns = 0;
   std::atomic<bool> active{false};
+  int starts = 0;
+  bool taken = false;  // another client took the buffers
+  std::uint64_t probes_answered = 0;
+  int probes_unanswered = 0;
+  bool is_paused = false;
+  std::uint64_t pauses = 0;
+  std::int64_t paused_ns = 0;
+  std::int64_t paused_since_ns = 0;
 };
 
 // Never freed: CUPTI may call back until the process is gone.
 std::atomic<Session*> session{nullptr};
 std::atomic<bool> exiting{false};
 std::atomic<bool> gone{false};
+std::atomic<bool> shared{false};
+std::atomic<std::uint64_t> foreign_buffers{0};  // of another client, whose place this one took
 
 struct Facts {
   std::mutex mutex;
@@ -93,6 +101,8 @@ void write_facts(ChunkWriter* writer) noexcept try {
   writer->lose("facts", 1);
 }
 
+constexpr CUptiResult kOtherSubscriber = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+
 // Empty if the call succeeded.
 std::string failure(const CuptiApi& api, const char* call, CUptiResult result) {
   if (result == CUPTI_SUCCESS) return "";
@@ -103,7 +113,7 @@ std::string failure(const CuptiApi& api, const char* call, CUptiResult result) {
 
 std::string in_words(CUptiResult result) {
   switch (result) {
-    case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
+    case kOtherSubscriber:
       return "Another profiler has CUPTI in this process; stop it to record GPU work.";
     case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
     case CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES:
@@ -118,7 +128,7 @@ std::uint64_t CUPTIAPI monotonic_ns() { return static_cast<std::uint64_t>(curves
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   Session* s = session.load(std::memory_order_acquire);
-  *buffer = s == nullptr ? nullptr : s->buffers.request(s->version < kFirstThatTakesNull);
+  *buffer = s == nullptr ? nullptr : s->buffers.request(s->found.version < kFirstThatTakesNull);
   if (*buffer != nullptr && s->counts != nullptr) ++s->counts->gpu_buffers;
   *bytes = *buffer == nullptr ? 0 : ActivityBuffers::kBytes;
   *most_records = 0;
@@ -127,7 +137,11 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t
 void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
   Session* s = session.load(std::memory_order_acquire);
   if (s == nullptr || buffer == nullptr) return;
-  if (s->buffers.complete(buffer, valid_bytes)) recorder::wake();
+  if (s->buffers.complete(buffer, valid_bytes)) {
+    recorder::wake();
+  } else {
+    foreign_buffers.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 struct Calls {
@@ -149,7 +163,8 @@ bool choose_calls(const CuptiApi& api, const Calls& calls, bool collect) noexcep
   for (std::uint32_t id = 1; id < kMostCalls; ++id) {
     const char* name = nullptr;
     if (api.GetCallbackName(calls.domain, id, &name) != CUPTI_SUCCESS || name == nullptr) continue;
-    if (RecordReader::is_wanted(name) && choose(id, collect ? 1 : 0) != CUPTI_SUCCESS) return false;
+    if ((RecordReader::is_wanted(name) || RecordReader::is_probe(name)) && choose(id, collect ? 1 : 0) != CUPTI_SUCCESS)
+      return false;
   }
   return true;
 }
@@ -165,11 +180,25 @@ constexpr Attribute kAttributes[] = {
     {9, 0},  // CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER: a buffer per thread loses one per thread with a process
 };
 
-std::string start_session(Session* s) {
+// Subscribes, so that no other client begins meanwhile. Records need no subscriber: where another client holds the only
+// place and is known to be idle, the collector goes on without.
+CUptiResult subscribe(Session* s, bool other_is_idle) noexcept {
   const CuptiApi& api = s->found.api;
-  CUptiResult result = api.Subscribe(&s->subscriber, graphs::note_node, const_cast<CuptiApi*>(&api));
-  if (result != CUPTI_SUCCESS) return in_words(result) + " " + failure(api, "cuptiSubscribe", result);
-  result = graphs::watch(api, s->subscriber);
+  const CUptiResult result = api.Subscribe(&s->subscriber, graphs::note_node, const_cast<CuptiApi*>(&api));
+  if (result == CUPTI_SUCCESS) return result;
+  s->subscriber = nullptr;
+  return result == kOtherSubscriber && other_is_idle ? CUPTI_SUCCESS : result;
+}
+
+void unsubscribe(Session* s) noexcept {
+  if (s->subscriber != nullptr) s->found.api.Unsubscribe(s->subscriber);
+  s->subscriber = nullptr;
+}
+
+// The status in words.
+std::string begin(Session* s) {
+  const CuptiApi& api = s->found.api;
+  CUptiResult result = s->subscriber != nullptr ? graphs::watch(api, s->subscriber) : kOtherSubscriber;
   if (result != CUPTI_SUCCESS) add_fact("cupti.refused", failure(api, "nodes of CUDA graphs", result));
   for (const Attribute& attribute : kAttributes) {
     std::size_t bytes = sizeof(attribute.value);
@@ -187,11 +216,15 @@ std::string start_session(Session* s) {
   if (result != CUPTI_SUCCESS) add_fact("cupti.refused", failure(api, "thread ids", result));
   result = api.ActivityRegisterCallbacks(give_buffer, take_buffer);
   if (result != CUPTI_SUCCESS) {
-    api.Unsubscribe(s->subscriber);
+    unsubscribe(s);
     return in_words(result) + " " + failure(api, "cuptiActivityRegisterCallbacks", result);
   }
   s->next_flush_ns = curvescope_clock_ns() + kFlushNs;
   s->active = true;
+  s->taken = false;
+  s->probes_answered = s->reader.probes();
+  s->probes_unanswered = 0;
+  ++s->starts;
   std::string status = "recording";
   for (const Kind& kind : kKinds) {
     result = api.ActivityEnable(kind.kind);
@@ -214,7 +247,7 @@ void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
   // Threads that go on at the exit may fill buffers as fast as they are read.
   const std::uint64_t end = s->buffers.completed();
   while ((in_exit || !exiting) && !gone && s->buffers.take(&full, end)) {
-    if (s->raw != nullptr && !s->raw->save(s->found.api, s->version, full.data, full.bytes))
+    if (s->raw != nullptr && !s->raw->save(s->found.api, s->found.version, full.data, full.bytes))
       writer->lose("raw_buffers", 1);
     s->reader.read(full.data, full.bytes, gone, writer);
     s->buffers.release(full.slot);
@@ -261,22 +294,130 @@ void sample_clock(Session* s, ChunkWriter* writer) noexcept {
   if (any) s->reader.add_clock_sample(before, cupti_ns, after, writer);
 }
 
-void flush(Session* s, ChunkWriter* writer) noexcept {
-  sample_clock(s, writer);
-  read_buffers(s, writer, true);  // makes room for new ones
-  s->found.api.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  read_buffers(s, writer, true);
-  write_rows(s, writer);
+// Another client has the buffers. It may need the kinds that are enabled, so they stay so.
+void give_place(Session* s, ChunkWriter* writer) noexcept {
+  if (s->taken) return;
+  s->taken = true;
+  writer->lose("cupti_taken", 1);
+  add_fact("cupti.status",
+           "Another client of CUPTI in this process took the collector's place: GPU work after that is missing.");
 }
 
-// Waits for work that this thread launched, so that the recording of a block contains all of it.
-void wait_for_device() noexcept {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  if (driver == nullptr) return;
-  auto* current = reinterpret_cast<int (*)(void**)>(dlsym(driver, "cuCtxGetCurrent"));
-  auto* synchronize = reinterpret_cast<int (*)()>(dlsym(driver, "cuCtxSynchronize"));
-  void* context = nullptr;
-  if (current != nullptr && synchronize != nullptr && current(&context) == 0 && context != nullptr) synchronize();
+// CUPTI has one pair of callbacks, and does not tell who loses it. So the collector makes a call of its own ten times a
+// second, of which it must get a record. Where CUPTI never told of one, nothing is concluded; while CUPTI has a buffer,
+// not before the end.
+void check_place(Session* s, ChunkWriter* writer) noexcept {
+  constexpr int kMostUnanswered = 3;
+  const bool answered = s->reader.probes() != s->probes_answered;
+  // A buffer of ours at CUPTI may hold the record.
+  if (answered || s->buffers.any_given()) s->probes_unanswered = 0;
+  s->probes_answered = s->reader.probes();
+  if (s->probes_unanswered++ >= kMostUnanswered && s->probes_answered != 0) give_place(s, writer);
+}
+
+// Before a flush, which then returns its record if no other record in the buffer is unfinished.
+void probe(const Session* s) noexcept {
+  if (!s->taken) driver::version();
+}
+
+// Returns whether all buffers came back that CUPTI had.
+bool flush(Session* s, ChunkWriter* writer) noexcept {
+  sample_clock(s, writer);
+  read_buffers(s, writer, true);  // makes room for new ones
+  const std::uint64_t given = s->buffers.given();
+  const CUptiResult result = s->found.api.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  read_buffers(s, writer, true);
+  write_rows(s, writer);
+  return result != CUPTI_SUCCESS || !s->buffers.any_given(given);
+}
+
+// Waits for the device, writes all records and leaves CUPTI to others.
+void end(Session* s, ChunkWriter* writer) noexcept {
+  driver::wait_for_contexts();
+  const std::uint64_t answered = s->reader.probes();
+  probe(s);
+  const bool complete = flush(s, writer);
+  if (!complete || (answered != 0 && s->reader.probes() == answered)) give_place(s, writer);
+  if (!s->taken) {
+    for (const Kind& kind : kKinds) s->found.api.ActivityDisable(kind.kind);
+    for (const Calls& calls : kCalls) {
+      if (!choose_calls(s->found.api, calls, false)) s->found.api.ActivityDisable(calls.kind);
+    }
+    flush(s, writer);
+  }
+  unsubscribe(s);
+  s->active = false;
+}
+
+void end_pause(Session* s) noexcept {
+  s->is_paused = false;
+  s->paused_ns += curvescope_clock_ns() - s->paused_since_ns;
+}
+
+// What this CUPTI did not tell or tells wrongly.
+void write_remarks(Session* s, ChunkWriter* writer) noexcept try {
+  s->reader.add_missing_devices(writer);
+  s->reader.write(writer);
+  if (s->starts > 1 && s->found.version < kFirstWithGraphsAgain && s->reader.has_graphs()) {
+    add_fact("cupti.note",
+             "CUPTI before CUDA 13.1 update 1 gives launches of CUDA graphs wrong correlation ids after the first "
+             "recording of a process: their kernels may have no layer.");
+  }
+  if (s->pauses != 0) {
+    add_fact("cupti.pauses", std::to_string(s->pauses));
+    add_fact("cupti.paused_ns", std::to_string(s->paused_ns));
+    writer->lose("cupti_paused", s->pauses);
+  }
+  if (const std::uint64_t foreign = foreign_buffers.exchange(0); foreign != 0) writer->lose("cupti_foreign", foreign);
+  s->pauses = 0;
+  s->paused_ns = 0;
+} catch (...) {
+  writer->lose("facts", 1);
+}
+
+bool helps_no_other(CUptiResult refusal) {
+  return refusal == kOtherSubscriber || refusal == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ||
+         refusal == CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES;
+}
+
+// Makes the session of the first libcupti that starts; the status in words.
+std::string start_first(Names* names) {
+  if (!driver::load()) return "No CUDA driver (libcuda.so.1) on this machine: there is no GPU work to record.";
+  const int driver_version = driver::version();
+  if (driver_version != 0) add_fact("cuda.driver_version", std::to_string(driver_version));
+  const CuptiSearch search = search_cupti(driver_version);
+  std::string why_not = search.why_not;
+  bool any_exists = false;
+  bool any_refused = false;
+  for (const std::string& path : search.paths) {
+    CuptiFound found = load_cupti(path, driver_version);
+    if (!found.usable) {
+      if (!any_refused && (found.exists || !any_exists)) why_not = found.why_not;
+      any_exists |= found.exists;
+      continue;
+    }
+    add_fact("cupti.path", found.path);
+    add_fact("cupti.version", std::to_string(found.version));
+    auto made = std::make_unique<Session>(std::move(found), names);
+    const CUptiResult result = subscribe(made.get(), shared);
+    if (result == CUPTI_SUCCESS) {
+      Session* s = made.release();
+      s->buffers.prepare();
+      session.store(s, std::memory_order_release);
+      return begin(s);
+    }
+    why_not = in_words(result) + " " + failure(made->found.api, "cuptiSubscribe", result);
+    if (helps_no_other(result)) break;
+    if (!driver::sees_device()) return "No CUDA device is visible to this process: there is no GPU work to record.";
+    any_refused = true;
+  }
+  return why_not;
+}
+
+std::string start_again(Session* s, bool other_is_idle) {
+  const CUptiResult result = subscribe(s, other_is_idle);
+  if (result != CUPTI_SUCCESS) return in_words(result) + " " + failure(s->found.api, "cuptiSubscribe", result);
+  return begin(s);
 }
 
 }  // namespace
@@ -284,22 +425,12 @@ void wait_for_device() noexcept {
 void start(Names* names) noexcept try {
   if (facts == nullptr) facts = new Facts;
   Session* s = session;
-  if (s == nullptr) {
-    CuptiFound found = find_cupti();
-    if (found.driver_version != 0) add_fact("cuda.driver_version", std::to_string(found.driver_version));
-    std::uint32_t version = 0;
-    if (found.usable && found.api.GetVersion(&version) != CUPTI_SUCCESS) {
-      found.usable = false;
-      found.why_not = found.path + " does not say its version.";
-    }
-    if (!found.usable) return add_fact("cupti.status", found.why_not);
-    s = new Session(std::move(found), version, names);
-    session.store(s, std::memory_order_release);
+  if (s != nullptr) {
+    add_fact("cupti.path", s->found.path);
+    add_fact("cupti.version", std::to_string(s->found.version));
+    s->buffers.prepare();
   }
-  add_fact("cupti.path", s->found.path);
-  add_fact("cupti.version", std::to_string(s->version));
-  s->buffers.prepare();
-  add_fact("cupti.status", start_session(s));
+  add_fact("cupti.status", s == nullptr ? start_first(names) : start_again(s, shared));
 } catch (...) {
   // Without memory, nothing is recorded and no reason can be given.
 }
@@ -310,8 +441,11 @@ void drain(ChunkWriter* writer) noexcept {
     const std::int64_t now_ns = curvescope_clock_ns();
     if (now_ns >= s->next_flush_ns) {
       s->next_flush_ns = now_ns + kFlushNs;
+      probe(s);
       s->found.api.ActivityFlushAll(0);
       sample_clock(s, writer);
+      read_buffers(s, writer, false);
+      if (!exiting) check_place(s, writer);
     }
     read_buffers(s, writer, false);
     write_rows(s, writer);
@@ -327,8 +461,9 @@ void give_up() noexcept { gone = true; }
 void finish(ChunkWriter* writer) noexcept {
   Session* s = session;
   if (s != nullptr && s->active) {
-    flush(s, writer);
+    if (!flush(s, writer)) give_place(s, writer);
     s->active = false;
+    write_remarks(s, writer);
   }
   write_facts(writer);
 }
@@ -336,17 +471,38 @@ void finish(ChunkWriter* writer) noexcept {
 void stop(ChunkWriter* writer) noexcept {
   Session* s = session;
   if (s != nullptr && s->active) {
-    wait_for_device();
-    for (const Kind& kind : kKinds) s->found.api.ActivityDisable(kind.kind);
-    for (const Calls& calls : kCalls) {
-      if (!choose_calls(s->found.api, calls, false)) s->found.api.ActivityDisable(calls.kind);
-    }
-    flush(s, writer);
-    s->found.api.Unsubscribe(s->subscriber);
-    s->active = false;
+    end(s, writer);
+    write_remarks(s, writer);
+  } else if (s != nullptr && s->is_paused) {
+    end_pause(s);
+    write_remarks(s, writer);
   }
   write_facts(writer);
 }
+
+bool pause(ChunkWriter* writer) noexcept {
+  Session* s = session;
+  if (s == nullptr || !s->active || s->taken) return false;
+  end(s, writer);
+  s->is_paused = true;
+  s->paused_since_ns = curvescope_clock_ns();
+  ++s->pauses;
+  return true;
+}
+
+bool resume() noexcept try {
+  Session* s = session;
+  if (s == nullptr || !s->is_paused) return false;
+  end_pause(s);
+  // The client that was let in may be subscribed for good.
+  const std::string status = start_again(s, true);
+  if (!s->active) add_fact("cupti.status", status);
+  return s->active;
+} catch (...) {
+  return false;
+}
+
+void share(bool other_is_idle) noexcept { shared = other_is_idle; }
 
 void abandon() noexcept {
   session = nullptr;

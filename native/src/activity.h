@@ -23,6 +23,14 @@ void finish(ChunkWriter* writer) noexcept;
 // Waits for the device, writes all records and stops collecting; a later start may collect again.
 void stop(ChunkWriter* writer) noexcept;
 
+// Lets another client of CUPTI in, of which the caller knows: waits for the device, writes all records and stops
+// collecting, until it resumes. False if nothing is collected.
+bool pause(ChunkWriter* writer) noexcept;
+bool resume() noexcept;
+
+// Whether a start goes on where another client of CUPTI is subscribed, which the caller knows to be idle.
+void share(bool other_is_idle) noexcept;
+
 // In a forked child, where CUDA and its tools do not work: CUPTI must not be called again.
 void abandon() noexcept;
 

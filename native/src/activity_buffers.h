@@ -49,6 +49,14 @@ class ActivityBuffers {
     return false;
   }
 
+  // Number of buffers given, and whether one of the first `end` did not come back.
+  std::uint64_t given() const noexcept { return given_.load(std::memory_order_acquire); }
+  bool any_given(std::uint64_t end = ~std::uint64_t{0}) const noexcept {
+    return std::any_of(slots_.begin(), slots_.end(), [end](const Slot& slot) {
+      return slot.state.load(std::memory_order_acquire) == State::kFilling && slot.given < end;
+    });
+  }
+
   // Number of buffers that came back.
   std::uint64_t completed() const noexcept { return completed_.load(std::memory_order_relaxed); }
 
@@ -101,7 +109,8 @@ class ActivityBuffers {
     std::atomic<State> state{State::kUnmade};
     std::uint8_t* data = nullptr;
     std::size_t bytes = 0;
-    std::uint64_t order = 0;
+    std::uint64_t order = 0;  // of coming back
+    std::atomic<std::uint64_t> given{0};
   };
 
   std::uint8_t* request_of(Slot* slots, std::size_t count) noexcept {
@@ -114,6 +123,7 @@ class ActivityBuffers {
           untouched_.store(true, std::memory_order_relaxed);
         }
         std::uint8_t* data = slot->data;
+        slot->given.store(given_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
         slot->state.store(data != nullptr ? State::kFilling : State::kUnmade, std::memory_order_release);
         return data;
       }
@@ -130,6 +140,7 @@ class ActivityBuffers {
   }
 
   std::array<Slot, kMost + kBeyond> slots_;
+  std::atomic<std::uint64_t> given_{0};
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<std::uint64_t> unread_{0};
   std::atomic<bool> untouched_{false};  // a user's thread took an untouched buffer

@@ -5,6 +5,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -39,7 +40,16 @@ std::vector<std::string> loaded_objects() {
   return paths;
 }
 
-// Libraries in a folder that the driver supports, newest first. libcupti.so.12 belongs to CUDA 12.
+// The CUDA that a libcupti came with, of which its version is another number; the lowest if several have that number.
+int cuda_major(std::uint32_t cupti_version) {
+  constexpr std::uint32_t kFirstOf12 = 19;  // 18 is CUDA 11.8, 12.0 and 12.1
+  constexpr std::uint32_t kFirstWithMajor = 130000;
+  if (cupti_version >= kFirstWithMajor) return static_cast<int>(cupti_version / 10000);
+  return cupti_version >= kFirstOf12 ? 12 : 11;
+}
+
+// Libraries in a folder that the driver supports by their names, newest first. libcupti.so.12 belongs to CUDA 12; what
+// libcupti.so is, load_cupti asks.
 void add_of_folder(const std::string& folder, int driver_major, std::vector<std::string>* out) {
   DIR* entries = opendir(folder.c_str());
   if (entries == nullptr) return;
@@ -57,6 +67,20 @@ void add_of_folder(const std::string& folder, int driver_major, std::vector<std:
   closedir(entries);
   std::sort(found.rbegin(), found.rend());
   for (auto& [version, path] : found) out->push_back(std::move(path));
+}
+
+// Each file once, though links name it too. A name without a folder is the loader's to find.
+std::vector<std::string> without_repeats(const std::vector<std::string>& paths) {
+  std::vector<std::string> kept;
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    char file[PATH_MAX];
+    const std::string real = realpath(path.c_str(), file) != nullptr ? file : path;
+    if (std::find(files.begin(), files.end(), real) != files.end()) continue;
+    files.push_back(real);
+    kept.push_back(path);
+  }
+  return kept;
 }
 
 std::vector<std::string> candidates(int driver_major) {
@@ -91,10 +115,17 @@ std::vector<std::string> candidates(int driver_major) {
       add_of_folder(root + folder, driver_major, &found);
     }
   }
+  if (const char* more = std::getenv("CURVESCOPE_CUPTI_FOLDERS"); more != nullptr) {
+    const std::string folders = more;
+    for (std::size_t at = 0, end = 0; at < folders.size(); at = end + 1) {
+      end = std::min(folders.find(':', at), folders.size());
+      add_of_folder(folders.substr(at, end - at), driver_major, &found);
+    }
+  }
   for (int major = driver_major == 0 ? 13 : driver_major; major >= 12; --major)
     found.push_back(std::string(kLibrary) + "." + std::to_string(major));
   found.emplace_back(kLibrary);
-  return found;
+  return without_repeats(found);
 }
 
 // Empty if all functions exist, else the name of a missing one.
@@ -112,42 +143,44 @@ std::string fill(void* library, CuptiApi* api) {
 
 }  // namespace
 
-CuptiFound find_cupti() noexcept try {
-  CuptiFound found;
+CuptiSearch search_cupti(int driver_version) {
+  CuptiSearch search;
   const char* choice = std::getenv("CURVESCOPE_CUPTI");
   if (choice != nullptr && std::strcmp(choice, "off") == 0) {
-    found.why_not = "CURVESCOPE_CUPTI=off: GPU work was not recorded.";
+    search.why_not = "CURVESCOPE_CUPTI=off: GPU work was not recorded.";
+  } else if (choice != nullptr && *choice != 0) {
+    search.paths.emplace_back(choice);
+  } else {
+    search.paths = candidates(driver_version / 1000);
+  }
+  return search;
+}
+
+CuptiFound load_cupti(const std::string& path, int driver_version) {
+  CuptiFound found;
+  found.path = path;
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* error = dlerror();
+    found.why_not = "libcupti was not found (" + (error != nullptr ? std::string(error) : path) +
+                    "): install nvidia-cuda-cupti, or give its path in CURVESCOPE_CUPTI.";
     return found;
   }
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) {
-    found.why_not = "No CUDA driver (libcuda.so.1) on this machine: there is no GPU work to record.";
-    return found;
+  found.exists = true;
+  const std::string missing = fill(library, &found.api);
+  const int driver_major = driver_version / 1000;
+  if (!missing.empty()) {
+    found.why_not = path + " has no " + missing + ": it is not a libcupti of CUDA 11 or newer.";
+  } else if (found.api.GetVersion(&found.version) != CUPTI_SUCCESS) {
+    found.why_not = path + " does not say its version.";
+  } else if (driver_major != 0 && cuda_major(found.version) > driver_major) {
+    found.why_not = path + " is of CUDA " + std::to_string(cuda_major(found.version)) + ", newer than the driver's " +
+                    std::to_string(driver_major) + ": install the nvidia-cuda-cupti of the driver's CUDA.";
+  } else {
+    found.usable = true;
   }
-  if (auto* version = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion")); version != nullptr)
-    version(&found.driver_version);
-  const bool chosen = choice != nullptr && *choice != 0;
-  const std::vector<std::string> paths =
-      chosen ? std::vector<std::string>{choice} : candidates(found.driver_version / 1000);
-  std::string last_error;
-  for (const std::string& path : paths) {
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      const char* error = dlerror();
-      last_error = error != nullptr ? error : path;
-      continue;
-    }
-    const std::string missing = fill(library, &found.api);
-    found.path = path;
-    found.usable = missing.empty();
-    if (!found.usable) found.why_not = path + " has no " + missing + ": it is not a libcupti of CUDA 11 or newer.";
-    return found;
-  }
-  found.why_not =
-      "libcupti was not found (" + last_error + "): install nvidia-cuda-cupti, or give its path in CURVESCOPE_CUPTI.";
+  if (!found.usable) dlclose(library);
   return found;
-} catch (...) {
-  return {};
 }
 
 }  // namespace curvescope

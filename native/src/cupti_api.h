@@ -6,7 +6,9 @@
 #include <cupti_result.h>
 #include <cupti_version.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace curvescope {
 
@@ -39,15 +41,26 @@ struct CuptiApi {
 
 struct CuptiFound {
   bool usable = false;
+  bool exists = false;
   CuptiApi api{};
+  std::uint32_t version = 0;  // from cuptiGetVersion
   std::string path;
-  std::string why_not;     // a sentence for the user, if libcupti is unusable
-  int driver_version = 0;  // from cuDriverGetVersion: 12040 is CUDA 12.4
+  std::string why_not;  // a sentence for the user, if libcupti is unusable
+};
+
+struct CuptiSearch {
+  std::vector<std::string> paths;  // to try one after the other
+  std::string why_not;             // a sentence for the user, if there is none
 };
 
 // Search order: the variable CURVESCOPE_CUPTI (a path is used, `off` disables CUPTI), the library that this
 // process has loaded, the wheels beside the process's Python packages, the toolkit beside its CUDA runtime or in
-// CUDA_HOME, CUDA_PATH or /usr/local/cuda, and what the system's loader finds. Never one newer than the driver.
-CuptiFound find_cupti() noexcept;
+// CUDA_HOME, CUDA_PATH or /usr/local/cuda, the folders in CURVESCOPE_CUPTI_FOLDERS, separated by colons, and what the
+// system's loader finds.
+CuptiSearch search_cupti(int driver_version);
+
+// Loads a libcupti and asks for its version. One that lacks a function or is of a newer CUDA than the driver is
+// unusable, and unloaded.
+CuptiFound load_cupti(const std::string& path, int driver_version);
 
 }  // namespace curvescope

@@ -1,4 +1,5 @@
 // What the CUDA driver calls in the library that CUDA_INJECTION64_PATH names, and what this process may call itself.
+#include "activity.h"
 #include "curvescope/collector.h"
 #include "recorder.h"
 
@@ -15,3 +16,11 @@ CURVESCOPE_API int curvescope_record_start(const char* folder) noexcept {
 }
 
 CURVESCOPE_API void curvescope_record_stop() noexcept { curvescope::recorder::stop(); }
+
+CURVESCOPE_API int curvescope_cupti_pause() noexcept { return curvescope::recorder::pause_cupti() ? 1 : 0; }
+
+CURVESCOPE_API int curvescope_cupti_resume() noexcept { return curvescope::recorder::resume_cupti() ? 1 : 0; }
+
+CURVESCOPE_API void curvescope_cupti_share(int other_is_idle) noexcept {
+  curvescope::activity::share(other_is_idle != 0);
+}

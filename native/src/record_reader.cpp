@@ -6,7 +6,10 @@
 #include <cupti_activity.h>
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstring>
+
+#include "driver.h"
 
 namespace curvescope {
 
@@ -157,6 +160,7 @@ void RecordReader::add(const CUpti_Activity* record, ChunkWriter* writer) {
 void RecordReader::add_kernel(const CUpti_Activity* record, ChunkWriter* writer) {
   const auto& k = *reinterpret_cast<const CUpti_ActivityKernel5*>(record);
   const Times times(k.start, k.end);
+  has_graphs_ |= k.graphId != 0;
   add_row(&kernels_,
           row(kernel_name(k.name), times.start_ns, times.duration_ns, times.timed, k.deviceId, k.contextId, k.streamId,
               k.correlationId, static_cast<std::uint32_t>(k.gridX), static_cast<std::uint32_t>(k.gridY),
@@ -210,15 +214,15 @@ void RecordReader::add_call(const CUpti_Activity* record, ChunkWriter* writer) {
   }
   const auto& c = *reinterpret_cast<const CUpti_ActivityAPI*>(record);
   const bool is_driver = record->kind == CUPTI_ACTIVITY_KIND_DRIVER;
-  bool wanted = false;
-  const std::uint32_t name =
-      call_name(is_driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API, c.cbid, &wanted);
-  if (!wanted) return;
+  const Call* call = call_of(is_driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API, c.cbid);
+  if (call == nullptr) return;
+  probes_ += call->probe;
+  if (!call->wanted) return;
   const Times times(c.start, c.end);
-  add_row(
-      &calls_table_,
-      row(name, is_driver, times.start_ns, times.duration_ns, times.timed, c.threadId, c.correlationId, c.returnValue),
-      writer);
+  add_row(&calls_table_,
+          row(call->name, is_driver, times.start_ns, times.duration_ns, times.timed, c.threadId, c.correlationId,
+              c.returnValue),
+          writer);
 }
 
 void RecordReader::add_fact(const CUpti_Activity* record, ChunkWriter* writer) {
@@ -228,6 +232,7 @@ void RecordReader::add_fact(const CUpti_Activity* record, ChunkWriter* writer) {
     add_row(&overheads_, row(o.overheadKind, times.start_ns, times.duration_ns), writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_DEVICE) {
     const auto& d = *reinterpret_cast<const CUpti_ActivityDevice2*>(record);
+    told_devices_.push_back(d.id);
     add_row(
         &devices_,
         row(d.id, names_->intern(d.name == nullptr ? "" : d.name), d.computeCapabilityMajor, d.computeCapabilityMinor,
@@ -255,6 +260,18 @@ void RecordReader::add_fact(const CUpti_Activity* record, ChunkWriter* writer) {
   } else {
     writer->lose("records_of_unknown_kind", 1);
   }
+}
+
+void RecordReader::add_missing_devices(ChunkWriter* writer) {
+  for (const driver::Device& d : driver::devices()) {
+    if (std::find(told_devices_.begin(), told_devices_.end(), d.id) != told_devices_.end()) continue;
+    add_row(&devices_,
+            row(d.id, names_->intern(d.name), d.compute_capability_major, d.compute_capability_minor, d.sm_count,
+                d.memory_bytes, d.memory_bandwidth_kbyte_per_s, d.l2_bytes, d.sm_clock_khz,
+                d.shared_memory_per_sm_bytes, d.registers_per_sm, d.warps_per_sm),
+            writer);
+  }
+  told_devices_.clear();
 }
 
 void RecordReader::add_clock_sample(std::int64_t before_ns, std::uint64_t cupti_ns, std::int64_t after_ns,
@@ -302,10 +319,10 @@ std::uint32_t RecordReader::kernel_name(const char* mangled) {
   return id;
 }
 
-std::uint32_t RecordReader::call_name(CUpti_CallbackDomain domain, std::uint32_t id, bool* wanted) {
+const RecordReader::Call* RecordReader::call_of(CUpti_CallbackDomain domain, std::uint32_t id) {
   std::vector<Call>& calls = calls_[domain == CUPTI_CB_DOMAIN_DRIVER_API ? 1 : 0];
-  constexpr Call kUnknown{~0U, false};
-  if (id >= kMostCalls) return Names::kEmpty;
+  constexpr Call kUnknown{~0U, false, false};
+  if (id >= kMostCalls) return nullptr;
   if (id >= calls.size()) calls.resize(id + 1, kUnknown);
   Call& call = calls[id];
   if (call.name == kUnknown.name) {
@@ -317,11 +334,12 @@ std::uint32_t RecordReader::call_name(CUpti_CallbackDomain domain, std::uint32_t
     if (version != std::string_view::npos &&
         text.find_first_not_of("0123456789", version + 2) == std::string_view::npos)
       text = text.substr(0, version);
-    call = {names_->intern(text), is_wanted(name)};
+    call = {names_->intern(text), is_wanted(name), is_probe(name)};
   }
-  *wanted = call.wanted;
-  return call.name;
+  return &call;
 }
+
+bool RecordReader::is_probe(const char* call) noexcept { return std::strcmp(call, "cuDriverGetVersion") == 0; }
 
 bool RecordReader::is_wanted(const char* call) noexcept {
   for (const char* part : {"Launch", "Memcpy", "Memset", "Synchronize", "Malloc", "MemAlloc", "Free", "WaitEvent",

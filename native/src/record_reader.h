@@ -32,8 +32,20 @@ class RecordReader {
   struct Call {
     std::uint32_t name;
     bool wanted;
+    bool probe;
   };
   static bool is_wanted(const char* call) noexcept;
+
+  // The call by which the collector asks whether CUPTI still tells it of calls; how many records of it were read.
+  static bool is_probe(const char* call) noexcept;
+  std::uint64_t probes() const noexcept { return probes_; }
+
+  // Whether a kernel of a CUDA graph was read.
+  bool has_graphs() const noexcept { return has_graphs_; }
+
+  // Rows of the devices that CUPTI did not tell of, from the driver: CUPTI tells when CUDA is initialised, which may
+  // have been before the recording. May throw std::bad_alloc.
+  void add_missing_devices(ChunkWriter* writer);
 
  private:
   // Records of one kernel share its name's address, but a module unloaded leaves the address to another name: so the
@@ -45,7 +57,8 @@ class RecordReader {
   };
 
   std::uint32_t kernel_name(const char* mangled);
-  std::uint32_t call_name(CUpti_CallbackDomain domain, std::uint32_t id, bool* wanted);
+  // Null if the id is too high to be one.
+  const Call* call_of(CUpti_CallbackDomain domain, std::uint32_t id);
   void add(const CUpti_Activity* record, ChunkWriter* writer);
   void add_kernel(const CUpti_Activity* record, ChunkWriter* writer);
   void add_transfer(const CUpti_Activity* record, ChunkWriter* writer);
@@ -55,6 +68,9 @@ class RecordReader {
   const CuptiApi& api_;
   const bool transfers_have_graphs_;
   Names* names_;
+  std::uint64_t probes_ = 0;
+  bool has_graphs_ = false;
+  std::vector<std::uint32_t> told_devices_;  // in this recording
   std::array<KnownName, 4096> known_names_;
   std::array<std::vector<Call>, 2> calls_;  // runtime and driver, by callback id
   Columns kernels_, copies_, sets_, allocations_, calls_table_, waits_, overheads_, devices_, contexts_, environment_,

@@ -375,6 +375,22 @@ void stop() noexcept {
   p->writer.reset();
 }
 
+bool pause_cupti() noexcept {
+  const std::lock_guard<std::mutex> lock(start_mutex);
+  Process* p = this_process();
+  if (p == nullptr || p->recording == 0) return false;
+  const std::lock_guard<std::timed_mutex> flush_lock(p->flush_mutex);
+  return activity::pause(p->writer.get());
+}
+
+bool resume_cupti() noexcept {
+  const std::lock_guard<std::mutex> lock(start_mutex);
+  Process* p = this_process();
+  if (p == nullptr || p->recording == 0) return false;
+  const std::lock_guard<std::timed_mutex> flush_lock(p->flush_mutex);
+  return activity::resume();
+}
+
 bool is_prepared() noexcept { return this_process() != nullptr; }
 
 std::uint32_t intern(std::string_view text) noexcept {

@@ -21,6 +21,10 @@ void start_cupti() noexcept;
 // Writes all data and ends the recording; later events are not recorded.
 void stop() noexcept;
 
+// Pauses and resumes the collection of GPU work, see activity.h; false if there is none, or it cannot.
+bool pause_cupti() noexcept;
+bool resume_cupti() noexcept;
+
 // Whether recording was ever started in this process.
 bool is_prepared() noexcept;
 

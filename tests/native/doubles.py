@@ -17,10 +17,7 @@ def build_doubles(folder: Path, cupti: str = "libcupti.so.12") -> None:
     site = Path(sysconfig.get_paths()["purelib"], "nvidia")
     options = [COMPILER, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread"]
     options += [f"-isystem{site / name / 'include'}" for name in _HEADERS]
-    for sources, library in (
-        (("fake_cupti.cpp", "fake_cupti_buffers.cpp", "fake_cupti_graphs.cpp", "fake_cupti_records.cpp"), cupti),
-        (("fake_cuda.cpp",), "libcuda.so.1"),
-    ):
-        paths = [str(HERE / source) for source in sources]
+    for sources, library in (("fake_cupti*.cpp", cupti), ("fake_cuda.cpp", "libcuda.so.1")):
+        paths = sorted(map(str, HERE.glob(sources)))
         command = [*options, f"-Wl,-soname,{library}", *paths, "-o", str(folder / library), "-ldl"]
         subprocess.run(command, check=True)

@@ -2,12 +2,14 @@
 // fake_cupti_records.cpp makes the records. It is not CUPTI, and nothing it says comes from a GPU.
 //
 // FAKE_CUPTI_VERSION is the version it reports; FAKE_CUPTI_FAIL=cuptiSubscribe=39,cuptiActivityEnable=35 makes calls
-// fail with those codes.
+// fail with those codes. Of several copies, those whose paths contain FAKE_CUPTI_NEWER are of CUDA 13, and those whose
+// paths contain FAKE_CUPTI_REFUSES do not know the driver.
 #include "fake_cupti.h"
 
 #include <cupti_activity.h>
 #include <cupti_callbacks.h>
 #include <cupti_version.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
@@ -44,6 +46,7 @@ std::uint64_t ticks() {
 std::mutex mutex;  // over enabled
 std::set<int> enabled;
 std::atomic<bool> kernels_enabled{false};  // without the mutex
+std::atomic<int> sessions{0};
 std::set<std::pair<int, std::uint32_t>> enabled_calls;
 bool subscribed = false;
 std::atomic<CUpti_TimestampCallbackFunc> timestamp{nullptr};
@@ -55,6 +58,8 @@ bool is_enabled(int kind) {
   const std::lock_guard<std::mutex> lock(mutex);
   return enabled.count(kind) != 0;
 }
+
+int count_sessions() { return sessions; }
 
 bool any_enabled() {
   const std::lock_guard<std::mutex> lock(mutex);
@@ -73,12 +78,25 @@ const char* keep(const char* name) {
   return names.insert(name).first->c_str();
 }
 
+namespace {
+
+// Whether the path of this copy contains the text of the variable.
+bool is_named_by(const char* variable) {
+  const char* text = std::getenv(variable);
+  Dl_info info{};
+  if (text == nullptr || dladdr(reinterpret_cast<void*>(&cuptiGetVersion), &info) == 0) return false;
+  return std::strstr(info.dli_fname, text) != nullptr;
+}
+
+}  // namespace
+
 std::uint32_t fake_version() {
   static std::atomic<std::uint32_t> known{0};  // once: every record asks
   std::uint32_t version = known.load(std::memory_order_relaxed);
   if (version != 0) return version;
   const char* wanted = std::getenv("FAKE_CUPTI_VERSION");
   version = wanted == nullptr ? CUPTI_API_VERSION : static_cast<std::uint32_t>(std::atoi(wanted));
+  if (is_named_by("FAKE_CUPTI_NEWER")) version = 130001;
   known = version;
   return version;
 }
@@ -117,6 +135,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
 
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc function, void* data) {
   FAKE_FAILS("cuptiSubscribe");
+  if (is_named_by("FAKE_CUPTI_REFUSES")) return CUPTI_ERROR_NOT_INITIALIZED;
   const std::lock_guard<std::mutex> lock(mutex);
   if (subscribed) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   subscribed = true;
@@ -148,7 +167,8 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, 
                                          "cudaStreamSynchronize_v3020",
                                          "cudaMalloc_v3020",
                                          "cudaGraphLaunch_v10000"};
-  static const char* const kDriver[] = {nullptr, "cuCtxGetCurrent", "cuLaunchKernel", "cuMemcpyHtoD_v2"};
+  static const char* const kDriver[] = {nullptr, "cuCtxGetCurrent", "cuLaunchKernel", "cuMemcpyHtoD_v2",
+                                        "cuDriverGetVersion"};
   const bool driver = domain == CUPTI_CB_DOMAIN_DRIVER_API;
   {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -167,6 +187,7 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   FAKE_FAILS("cuptiActivityEnable");
   if (kind < kFakeKinds && !has_record(kind)) return CUPTI_ERROR_INVALID_KIND;
   const std::lock_guard<std::mutex> lock(mutex);
+  if (enabled.empty() && enabled_calls.empty()) ++sessions;
   enabled.insert(kind);
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) kernels_enabled = true;
   return CUPTI_SUCCESS;

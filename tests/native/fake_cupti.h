@@ -65,4 +65,11 @@ FAKE_API void fake_name_call(int is_driver, std::uint32_t id, const char* name);
 FAKE_API void fake_emit_many(std::uint32_t threads, std::uint64_t per_thread, std::uint32_t names,
                              std::uint32_t* cost_ticks);
 
+// Another client of CUPTI: takes the subscriber's place (the result of cuptiSubscribe), and never leaves it; collects
+// with buffers of its own; stops.
+FAKE_API int fake_other_subscribe();
+FAKE_API void fake_other_start();
+FAKE_API void fake_other_stop();
+FAKE_API std::uint64_t fake_other_kernels();
+
 }  // extern "C"

@@ -25,6 +25,9 @@ bool any_enabled();
 // Who gets callbacks from now on; null: nobody.
 void set_subscriber(CUpti_CallbackFunc function, void* data);
 
+// How often a client began, where no kind was enabled.
+int count_sessions();
+
 // Whether this version has records of the kind.
 bool has_record(std::uint32_t kind);
 

@@ -3,11 +3,15 @@
 #include <cupti_activity.h>
 
 #include <cstdint>
+#include <set>
 
 #include "fake_cupti.h"
 #include "fake_cupti_emit.h"
 
 namespace {
+
+constexpr std::uint32_t kGraphLaunch = 6;                // among the double's calls
+constexpr std::uint32_t kFirstWithGraphsAgain = 130101;  // CUDA 13.1 update 1
 
 // What the records of copies and sets have in common.
 template <typename Record>
@@ -95,6 +99,9 @@ void fake_call(int is_driver, std::uint32_t id, std::uint64_t start_ns, std::uin
                std::uint32_t correlation_id, std::uint32_t return_value) {
   const CUpti_ActivityKind kind = is_driver != 0 ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
   if (!is_call_enabled(kind, id)) return;
+  // "Wrong correlation ids in profiling sessions after the first" (release notes).
+  if (is_driver == 0 && id == kGraphLaunch && count_sessions() > 1 && fake_version() < kFirstWithGraphsAgain)
+    correlation_id += 1'000'000;
   CUpti_ActivityAPI record{};
   record.kind = kind;
   record.cbid = id;
@@ -129,7 +136,10 @@ void fake_overhead(std::uint32_t overhead_kind, std::uint64_t start_ns, std::uin
   emit(record);
 }
 
+// CUPTI tells of a device once, when CUDA is initialised; who asks later is not told.
 void fake_device(std::uint32_t device, const char* name) {
+  static auto& told = *new std::set<std::uint32_t>;
+  if (!told.insert(device).second) return;
   if (!is_enabled(CUPTI_ACTIVITY_KIND_DEVICE)) return;
   CUpti_ActivityDevice5 record{};
   record.kind = CUPTI_ACTIVITY_KIND_DEVICE;

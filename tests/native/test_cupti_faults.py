@@ -268,3 +268,57 @@ def test_killed_at_random_moments_every_flushed_chunk_of_kernels_is_there(tmp_pa
 @pytest.mark.slow
 def test_killed_two_hundred_times_with_kernels(tmp_path, doubles):
     check_kills(tmp_path, doubles, runs=200)
+
+
+def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(record_fake, doubles, tmp_path):
+    """An unversioned link may be of a newer CUDA, and one of the right CUDA may refuse the driver."""
+    newer, refusing, good = (tmp_path / "cuda" / name for name in ("extras/CUPTI/lib64", "lib64", "lib"))
+    for folder in (newer, refusing, good):
+        folder.mkdir(parents=True)
+    shutil.copy(doubles / "libcupti.so.12", newer / "libcupti.so")
+    shutil.copy(doubles / "libcupti.so.12", refusing)
+    shutil.copy(doubles / "libcupti.so.12", good)
+    (good / "libcupti.so").symlink_to("libcupti.so.12")
+    environment = {
+        "cupti": "",
+        "CUDA_HOME": str(tmp_path / "cuda"),
+        "FAKE_CUDA_DRIVER": "12040",
+        "FAKE_CUPTI_NEWER": str(newer),
+        "FAKE_CUPTI_REFUSES": str(refusing),
+        "LD_LIBRARY_PATH": str(tmp_path / "driver"),
+    }
+    (tmp_path / "driver").mkdir()
+    shutil.copy(doubles / "libcuda.so.1", tmp_path / "driver")
+    start = "import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)"
+    _, recording = record_fake(start, **environment)
+    (collector,) = recording.meta["collectors"]
+    assert "cuptiSubscribe" not in collector["cupti_status"]  # this copy was told of no kinds of records
+    assert collector["cupti_path"] == str(good / "libcupti.so.12")
+
+    _, recording = record_fake(start, **environment | {"cupti": str(newer / "libcupti.so")})
+    assert "is of CUDA 13, newer than the driver's 12" in recording.meta["collectors"][0]["cupti_status"]
+
+
+def test_a_program_that_brings_no_libcupti_gets_the_one_of_the_recording_python(record_fake, doubles, tmp_path):
+    (tmp_path / "driver").mkdir()
+    shutil.copy(doubles / "libcuda.so.1", tmp_path / "driver")
+    _, recording = record_fake(
+        f"""
+        import ctypes, os
+        os.environ["CURVESCOPE_CUPTI_FOLDERS"] = "/no/folder:{doubles}"  # of whatever Python records
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+        """,
+        cupti="",
+        LD_LIBRARY_PATH=str(tmp_path / "driver"),
+    )
+    assert recording.meta["collectors"][0]["cupti_path"] == str(doubles / "libcupti.so.12")
+
+
+def test_a_process_that_sees_no_device_is_told_so(record_fake, doubles):
+    _, recording = record_fake(
+        "import ctypes\nassert ctypes.CDLL('libcuda.so.1').cuInit(0) == 100",
+        FAKE_CUDA_DEVICES="0",
+        FAKE_CUPTI_REFUSES=str(doubles),
+    )
+    status = recording.meta["collectors"][0]["cupti_status"]
+    assert status == "No CUDA device is visible to this process: there is no GPU work to record."

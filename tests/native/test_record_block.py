@@ -76,7 +76,7 @@ def test_blocks_one_after_the_other_hold_their_own(run, tmp_path, doubles):
             assert not gpu.cupti.fake_is_collecting(10) and not gpu.cupti.fake_is_collecting(5)
             nvtx.pop_range()
             launch(gpu, "outside", 100, me)
-        assert gpu.cuda.fake_synchronized() == 3
+        assert gpu.cuda.fake_synchronized(0) == 3
         assert dict(os.environ) == variables
         """,
         **fake(doubles),

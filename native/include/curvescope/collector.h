@@ -15,5 +15,14 @@ CURVESCOPE_API int curvescope_record_start(const char* folder) noexcept;
 // Ends the recording; when this returns, everything is in the folder.
 CURVESCOPE_API void curvescope_record_stop() noexcept;
 
+// Lets another client of CUPTI in this process collect, which the caller is about to start: writes all GPU records so
+// far and collects none until it resumes. Both give 1 if the collection changed.
+CURVESCOPE_API int curvescope_cupti_pause() noexcept;
+CURVESCOPE_API int curvescope_cupti_resume() noexcept;
+
+// Whether the next recording collects GPU work though another client of CUPTI is subscribed, which the caller knows to
+// be idle until the recording ends or pauses.
+CURVESCOPE_API void curvescope_cupti_share(int other_is_idle) noexcept;
+
 // For the CUDA driver, which calls it in the library that CUDA_INJECTION64_PATH names.
 CURVESCOPE_API int InitializeInjection() noexcept;

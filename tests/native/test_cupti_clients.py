@@ -1,0 +1,277 @@
+"""The collector beside another client of CUPTI in the process, as torch's profiler is, and in several recordings.
+
+CUPTI has one subscriber, one pair of callbacks and one set of enabled kinds, and tells nobody who took them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from curvescope.profiling.recording.store import open_recording
+
+from .doubles import HERE
+from .test_cupti_rules import WAIT_FOR_KERNELS, lost
+
+START = """
+    import os, threading, time
+    import curvescope
+    from curvescope.profiling import native
+    from fake_gpu import FakeGpu, launch
+
+    gpu = FakeGpu(os.environ.get("TOOLKIT", "12.9"))
+    numbers = iter(range(1, 1000))
+
+    def launch_five():
+        for _ in range(5):
+            launch(gpu, "k", next(numbers), threading.get_native_id())
+"""
+
+
+@pytest.fixture
+def run_blocks(tmp_path, doubles):
+    """Runs a program that records blocks of itself beside the doubles; gives the folder of its recordings."""
+
+    def run(program, **environment):
+        cupti = str(doubles / "libcupti.so.12")
+        result = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(START) + textwrap.dedent(program)],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(HERE),
+                "LD_LIBRARY_PATH": str(doubles),
+                "FAKE_CUPTI": cupti,
+                "CURVESCOPE_CUPTI": cupti,
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=600,  # against a deadlock
+        )
+        assert result.returncode == 0, result.stderr
+        return tmp_path
+
+    return run
+
+
+def status(recording):
+    return recording.meta["collectors"][0]["cupti_status"]
+
+
+def test_a_client_that_takes_the_buffers_is_noticed_and_said(record_fake):
+    code, recording = record_fake(
+        START
+        + WAIT_FOR_KERNELS
+        + """
+    def is_said():
+        folder = pathlib.Path(os.environ["CURVESCOPE_CHUNK_FOLDER"])
+        return any("cupti_taken" in read_chunks(path).names for path in folder.glob("*.chunks"))
+
+    gpu.start()
+    launch_five()
+    wait_for_kernels(5)
+    gpu.cupti.fake_other_start()
+    launch_five()
+    gpu.cupti.fake_other_stop()
+    assert gpu.cupti.fake_other_kernels() == 5
+    while not is_said(): time.sleep(0.01)
+    launch_five()
+    """,
+        FAKE_CUDA_TRACED="1",
+    )
+    assert code == 0
+    assert recording.count_rows("kernels") == 5
+    assert "Another client of CUPTI" in status(recording)
+    assert lost(recording)["cupti_taken"] == 1
+    assert recording.meta["status"] == "incomplete"
+
+
+def test_a_block_whose_buffers_went_to_another_client_says_so_at_its_end(run_blocks):
+    folder = run_blocks(
+        """
+        gpu.start()
+        with curvescope.record("r"):
+            launch_five()
+            gpu.cupti.fake_other_start()
+            gpu.cupti.fake_other_stop()
+        """
+    )
+    recording = open_recording(folder / "r")
+    assert "Another client of CUPTI" in status(recording)
+    assert lost(recording)["cupti_taken"] == 1
+
+
+def test_nothing_is_claimed_where_cupti_never_tells_of_the_collectors_own_call(run_blocks):
+    folder = run_blocks(
+        """
+        gpu.start()
+        with curvescope.record("r"):
+            launch_five()
+            time.sleep(0.6)  # several intervals without a record
+        """
+    )
+    recording = open_recording(folder / "r")
+    assert status(recording) == "recording"
+    assert lost(recording) == {}
+
+
+def test_the_collectors_own_call_is_no_row_and_no_loss(run_blocks):
+    folder = run_blocks(
+        """
+        gpu.start()
+        with curvescope.record("r"):
+            launch_five()
+            time.sleep(0.6)
+        """,
+        FAKE_CUDA_TRACED="1",
+    )
+    recording = open_recording(folder / "r")
+    assert status(recording) == "recording"
+    assert recording.count_rows("api_calls") == 5
+    assert lost(recording) == {}
+
+
+@pytest.mark.parametrize("subscribes", [True, False])
+def test_a_pause_lets_another_client_in_and_the_collector_goes_on_after_it(record_fake, subscribes):
+    code, recording = record_fake(
+        START
+        + f"""
+    gpu.start()
+    launch_five()
+    for _ in range(2):
+        assert native.cupti_pause()
+        assert not native.cupti_pause()
+        if {subscribes}: assert gpu.cupti.fake_other_subscribe() in (0, 39)  # once, for good
+        gpu.cupti.fake_other_start()
+        launch_five()
+        gpu.cupti.fake_other_stop()
+        assert native.cupti_resume()
+        assert not native.cupti_resume()
+        launch_five()
+    assert gpu.cupti.fake_other_kernels() == 10
+    """
+    )
+    assert code == 0
+    assert recording.count_rows("kernels") == 15
+    assert status(recording) == "recording"
+    assert lost(recording) == {"cupti_paused": 2}
+    assert recording.meta["collectors"][0]["cupti_pauses"] == 2
+    assert recording.meta["collectors"][0]["cupti_paused_ns"] > 0
+
+
+def test_a_recording_that_ends_in_a_pause_says_it(run_blocks):
+    folder = run_blocks(
+        """
+        gpu.start()
+        with curvescope.record("r"):
+            launch_five()
+            assert native.cupti_pause()
+        with curvescope.record("next"):
+            launch_five()
+        """
+    )
+    assert lost(open_recording(folder / "r")) == {"cupti_paused": 1}
+    following = open_recording(folder / "next")
+    assert following.count_rows("kernels") == 5
+    assert lost(following) == {}
+
+
+def test_a_subscriber_that_never_leaves_is_no_hindrance_where_it_is_known_to_be_idle(run_blocks):
+    folder = run_blocks(
+        """
+        gpu.start()
+        assert gpu.cupti.fake_other_subscribe() == 0
+        with curvescope.record("unknown"):
+            launch_five()
+        native.share_cupti(True)
+        with curvescope.record("idle"):
+            launch_five()
+        """
+    )
+    unknown, idle = (open_recording(folder / name) for name in ("unknown", "idle"))
+    assert "Another profiler" in status(unknown)
+    assert unknown.count_rows("kernels") == 0
+    assert status(idle) == "recording"
+    assert idle.count_rows("kernels") == 5
+
+
+def test_buffers_that_the_collector_takes_from_another_client_are_counted(run_blocks):
+    folder = run_blocks(
+        """
+        gpu.start()
+        gpu.cupti.fake_other_start()
+        launch_five()
+        with curvescope.record("r"):
+            pass
+        assert gpu.cupti.fake_other_kernels() == 0
+        """,
+        FAKE_CUPTI_FAIL="cuptiActivitySetAttribute=1",  # not to be set in the midst of another's session
+    )
+    assert lost(open_recording(folder / "r")) == {"cupti_foreign": 1}
+
+
+def test_a_block_after_cuda_was_initialised_has_its_devices_from_the_driver(run_blocks):
+    """CUPTI tells of devices once, when CUDA is initialised."""
+    folder = run_blocks(
+        """
+        gpu.start()
+        gpu.device(0, "told before the recording")
+        with curvescope.record("r"):
+            gpu.device(0, "told again")
+            launch_five()
+        """,
+        FAKE_CUDA_DEVICES="2",
+    )
+    meta = open_recording(folder / "r").meta
+    assert [device["name"] for device in meta["devices"]] == [f"Test Double {i} of the driver" for i in range(2)]
+    assert meta["device"] == meta["device"] | {
+        "kind": "cuda",
+        "compute_capability": "9.0",
+        "sm_count": 132,
+        "memory_bytes": 80 << 30,
+        "memory_bandwidth_bytes_per_s": 3_352_320_000_000,
+        "l2_bytes": 52_428_800,
+        "sm_clock_hz": 1_980_000_000,
+    }
+
+
+def test_the_end_of_a_block_waits_for_every_device_in_use(run_blocks):
+    run_blocks(
+        """
+        gpu.start()
+        with curvescope.record("r"):
+            launch_five()
+        assert [gpu.cuda.fake_synchronized(device) for device in range(3)] == [1, 1, 0]
+        """,
+        FAKE_CUDA_DEVICES="3",
+        FAKE_CUDA_ACTIVE="2",
+    )
+
+
+@pytest.mark.parametrize(("toolkit", "is_right"), [("12.9", False), ("13.0", False), ("13.5", True)])
+def test_graphs_in_a_second_block_are_mislabelled_before_cuda_13_1_and_that_is_said(run_blocks, toolkit, is_right):
+    folder = run_blocks(
+        """
+        gpu.start()
+        for number in range(2):
+            with curvescope.record(f"r{number}"):
+                now = gpu.now()
+                gpu.call(gpu.GRAPH_LAUNCH, now, now + 10, threading.get_native_id(), 7)
+                gpu.kernel("in_graph", now + 20, now + 30, 7, graph=3)
+        """,
+        TOOLKIT=toolkit,
+    )
+    first, second = (open_recording(folder / f"r{number}") for number in range(2))
+    assert lost(first) == {}
+    assert "cupti_note" not in first.meta["collectors"][0]
+    if is_right:
+        assert lost(second) == lost(first)
+        assert "cupti_note" not in second.meta["collectors"][0]
+    else:
+        assert lost(second)["device_work_without_launch"] == 1
+        assert "13.1 update 1" in second.meta["collectors"][0]["cupti_note"]

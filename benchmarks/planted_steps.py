@@ -256,7 +256,7 @@ def fresh_memory_always(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class Scale(nn.Module):
-    """y = x * w over arrays that stay, several times: 0.7 MiB a sample, so that 64 samples outgrow a cache of 32 MiB."""
+    """y = x * w over arrays that stay from step to step: 0.7 MiB a sample, so that 64 samples outgrow 32 MiB of cache."""
 
     def __init__(self, batch: int, planted: int) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ class Scale(nn.Module):
         self.x, self.w, self.y = (torch.ones(rows, 60_000) for _ in range(3))
 
     def forward(self) -> torch.Tensor:
-        for _ in range(3 * self.again):
+        for _ in range(self.again):
             torch.mul(self.x, self.w, out=self.y)
         return self.y[:1, :64]
 

@@ -81,7 +81,7 @@ class Term:
         return min(self.step_bytes, key=lambda recorded: abs(recorded - batch))
 
     def _build(self, batch: int) -> list[Runnable]:
-        """The calls as recorded. A call that cannot run at one batch size is left out at all."""
+        """The calls as recorded. A call that cannot run at one recorded batch size is left out at all."""
         found: list[Runnable] = []
         for family in [one for one in self.families if self._nearest(batch) in one.calls]:
             try:
@@ -89,6 +89,8 @@ class Term:
             except CannotReplay as error:
                 if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
                     raise error.__cause__ from None
+                if batch not in family.calls:  # of a finer grid: without the call, its neighbours would look too long
+                    raise
                 self.families.remove(family)
                 self.left_out.append((family, str(error)))
                 for built in self._built.values():

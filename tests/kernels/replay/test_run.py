@@ -200,6 +200,15 @@ def test_sizes_that_were_not_recorded_run_by_rule(writer: RecordingWriter) -> No
     assert {batch for _, batch, _ in visits(writer.path)} == {2, 3, 4, 8}
 
 
+def test_a_size_between_two_other_operators_is_left_out_and_the_operators_stay(writer: RecordingWriter) -> None:
+    # at 4 another operator runs, so no rule says its shapes at 3, nor those of the first one there
+    recording = record(writer, [row(2, LINEAR, linear(2)), row(4, "aten::relu", [tensor(4, 8)])])
+    done = run_term(recording, experiment(batches=(2, 3, 4)), writer, backend=Backend())
+    assert {batch for _, batch, _ in visits(writer.path)} == {2, 4}
+    assert done.done
+    assert not any("is left out" in note for note in done.notes)
+
+
 def test_without_memory_to_keep_operands_every_visit_builds_them(
     writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

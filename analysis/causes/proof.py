@@ -141,7 +141,7 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
     sign = float(np.sign(value.value))
     low, high = sorted((sign * removed.low, sign * removed.high))
-    claim = abs(claimed)
+    claim = min(abs(claimed), abs(value.value))  # claims of terms add up to more where other terms have the other sign
     if claimed * value.value <= 0:
         amount = min(sign * removed.value, abs(value.value))
         return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)

@@ -302,10 +302,16 @@ class _Planner:
             yield from self._fitting(replace(one, factors=tuple(new[:_MOST_STEP_FACTORS]), batches=batches))
 
     def _experiment(self, target: Explanation, share: Share | None, stage: str) -> Experiment:
-        """An experiment without factors, with the usual rounds; on a term it tests all targets that the term makes."""
+        """An experiment without factors, with the usual rounds.
+
+        On a term it tests all targets that the term makes, on complete steps all that need no further batch sizes.
+        """
         scope = Scope.STEP if share is None else Scope.TERM
         also: list[Explanation] = []
-        if share is not None and stage != Stage.GRID:
+        if share is None:  # steps take long: no further batch sizes
+            own = set(target.functional.conditions)
+            also = [t for t, _ in self._targets if t is not target and own.issuperset(t.functional.conditions)]
+        elif stage != Stage.GRID:
             also = [t for t, own in self._targets if t is not target and any(s.key == share.key for s in own)]
         batches = {batch for one in (target, *also) for batch, _ in _weights(one)}
         return Experiment(

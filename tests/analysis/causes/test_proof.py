@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, factors, interventions
-from curvescope.analysis.causes.proof import spread
+from curvescope.analysis.causes.proof import prove_step, spread
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
 from curvescope.analysis.experiments.outcome import LEVELLED, Verdict, outcomes_of
@@ -155,6 +155,16 @@ def test_page_faults_take_what_the_step_saves_without_them():
     assert faults.verdict == Verdict.CONFIRMED
     assert faults.measured.value == pytest.approx(30, abs=3)
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
+
+
+def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
+    # terms claim 100 ms of a fixed cost of 50 ms, as other terms take 50 ms off it; the factor takes away 40 ms
+    one = on_the_step("priority")
+    times = {None: {4: 60.0, 8: 70.0}, "priority": {4: 20.0, 8: 30.0}}
+    outcomes = outcomes_of(one, rows_of(one, times, noise=0.01), {})
+    proof = prove_step(outcomes, outcomes[0].value, 100.0, ("priority",))
+    assert proof.verdict == Verdict.CONFIRMED
+    assert proof.amount == pytest.approx(40, abs=3)
 
 
 def test_steps_that_count_too_few_page_faults_have_another_cause():

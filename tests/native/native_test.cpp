@@ -259,6 +259,8 @@ void every_range_is_recorded_or_counted_as_lost() {
 constexpr std::uint32_t kKernelKind = 10;
 constexpr std::size_t kKernelBytes = 208;  // of CUDA 12.9
 constexpr std::uint32_t kEmitting = 3;
+constexpr std::uint64_t kCapturing = 2;
+constexpr std::uint64_t kNodes = 20'000;    // of graphs, by each thread that captures
 std::uint64_t kernels_per_thread = 60'000;  // or as the command line says
 
 void prepare_fake(const char* folder) {
@@ -269,7 +271,8 @@ void prepare_fake(const char* folder) {
   fake_set_record_bytes(kKernelKind, kKernelBytes);
 }
 
-// Kernels from three threads and ranges from a fourth, while the process forks and its children exit.
+// Kernels from three threads, ranges from a fourth and nodes of graphs from two more, while the process forks and its
+// children exit.
 void every_kernel_is_recorded_or_counted_as_dropped() {
   char folder[] = "/tmp/curvescope-test-XXXXXX";
   char raw_folder[] = "/tmp/curvescope-test-raw-XXXXXX";
@@ -288,6 +291,15 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
         nvtxRangePop();
       }
     });
+    std::vector<std::thread> capturing;
+    for (std::uint64_t thread = 0; thread < kCapturing; ++thread) {
+      capturing.emplace_back([thread] {
+        for (std::uint64_t node = 1; node <= kNodes; ++node) {
+          const std::uint64_t number = thread * kNodes + node;
+          fake_graph_node(number, node % 2 == 0 ? number - 1 : 0);
+        }
+      });
+    }
     int bad = 0;
     for (int i = 0; i < 5; ++i) {
       const pid_t forked = fork();
@@ -298,6 +310,7 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
     }
     emitting.join();
     pushing.join();
+    for (std::thread& thread : capturing) thread.join();
     std::exit(bad == 0 ? 0 : 1);
   }
   int status = 1;
@@ -309,6 +322,7 @@ void every_kernel_is_recorded_or_counted_as_dropped() {
   check(counts.rows["kernels"] + counts.dropped == kEmitting * kernels_per_thread,
         "every kernel is recorded or counted");
   check(counts.rows["kernels"] > 0, "kernels are recorded");
+  check(counts.rows["graph_nodes"] == kCapturing * kNodes, "every node of a graph is recorded");
   check(counts.thread_named, "the name of a thread is recorded");
   Counts raw = take_folder(raw_folder);
   check(raw.files == 1 && raw.rows["raw_names"] == 50, "the first buffers are kept with the names in them");

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
+from ..attribution.graph_nodes import GraphNodes
 from ..attribution.range_names import scrub
 from ..hardware.clocks import throttle_names
 from .chunks import Integers, ProcessChunks, TablePart
-from .graph_nodes import GraphNodes
 
 _PART_ROWS = 1 << 20  # rows of one batch, which becomes one Parquet part
 _WAITS = {1: "event", 2: "stream_event", 3: "stream", 4: "context"}
@@ -106,7 +106,14 @@ class ProcessColumns:
         self._process = process
         self._texts = texts
         self._clock = Clock.of(process)
-        self._graph_nodes = GraphNodes(process)
+        nodes = process.table("graph_nodes")
+        self._graph_nodes = GraphNodes(
+            np.full(nodes.rows, process.process),
+            nodes["node"],
+            nodes["original"],
+            nodes["time_ns"],
+            process.thread_key(nodes["thread"]),
+        )
 
     @property
     def count(self) -> int:
@@ -229,11 +236,12 @@ class ProcessColumns:
 
     def _work_columns(self, part: TablePart) -> dict[str, Any]:
         """Columns that all device work has."""
+        process = np.full(part.rows, self._process.process)
         return {
             **self._times(part),
-            "process": np.full(part.rows, self._process.process),
+            "process": process,
             **{name: part[name] for name in ("device", "context", "stream", "correlation_id")},
-            **self._graph_nodes.columns(part["graph_node_id"]),
+            **self._graph_nodes.columns(process, part["graph_node_id"]),
         }
 
     def _waits(self) -> tuple[Integers, pa.Array, Integers]:

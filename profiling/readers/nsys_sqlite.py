@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..attribution.assemble import assemble
+from ..attribution.columns import int_column
+from ..attribution.graph_nodes import GraphNodes
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
 from ..recording.store import RecordingWriter
 from . import Options
-from .cupti_tables import WORK, scan_kernels, scan_memory
+from .cupti_tables import WORK, Columns, scan_kernels, scan_memory
 from .source import Source
 from .sqlite_tables import SqliteTables
 
@@ -36,7 +38,8 @@ _KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH = (
 # ENUM_NSYS_EVENT_TYPE of every export that has it.
 _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
-_WORK = {**WORK, "process": "globalPid"}
+_WORK = {**WORK, "process": "globalPid", "graph_node_id": "graphNodeId"}
+_GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"  # creations of nodes; those with an original are clones
 _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")  # the first that the table has is read
 _I64, _TEXT = pa.int64(), pa.string()
 
@@ -77,6 +80,7 @@ class _Export:
             self._position[self._string_ids[::-1] - low] = np.arange(len(order))[::-1]
         self._code = np.full(len(order) + 1, -1, np.int32)  # by position: index into `_texts`
         self._texts: list[str] = []
+        self._graph_nodes = self._read_graph_nodes()
 
     def profile(self) -> Profile:
         """The neutral tables."""
@@ -226,12 +230,26 @@ class _Export:
         columns = self._tables.columns(_KERNEL)
         name = next((column for column in _KERNEL_NAMES if column in columns), _KERNEL_NAMES[0])
         for found in scan_kernels(self._tables, _KERNEL, name, self._names, needed, _WORK):
-            yield pa.table({**found, "process": _process(found["process"])})
+            yield self._work(found)
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for table, kind in ((_COPY, "memcpy"), (_SET, "memset")):
             for found in scan_memory(self._tables, table, kind, needed, _WORK):
-                yield pa.table({**found, "process": _process(found["process"])})
+                yield self._work(found)
+
+    def _work(self, found: Columns) -> pa.Table:
+        """Device work with its process and, for work of CUDA graphs, the capture of its node."""
+        table = pa.table({**found, "process": _process(found["process"])})
+        captured = self._graph_nodes.columns(int_column(table, "process"), int_column(table, "graph_node_id"))
+        return pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **captured})
+
+    def _read_graph_nodes(self) -> GraphNodes:
+        wanted = ("graphNodeId", "originalGraphNodeId", "start", "globalTid")
+        table = self._tables.read(_GRAPH_NODES, dict.fromkeys(wanted, _I64))
+        table = table.filter(table["graphNodeId"].is_valid())
+        node, original, start, thread = (int_column(table, name) for name in wanted)
+        process = _process(pc.fill_null(table["globalTid"], 0)).to_numpy().astype(np.int64)
+        return GraphNodes(process, node, np.maximum(original, 0), start, thread)
 
     def _names(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
         """Texts of string ids, scrubbed, dictionary-encoded: an id has one code in all batches."""

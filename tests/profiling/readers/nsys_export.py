@@ -15,7 +15,7 @@ KERNEL_COLUMNS = {
     "dynamicSharedMemory",
     "2025.5": "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, demangledName, "
     "shortName, mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, "
-    "dynamicSharedMemory, graphId",
+    "dynamicSharedMemory, graphId, graphNodeId",
 }
 _METADATA = {"2020.3": None, "2022.2": "EXPORT_META_DATA", "2025.5": "META_DATA_EXPORT"}
 _GPU = {"2020.3": "TARGET_INFO_CUDA_GPU", "2022.2": "TARGET_INFO_GPU", "2025.5": "TARGET_INFO_GPU"}
@@ -41,7 +41,14 @@ def kernel(correlation, start, end, **columns):
     return {"start": start, "end": end, **place, "demangledName": 1, "shortName": 2, **shape, **rest, **columns}
 
 
-def write_export(path, version="2025.5", *, kernels=(), launches=(), ranges=(), copies=(), strings=None, gpus=None):
+def graph_node(node, start, thread=MAIN, original=None):
+    row = {"start": start, "end": start, "globalTid": tid(thread), "graphNodeId": node}
+    return {**row, "originalGraphNodeId": original}
+
+
+def write_export(
+    path, version="2025.5", *, kernels=(), launches=(), ranges=(), copies=(), nodes=(), strings=None, gpus=None
+):
     """Write one; a table without rows is left out, as the exporter does."""
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
@@ -50,6 +57,7 @@ def write_export(path, version="2025.5", *, kernels=(), launches=(), ranges=(), 
     _table(database, "CUPTI_ACTIVITY_KIND_RUNTIME", list(launch(0, 0)), launches)
     copy = ["start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "bytes", "copyKind"]
     _table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", copy, copies)
+    _table(database, "CUDA_GRAPH_NODE_EVENTS", list(graph_node(0, 0)), nodes)
     nvtx = ["start", "end", "eventType", "rangeId", "category", "color", "text", "globalTid", "endGlobalTid", "textId"]
     _table(database, "NVTX_EVENTS", [*nvtx, "domainId"], ranges)
     gpu = ["id", "name", "smCount", "computeMajor", "computeMinor", "totalMemory", "memoryBandwidth", "clockRate"]

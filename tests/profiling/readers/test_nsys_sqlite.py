@@ -17,7 +17,18 @@ from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile, sqlite_tables
 from curvescope.profiling.recording.store import open_recording
 
-from .nsys_export import AUTOGRAD, GLOBAL_PID, KERNEL_COLUMNS, STRINGS, kernel, launch, push_pop, tid, write_export
+from .nsys_export import (
+    AUTOGRAD,
+    GLOBAL_PID,
+    KERNEL_COLUMNS,
+    STRINGS,
+    graph_node,
+    kernel,
+    launch,
+    push_pop,
+    tid,
+    write_export,
+)
 from .sqlite_profiles import imported, lost, query
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
@@ -336,3 +347,23 @@ def test_times_at_the_ends_of_64_bits_are_none(tmp_path):
     path = tmp_path / "p.sqlite"
     write_export(path, kernels=[kernel(1, -(2**63), 500), kernel(2, 100, 2**63 - 1)])
     assert imported(path, tmp_path).frame("kernels")["duration_ns"].isna().all()
+
+
+def test_kernels_of_a_graph_have_the_layers_under_which_their_nodes_were_captured(tmp_path):
+    """Nodes 11 and 12 are captured in two threads, 21 and 22 are their clones; nobody saw the capture of 31."""
+    ranges = [push_pop("layer:fc1", 10, 20), push_pop("layer:fc2", 10, 20, AUTOGRAD), push_pop("layer:all", 40, 50)]
+    nodes = [graph_node(11, 12), graph_node(12, 12, AUTOGRAD), graph_node(21, 30, original=11)]
+    nodes += [graph_node(22, 30, original=12), graph_node(32, 30, original=31)]
+    replayed = [kernel(1, 60 + i, 61 + i, graphId=5, graphNodeId=node) for i, node in enumerate((21, 22, 32))]
+    path = write_export(
+        tmp_path / "p.sqlite",
+        ranges=ranges,
+        launches=[launch(1, 42)],
+        kernels=[*replayed, kernel(1, 70, 71)],
+        nodes=nodes,
+    )
+    recording = imported(path, tmp_path)
+    kernels = recording.frame("kernels")
+    assert kernels["layer"].tolist() == ["fc1", "fc2", "all", "all"]
+    assert kernels["graph_node_id"].fillna(0).tolist() == [21, 22, 32, 0]
+    assert lost(recording)["graph_work_without_capture"] == 1

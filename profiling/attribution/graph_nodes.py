@@ -1,0 +1,74 @@
+"""Where the nodes of CUDA graphs were captured.
+
+A launch of a graph replays clones of the captured nodes: instantiation clones the whole graph, and a child graph is
+cloned into its parent before. Profilers record every creation with its thread and time, and every clone with its
+original. An update of an executable graph keeps its nodes, so they stay those of the first capture.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from .nesting import NONE, Ints
+
+Node = tuple[int, int]  # process and number
+
+
+class GraphNodes:
+    """The captured nodes of all processes of a profile."""
+
+    def __init__(self, process: Ints, node: Ints, original: Ints, time_ns: Ints, thread_key: Ints) -> None:
+        """Follow each clone to the capture.
+
+        Args:
+            process: process of each creation of a node, shape (creations,).
+            node: number of the node, unique in its process.
+            original: number of the node that it is a clone of; 0 for a captured node.
+            time_ns: time of the creation.
+            thread_key: thread of the creation, unique over processes.
+        """
+        rows = list(zip(*(column.tolist() for column in (process, node, original, time_ns, thread_key)), strict=True))
+        originals: dict[Node, Node] = {(of, number): (of, first) for of, number, first, _, _ in rows if first}
+        created = {(of, number): place for of, number, first, *place in rows if not first}
+        captured = {
+            clone: created[first]
+            for clone in (*originals, *created)
+            if (first := _first_of(clone, originals)) in created
+        }
+        self._nodes = pd.MultiIndex.from_tuples(captured, names=("process", "node")) if captured else None
+        self._places = np.array(list(captured.values()), np.int64).reshape(-1, 2)
+
+    def columns(self, process: Ints, node: Ints) -> dict[str, Any]:
+        """Columns of device work: its node, and when and by which thread that was captured.
+
+        Args:
+            process: process of each row.
+            node: number of each row's node; 0 or less for work outside graphs.
+
+        Returns:
+            Columns graph_node_id, capture_ns and capture_thread_key, null where there is none.
+        """
+        found = np.full(len(node), NONE, np.int64)
+        of_graph = node > 0
+        if self._nodes is not None and of_graph.any():
+            found[of_graph] = self._nodes.get_indexer(pd.MultiIndex.from_arrays([process[of_graph], node[of_graph]]))
+        places = self._places[found] if len(self._places) else np.zeros((len(node), 2), np.int64)
+        unknown = found == NONE
+        return {
+            "graph_node_id": pa.array(node, mask=~of_graph),
+            "capture_ns": pa.array(places[:, 0].copy(), mask=unknown),
+            "capture_thread_key": pa.array(places[:, 1].copy(), mask=unknown),
+        }
+
+
+def _first_of(node: Node, originals: dict[Node, Node]) -> Node:
+    """The node that a node was cloned from, directly or through other clones; the node itself if it is no clone."""
+    seen = {node}
+    while node in originals and originals[node] not in seen:  # a damaged file may have a cycle
+        node = originals[node]
+        seen.add(node)
+    return node

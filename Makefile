@@ -78,6 +78,11 @@ bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peer
 faults: $(INSTALLED)  ## inject faults into every command; writes docs/faults.md
 	$(BIN)/python benchmarks/faults.py
 
+.PHONY: real
+real: $(INSTALLED)  ## fetch NVIDIA's driver library and four versions of libcupti (50 MB), and run the collector under them
+	.ci/real_libraries.sh
+	$(BIN)/python -m pytest tests/native/test_real_libraries.py
+
 .PHONY: gpu
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with curvescope, or ARGS='--wheels .wheels')
 	$(PYTHON) benchmarks/gpu/campaign.py $(ARGS)

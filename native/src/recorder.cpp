@@ -45,9 +45,9 @@ struct Process {
   std::uint64_t rings_made = 0;
   // Only if another process drains it: a process that records itself needs no shared memory.
   std::unique_ptr<SharedMemory> memory;
-  bool counts_made = false;
   std::atomic<SharedCounts*> counts{nullptr};
   std::unique_ptr<SharedLog> names_log;
+  std::unique_ptr<SharedLog> numbers_log;
   std::atomic<std::uint64_t> unshared{0};  // blocks for which there was no shared memory
   std::timed_mutex flush_mutex;            // guards the next three
   std::unique_ptr<ChunkWriter> writer;
@@ -90,26 +90,22 @@ void set_process(Process* made) noexcept {
 
 // The caller holds the mutex of the rings. Made on first use, because few forked children have anything to record.
 SharedCounts* counts_of(Process& p) noexcept try {
-  if (p.memory == nullptr || p.counts_made) return p.counts;
-  p.counts_made = true;
-  auto* counts = p.memory->make<SharedCounts>(BlockKind::kProcess);
-  if (counts == nullptr) {
+  if (p.memory == nullptr || p.counts != nullptr) return p.counts;
+  p.counts = p.memory->make<SharedCounts>(BlockKind::kProcess);
+  if (p.counts == nullptr) {
     ++p.unshared;
     p.memory.reset();
     return nullptr;
   }
   struct stat about{};
-  counts->pid_namespace = stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+  p.counts.load()->pid_namespace = stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
   p.names_log = std::make_unique<SharedLog>(p.memory.get(), BlockKind::kNames);
+  p.numbers_log = std::make_unique<SharedLog>(p.memory.get(), BlockKind::kNumbers);
   if (!names->keep_in(p.names_log.get())) ++p.unshared;
-  {
-    auto log = std::make_unique<SharedLog>(p.memory.get(), BlockKind::kNumbers);
-    const std::lock_guard<std::mutex> lock(numbers->mutex);
-    for (const Number& row : numbers->rows) log->append(&row, sizeof(row), nullptr, 0);
-    numbers->log = log.release();
-  }
-  p.counts = counts;
-  return counts;
+  const std::lock_guard<std::mutex> lock(numbers->mutex);
+  for (const Number& row : numbers->rows) p.numbers_log->append(&row, sizeof(row), nullptr, 0);
+  numbers->log = p.numbers_log.get();
+  return p.counts;
 } catch (...) {
   return p.counts;
 }

@@ -40,12 +40,12 @@ static_assert(sizeof(BlockHeader) == 40);
 // What a process counts.
 struct SharedCounts {
   BlockHeader header;
-  std::uint64_t pid_namespace;  // inode; the process id is valid in it
-  SharedCount exited{0};        // 1 once its exit handlers have run
-  SharedCount begun{0};         // pushes, starts and marks that rings of ended threads took
-  SharedCount dropped{0};       // pushes, starts and marks for which there was no room
-  SharedCount unwritten{0};     // ranges and marks that could not be written
-  SharedCount gpu_buffers{0};   // given to CUPTI, and not yet written
+  std::uint64_t pid_namespace{0};  // inode; the process id is valid in it
+  SharedCount exited{0};           // 1 once its exit handlers have run
+  SharedCount begun{0};            // pushes, starts and marks that rings of ended threads took
+  SharedCount dropped{0};          // pushes, starts and marks for which there was no room
+  SharedCount unwritten{0};        // ranges and marks that could not be written
+  SharedCount gpu_buffers{0};      // given to CUPTI, and not yet written
 };
 static_assert(sizeof(SharedCounts) == 88);
 

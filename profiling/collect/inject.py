@@ -65,6 +65,7 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
         with drained_meanwhile(Path(folder)):
             code, interrupted = run_command(command, _GRACE_S, environment)
         merge_chunks(Path(folder), writer, options)
+        writer.update(exit_code=code)
         if interrupted:
             raise KeyboardInterrupt
     return code

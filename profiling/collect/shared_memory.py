@@ -48,12 +48,10 @@ _BLOCK = np.dtype([("magic", "<u8"), ("kind", "<u8"), ("bytes", "<u8"), ("proces
 _COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "gpu_buffers")
 _COUNTS = np.dtype([*_BLOCK.descr, *((name, "<u8") for name in _COUNTED)])
 _LOG = np.dtype([*_BLOCK.descr, ("used", "<u8")])
-_FIELDS = {"id": 40, "thread": 48, "begun": 56, "head": 64, "tail": 128}  # name: byte offset
 _RING_HEADER = np.dtype(
-    {"names": list(_FIELDS), "formats": ["<u8", "<i8", "<u8", "<u8", "<u8"], "offsets": list(_FIELDS.values()),
-     "itemsize": 192}
+    [*_BLOCK.descr, ("id", "<u8"), ("thread", "<i8"), ("begun", "<u8"), ("head", "<u8"), ("", "V56"),
+     ("tail", "<u8"), ("", "V56")]
 )  # fmt: skip
-
 
 # The smallest and largest block of each kind; a process that crashed may have written anywhere.
 _BYTES = {
@@ -258,7 +256,7 @@ def _append_rest(
     """Append to a chunk file what it lacks, in place of an incomplete chunk at its end.
 
     Raises:
-        OSError: it could not be written; complete chunks stay.
+        OSError: it could not be written; complete chunks stay, and the next call goes on after them.
     """
     found = read_chunks(path) if path.exists() else ProcessChunks(process)
     names = (found.names + list(names[len(found.names) :])) or _FIRST_NAMES
@@ -275,22 +273,16 @@ def _append_rest(
             about = np.array([(ring.id, ring.thread)], EVENTS_HEADER).tobytes()
             chunks.append((EVENTS, ring.first + len(ring.events) - len(events), about + events.tobytes()))
     numbers = numbers[len(found.numbers) :]
-    numbers = numbers[
-        (numbers["what"] < len(names)) & (numbers["domain"] < len(names)) & (numbers["name"] < len(names))
-    ]
+    for field in ("what", "domain", "name"):
+        numbers = numbers[numbers[field] < len(names)]
     if len(numbers):
         chunks.append((NUMBERS, len(found.numbers), numbers.tobytes()))
     if not chunks and not found.torn_bytes:
         return
     with path.open("ab") as file:
         file.truncate(found.whole_bytes)
-        try:
-            for kind, first, payload in chunks:
-                file.write(_chunk(kind, process, first, payload))
-            file.flush()
-        except OSError:
-            os.truncate(path, found.whole_bytes)
-            raise
+        for kind, first, payload in chunks:
+            file.write(_chunk(kind, process, first, payload))
 
 
 def _chunk(kind: int, process: int, first: int, payload: bytes) -> bytes:

@@ -136,7 +136,7 @@ def test_after_os_exit_what_was_flushed_is_there_and_the_exit_code_is_passed_on(
         os._exit(7)
         """,
     )
-    assert code == 7
+    assert code == recording.meta["exit_code"] == 7
     assert list(recording.frame("ranges")["name"]) == ["flushed"] * 100
     assert recording.meta["lost"]["nvtx_unclosed"]["count"] == 1
 
@@ -199,7 +199,7 @@ def check_kills(tmp_path, runs):
 
 
 def test_killed_at_random_moments_no_range_is_lost(tmp_path):
-    check_kills(tmp_path, runs=10)
+    check_kills(tmp_path, runs=5)
 
 
 @pytest.mark.slow

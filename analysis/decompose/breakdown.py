@@ -12,7 +12,7 @@ import pandas as pd
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from .curve import Curve, cost_curve
-from .kernel_times import Ints, Work, group_times, profiled_steps, with_kind
+from .kernel_times import Ints, Work, group_times, kernel_totals, profiled_steps, with_kind
 from .terms import (
     COMMUNICATION,
     IDLE,
@@ -40,9 +40,12 @@ class Row:
             the last two.
         calls: rows per step.
         flops: FLOPs per step; None if no row's work is known.
-        gflop_per_s: known FLOPs over the time of all rows; None if none are known.
-        gb_per_s: known compulsory bytes over the time of all rows; GB is 10⁹ bytes.
-        measured_gb_per_s: measured DRAM bytes over the time of the rows that have them; None if no row has.
+        gflop_per_s: known FLOPs over the time of the kernels that have them; None if none are known.
+        gb_per_s: compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes.
+        measured_gb_per_s: measured DRAM bytes over the time of the kernels that have them.
+        flops_time_share: share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate.
+        bytes_time_share: the same for `gb_per_s`.
+        measured_time_share: the same for `measured_gb_per_s`.
     """
 
     label: str
@@ -53,6 +56,9 @@ class Row:
     gflop_per_s: float | None
     gb_per_s: float | None
     measured_gb_per_s: float | None = None
+    flops_time_share: float | None = None
+    bytes_time_share: float | None = None
+    measured_time_share: float | None = None
 
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
@@ -70,10 +76,10 @@ class Breakdown:
     Attributes:
         batch: samples in a step; None if the profile does not name it.
         time_ms: T(b) of the unprofiled steps, else the mean of the profiled steps used.
-        rows: largest first, then idle and, if steps ran unprofiled, left over and profiling overhead.
+        rows: largest first, then, with steps, idle and, if steps ran unprofiled, left over and profiling overhead.
         overhead_ms: the profiling overhead; None if no step ran unprofiled.
         n_timed: number of timed steps behind `time_ms`.
-        n_profiled: number of profiled steps.
+        n_profiled: number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it.
         n_used: number of undisturbed profiled steps, which the rows average.
     """
 
@@ -107,6 +113,8 @@ def break_down(
     Raises:
         CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
     """
+    if steps.empty:
+        return _totals(work, by, layer_classes or {})
     batch, curve = _pick_batch(steps, batch, statistic)
     profiled = profiled_steps(steps)
     profiled = profiled if batch is None else profiled[profiled["batch"] == batch]
@@ -119,8 +127,7 @@ def break_down(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
     if by == "layer":
-        groups = with_kind(groups)
-        groups["layer"] = _layer_labels(groups, layer_classes or {})
+        groups = _with_layer_labels(groups, layer_classes or {})
     window, idle_ms = profiled["duration_ns"].to_numpy(np.int64), idle_ns / 1e6
     used = undisturbed(window / 1e6)
     rows = _rows(groups, keys, used, len(window))
@@ -161,14 +168,31 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
     return batch, curve
 
 
-def _layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> list[str]:
-    """The layer of each group with its class, or its kind where it has no layer."""
-    return [
+def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
+    """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but no start."""
+    keys = KEYS[by]
+    groups = kernel_totals(work, [*keys, "name"] if by == "layer" else keys, _AMOUNTS).assign(step=0)
+    if groups.empty:
+        raise CurvescopeError(
+            "No kernel, memcpy or memset of this recording has a duration: there is nothing to break down. "
+            f"`curvescope roofline` shows metrics, if it has some. {RECORD_DEVICE}"
+        )
+    if by == "layer":
+        groups = _with_layer_labels(groups, classes)
+    rows = _rows(groups, keys, np.zeros(1, np.int64), 1)
+    return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0)
+
+
+def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
+    """The groups with each layer's class beside its path, or the kind of work where there is no layer."""
+    groups = with_kind(groups)
+    labels = [
         (COMMUNICATION if kind == COMMUNICATION else "no layer")
         if pd.isna(layer)
         else layer_label(layer, classes.get(layer))
         for layer, kind in zip(groups["layer"], groups["kind"], strict=True)
     ]
+    return groups.assign(layer=labels)
 
 
 def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list[Row]:
@@ -186,12 +210,19 @@ def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list
     np.add.at(per_step_ns, (code[inside], step[inside]), groups["exclusive_ns"].to_numpy()[inside])
     sums = groups[["calls", *_AMOUNTS]][inside].groupby(code[inside]).sum(min_count=1).reindex(range(len(labels)))
     low, high = np.percentile(per_step_ns / 1e6, [25, 75], axis=1)
-    counted = inside & groups["dram_bytes"].notna().to_numpy()
-    counted_ms = np.bincount(code[counted], groups["exclusive_ns"].to_numpy()[counted] / 1e6, len(labels))
+    known_ms = np.zeros((len(_AMOUNTS), len(labels)))
+    for i, amount in enumerate(_AMOUNTS):
+        known = inside & groups[amount].notna().to_numpy()
+        known_ms[i] = np.bincount(code[known], groups["exclusive_ns"].to_numpy()[known] / 1e6, len(labels))
     rows = []
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6
-        flops, size, measured = (None if pd.isna(amount) else float(amount) for amount in amounts)
+        flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
+        rates = (_giga_per_s(value, ms) for value, ms in zip(values, known_ms[:, i].tolist(), strict=True))
+        shares = (
+            None if value is None or not time_ms else min(ms / time_ms, 1.0)
+            for value, ms in zip(values, known_ms[:, i].tolist(), strict=True)
+        )
         rows.append(
             Row(
                 label,
@@ -199,9 +230,8 @@ def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list
                 float(high[i] - low[i]) / 2,
                 0.0 if pd.isna(calls) else float(calls) / len(used),
                 None if flops is None else flops / len(used),
-                _giga_per_s(flops, time_ms),
-                _giga_per_s(size, time_ms),
-                _giga_per_s(measured, float(counted_ms[i])),
+                *rates,
+                *shares,
             )
         )
     return sorted(rows, key=lambda row: -row.time_ms)

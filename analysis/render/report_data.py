@@ -149,7 +149,10 @@ def _run(one: ReportInput) -> dict[str, Any]:
 
 def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     """Diagnose like `explain`; a single profiled batch size, as in most profiles, has only terms."""
-    times = one.kernel_times.assign(batch=one.kernel_times["batch"].fillna(0))
+    times = one.kernel_times
+    known = times["batch"].notna()
+    # Where some batch sizes are known, steps without one belong to no curve; where none is, all steps are one.
+    times = times[known] if known.any() else times.assign(batch=0)
     if is_modelled(one.meta):
         return diagnose_modelled(times, recorded, one.meta)
     steps = recorded.steps

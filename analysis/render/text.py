@@ -54,6 +54,8 @@ _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 SHOWN_EXPLANATIONS = 3
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
+_MUCH_IDLE = 0.2  # share of a step
+_WHOLE = 0.995  # a rate over a larger share of a row's time is shown as that of the row
 
 
 def interval(estimate: Estimate, digits: int = 3) -> str:
@@ -255,22 +257,54 @@ def rate(per_s: float, above: bool) -> str:
     return number(per_s / 1e9, 3) + ABOVE_ROOF * above
 
 
+def _breakdown_note(breakdown: Breakdown) -> str:
+    work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
+    if not breakdown.n_profiled:
+        return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
+    timed = (
+        "every step was profiled, so the time includes an unknown profiling overhead"
+        if breakdown.overhead_ms is None
+        else f"{breakdown.n_timed} timed steps"
+    )
+    return (
+        f"Batch {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
+        f"{breakdown.n_profiled} profiled steps (disturbed steps are excluded). {work} ± is half the interquartile "
+        "range."
+    )
+
+
+def _partial(giga_per_s: float | None, time_share: float | None, above: bool) -> str:
+    """A rate, and the share of the time that it is over if that is not all."""
+    if giga_per_s is None:
+        return ""
+    text = rate(giga_per_s * 1e9, above)
+    return f"{text} of {share(time_share or 0, 1)}" if _is_partial(time_share) else text
+
+
+def _is_partial(time_share: float | None) -> bool:
+    return time_share is not None and time_share < _WHOLE
+
+
 def render_breakdown(
     breakdown: Breakdown, by: str, limit: int | None = 25, hardware: Hardware | None = None
 ) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
-    measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
-    heads, blank = (("measured GB/s",), ("",)) if measured else ((), ())
-    rows = table(by, "ms", "± ms", "share", "calls", "GFLOP/s", "GB/s", *heads)
     apart = (IDLE, LEFT_OVER, OVERHEAD)
     groups, ends = ([r for r in breakdown.rows if (r.label in apart) == end] for end in (False, True))
+    busy_ms = math.fsum(row.time_ms for row in groups)
+    measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
+    # Where much of a step is idle, shares of the step say little of the kernels.
+    idles = bool(ends) and busy_ms < (1 - _MUCH_IDLE) * breakdown.time_ms
+    heads = [*(["of busy"] if idles else []), "calls", "GFLOP/s", "GB/s", *(["measured GB/s"] if measured else [])]
+    rows = table(by, "ms", "± ms", "share", *heads)
+    blank = [""] * len(heads)
     listed, marked = groups[:limit], False
     for row in [*listed, None, *ends]:
         if row is None:
             if rest := groups[len(listed) :]:
                 amount = math.fsum(r.time_ms for r in rest)
                 title = f"{len(rest)} smaller rows"
-                rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), "", "", "", *blank)
+                rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), *blank)
             continue
         above = () if hardware is None else above_roofs(row, hardware)
         marked |= bool(above)
@@ -279,27 +313,20 @@ def render_breakdown(
             number(row.time_ms),
             number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),
+            *((share(row.time_ms, busy_ms) if row.label not in apart else "",) if idles else ()),
             "" if row.calls is None else f"{row.calls:g}",
-            "" if row.gflop_per_s is None else rate(row.gflop_per_s * 1e9, "compute" in above),
-            "" if row.gb_per_s is None else rate(row.gb_per_s * 1e9, "DRAM" in above),
-            *(("" if row.measured_gb_per_s is None else number(row.measured_gb_per_s, 3),) if measured else ()),
+            _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
+            _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
+            *((_partial(row.measured_gb_per_s, row.measured_time_share, False),) if measured else ()),
         )
-    if breakdown.overhead_ms is None:
-        rows.add_row(OVERHEAD, "unknown", "", "", "", "", "", *blank)
+    if breakdown.n_profiled and breakdown.overhead_ms is None:
+        rows.add_row(OVERHEAD, "unknown", "", "", *blank)
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
-    rows.add_row("step", number(total), "", share(total, breakdown.time_ms), "", "", "", *blank)
-    timed = (
-        "every step was profiled, so the time includes an unknown profiling overhead"
-        if breakdown.overhead_ms is None
-        else f"{breakdown.n_timed} timed steps"
-    )
-    note = (
-        f"Batch {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
-        f"{breakdown.n_profiled} profiled steps (disturbed steps are excluded). FLOPs of the direct algorithm and "
-        "compulsory bytes, both from shapes. ± is half the interquartile range."
-    )
-    notes = [note, ABOVE_ROOF_NOTE] if marked else [note]
+    rows.add_row("step" if breakdown.n_profiled else "all", number(total), "", share(total, breakdown.time_ms), *blank)
+    notes = [_breakdown_note(breakdown), *([ABOVE_ROOF_NOTE] if marked else [])]
+    if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
+        notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
     if measured:
         notes.append("Measured GB/s: DRAM bytes by Nsight Compute over the time of the kernels that have them.")
     return Group(rows, *(Text(one, "dim") for one in notes))

@@ -51,13 +51,11 @@ class Column(NamedTuple):
 
     Attributes:
         values: numbers, nanoseconds, or indices of texts; `NONE` for events without the field.
-        valid: whether the event has the field.
-        readable: false for values of another kind than the field; None if every value is readable.
+        valid: whether the event has the field with a readable value.
     """
 
     values: npt.NDArray[np.int64]
     valid: npt.NDArray[np.bool_]
-    readable: npt.NDArray[np.bool_] | None
 
 
 class EventColumns:
@@ -92,7 +90,7 @@ class EventColumns:
     def _column(self, holders: Sequence[Any], field: Field) -> Column:
         found = list(map(attrgetter(_attribute(field)), holders))
         if all(map(is_, found, repeat(_TYPES[field.kind][1]))):
-            return Column(np.full(len(found), NONE, np.int64), np.zeros(len(found), np.bool_), None)
+            return Column(np.full(len(found), NONE, np.int64), np.zeros(len(found), np.bool_))
         readable = None
         try:
             values = self._all_at_once(found, field.kind)
@@ -107,9 +105,9 @@ class EventColumns:
         if field.kind == NUMBER and not valid.all():  # the file may contain the number ABSENT
             valid = np.fromiter(map(is_not, found, repeat(ABSENT)), np.bool_, len(found))
             if readable is not None:
-                valid &= np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
+                valid &= readable & np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
         values[~valid] = NONE
-        return Column(values, valid, readable)
+        return Column(values, valid)
 
     def _all_at_once(self, found: list[Any], kind: int) -> npt.NDArray[np.int64]:
         if kind == TIME:
@@ -131,6 +129,8 @@ class EventColumns:
         if kind == JSON:
             return self._json_positions[bytes(value)]
         if kind == NUMBER:
+            if isinstance(value, str):  # ROCm writes streams as "0x0"
+                return signed(int(value, 16 if value.startswith("0x") else 10))
             return ABSENT if value is None else signed(int(value))
         text = bytes(value).decode()
         if text in ("", "null"):

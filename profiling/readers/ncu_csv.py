@@ -61,7 +61,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for name, number in lost.items():
         writer.count_lost(name, number)
     missing = {"timeline": "kernels were replayed for metrics: they have durations, but no start times"}
-    missing["steps"] = "no timeline, so no steps: `breakdown` needs a Nsight Systems profile of the same command"
+    missing["steps"] = "no timeline, so no steps; a profile of Nsight Systems of the same command has them"
     writer.update(missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None)
     describe_steps(writer, [], None)
 

@@ -146,14 +146,13 @@ class _Output:
             return next((_parse_value(row[name], units.get(name, "")) for name in present), None)
 
         name, start, duration = row.get("Name", ""), value("Start"), value("Duration")
-        found = _DEVICE.fullmatch(row.get("Device", ""))
-        if found is None or start is None or duration is None or not name:
+        device = row.get("Device", "")
+        if not device or start is None or duration is None or not name:
             unread = start is None or not name
             self._lost["rows_unreadable" if unread else "rows_of_other_kinds"] += 1
             return
-        self._device = self._device or found[1]
         begin = round(start)
-        columns: dict[str, Any] = {"start_ns": begin, "end_ns": begin + round(duration), "device": int(found[2])}
+        columns: dict[str, Any] = {"start_ns": begin, "end_ns": begin + round(duration), **self._take_device(device)}
         for theirs, ours in _COLUMNS.items():
             if (number := value(theirs)) is not None and number < 1 << 31:
                 columns[ours] = int(number)
@@ -177,6 +176,12 @@ class _Output:
             name = name[: correlation.start()]
         self._kernels.append({**columns, "name": scrub(name)})
 
+    def _take_device(self, device: str) -> dict[str, int | None]:
+        """The column device of a cell, e.g. `Tesla K40m (0)`; nvprof cuts long names, and the number with them."""
+        found = _DEVICE.fullmatch(device)
+        self._device = self._device or (found[1] if found is not None else device) or None
+        return {"device": int(found[2]) if found is not None else None}
+
     def _metrics(self, rows: Iterator[dict[str, str]]) -> None:
         """Read rows of one metric of one kernel each; those of a kernel are consecutive."""
         key: tuple[str | None, ...] | None = None
@@ -193,7 +198,7 @@ class _Output:
         """Read rows of one launch each, with a column per metric."""
         for cells in rows:
             row = dict(zip(header, cells, strict=False))
-            if len(cells) != len(header) or _DEVICE.fullmatch(row.get("Device", "")) is None:
+            if len(cells) != len(header) or not row.get("Device"):
                 if any(map(parse_number, cells)):  # otherwise it is the row of units
                     self._lost["rows_unreadable"] += 1
                 continue
@@ -214,13 +219,10 @@ class _Output:
         if key is None:
             return
         device, kernel, invocations = key
-        found = _DEVICE.fullmatch(device or "")
         count = int(invocations) if invocations is not None and invocations.isdecimal() else 0
         if not kernel or not 0 < count <= _MOST_INVOCATIONS:
             self._lost["rows_unreadable"] += 1
             return
-        if found is not None:
-            self._device = self._device or found[1]
         columns = metrics.to_columns("nvprof", values)
         counted = metrics.parts("nvprof", values)
         self._parts.update(counted)
@@ -228,7 +230,7 @@ class _Output:
         self._lost["flops_partly_counted"] += count if counted and len({*counted} - {"half precision"}) < 2 else 0
         self._lost["metrics_averaged"] += count if count > 1 else 0
         kernel = scrub(kernel)
-        row = {"device": int(found[2]) if found is not None else None, **columns}
+        row = {**self._take_device(device or ""), **columns}
         for first in range(0, count, _BATCH_ROWS):
             size = min(_BATCH_ROWS, count - first)
             arrays = {

@@ -65,7 +65,7 @@ _CORRELATION = Field("correlation", NUMBER, True)
 _HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values())
 _CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
 _DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
-_HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER = range(1, 9)
+_HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER, _KNOWN = range(1, 10)
 _CATEGORIES = {
     **dict.fromkeys(("operator", "cpu_op"), _HOST),
     "user_annotation": _ANNOTATION,
@@ -75,7 +75,12 @@ _CATEGORIES = {
     **dict.fromkeys(("memcpy", "gpu_memcpy"), _COPY),
     **dict.fromkeys(("memset", "gpu_memset"), _SET),
     "cuda_profiler_range": _COUNTER,
+    # Waits, costs of the profiler, annotations again on the device, and the trace's own span.
+    **dict.fromkeys(("cuda_sync", "overhead", "gpu_user_annotation", "trace"), _KNOWN),
 }
+_NO_DEVICE_EVENTS = (
+    "the trace has operators of a program on a GPU, but no event of the GPU; record with ProfilerActivity.CUDA"
+)
 _PLACE = ("device", "stream", "correlation_id")
 _NO_THREAD = -(1 << 63)
 _CATEGORY = attrgetter("cat")
@@ -104,11 +109,15 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for batch in trace:
         events.take(batch)
     events.lost.update(trace.lost)
-    profile = events.profile()
+    document = trace.document
+    on_gpu = bool(document.get("deviceProperties")) or "nccl" in str(document.get("distributedInfo", ""))
+    profile = events.profile(on_gpu)
     for name, count in events.lost.items():
         writer.count_lost(name, count)
-    writer.update(device=_device(trace.document.get("deviceProperties"), events.devices))
-    if (rank := _rank_info(trace.document.get("distributedInfo"))) is not None:
+    writer.update(device=_device(document.get("deviceProperties"), events.devices))
+    if events.lacks_device:
+        writer.update(missing={"device_events": _NO_DEVICE_EVENTS})
+    if (rank := _rank_info(document.get("distributedInfo"))) is not None:
         writer.update(**{META_KEY: rank})
     assemble(profile, writer, options)
 
@@ -119,11 +128,13 @@ class _Events:
     Attributes:
         lost: named counts.
         devices: numbers of the devices with work.
+        lacks_device: whether a GPU did the work, but its events are not in the trace.
     """
 
     def __init__(self) -> None:
         self.lost: Counter[str] = Counter()
         self.devices: set[int] = set()
+        self.lacks_device = False
         self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *_CALL_FIELDS, *_DEVICE_FIELDS))))
         self._texts = self._columns.texts
         self.event_type = self._columns.event_type
@@ -143,6 +154,7 @@ class _Events:
             self.take([event for event in events if isinstance(event.cat, str)])
             return
         self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
+        self.lost["events_of_unknown_category"] += int(np.count_nonzero(kind == 0))
         on_host = (kind == _HOST) | (kind == _ANNOTATION) | (kind == _MODULE_RANGE)
         self._take_host(_chosen(events, on_host), kind[on_host])
         self._take_calls(_chosen(events, kind == _CALL))
@@ -155,7 +167,7 @@ class _Events:
         kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)
         kind = np.where((kind == _HOST) & (by_name == _ANNOTATION), _ANNOTATION, kind)
         ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
-        rows, timed = self._readable(columns, ours, ("tid",))
+        rows, timed = self._readable(columns, ours, ("tid",), (kind == _ANNOTATION) | (kind == _MODULE_RANGE))
         self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
 
     def _take_calls(self, events: list[Any]) -> None:
@@ -174,28 +186,37 @@ class _Events:
             kept[name] = np.maximum(kept[name], NONE)
         self._keep("device", rows, kept)
 
-    def _readable(self, columns: dict[str, Column], ours: Bools, required: tuple[str, ...]) -> tuple[Bools, _Table]:
+    def _readable(
+        self, columns: dict[str, Column], ours: Bools, required: tuple[str, ...], annotates: Bools | bool = False
+    ) -> tuple[Bools, _Table]:
         """Mask of our events with a name, a time and all required fields, and the common columns of all events.
 
         Our other events are counted as unreadable.
+
+        Args:
+            columns: columns of the events.
+            ours: mask of the events to read.
+            required: names of the required fields.
+            annotates: mask of the annotations, whose process may be another one than that of operators and calls.
         """
         name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
         rows = (start >= 0) & (duration >= 0)
-        for column in columns.values():
-            if column.readable is not None:
-                rows &= column.readable
         for field in ("name", "ts", "dur", *required):
             rows &= columns[field].valid
         timed: _Table = {"name": name.values.astype(np.int32), "start_ns": start, "end_ns": start + duration}
         if "tid" in required:
             timed["thread"] = self._thread.of(columns["tid"].values)
             rows &= timed["thread"] != _NO_THREAD
-            self._processes.update(np.unique(columns["pid"].values[ours & rows & columns["pid"].valid]).tolist())
+            works = ours & rows & columns["pid"].valid & np.logical_not(annotates)
+            self._processes.update(np.unique(columns["pid"].values[works]).tolist())
         self.lost["events_unreadable"] += int(np.count_nonzero(ours & ~rows))
         return ours & rows, timed
 
-    def profile(self) -> Profile:
+    def profile(self, on_gpu: bool) -> Profile:
         """The neutral tables.
+
+        Args:
+            on_gpu: whether the trace names a GPU.
 
         Raises:
             CurvescopeError: there is no event of this profiler, or events of several processes.
@@ -208,11 +229,13 @@ class _Events:
         ranges = self._host_rows(host)
         kernels = {name: column[device["kind"] == _KERNEL] for name, column in device.items()}
         memory = {name: column[device["kind"] != _KERNEL] for name, column in device.items()}
-        if len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]:
-            kernel_rows = self._kernel_rows(kernels)
-        else:
-            kernel_rows = self._own_rows(host)
+        has_device = len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]
+        self.lacks_device = not has_device and (on_gpu or self._calls_nccl(host))
+        kernel_rows = self._kernel_rows(kernels) if has_device or self.lacks_device else self._own_rows(host)
         return profile_of_tables("torch", ranges, self._named(calls), kernel_rows, self._memory_rows(memory))
+
+    def _calls_nccl(self, host: _Table) -> bool:
+        return bool((_PerText(self._texts, lambda text: int(text.startswith("nccl:"))).of(host["name"]) == 1).any())
 
     def _host_rows(self, host: _Table) -> pa.Table:
         """Operators and ranges."""

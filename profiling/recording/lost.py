@@ -90,6 +90,7 @@ _SENTENCES = {
         # Files of other profilers.
         "invalid_numbers": "NaN or infinite numbers, which JSON does not allow; events with such a time are left out",
         "rows_of_other_kinds": f"rows other than {_WORK}, e.g. page faults of unified memory; they are left out",
+        "events_of_unknown_category": "events of a category that Curvescope does not know; they are left out",
         "counter_ranges": "kernels replayed for counters, without a time of their own; they are left out",
         "graphs_without_kernels": ("CUDA graphs recorded without their kernels; record with `--cuda-graph-trace=node`"),
         "metrics_averaged": "kernels whose metrics are the mean over their invocations",

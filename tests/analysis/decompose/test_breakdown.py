@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from curvescope.analysis.decompose.breakdown import KEYS, Row, break_down
 from curvescope.analysis.decompose.exclusive import exclusive_ns
-from curvescope.analysis.decompose.kernel_times import device_work
+from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.analysis.decompose.terms import IDLE, LEFT_OVER, OVERHEAD, undisturbed_steps
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
@@ -52,13 +52,23 @@ def plainly(steps, kernels, by, batch=None):
         low, high = np.percentile(per_step, [25, 75])
         inside = group[of_used.loc[group.index]]
         time_ms = inside["exclusive_ms"].sum()
+        known = [inside[inside[column].notna()] for column in ("flops", "bytes_compulsory")]
         flops, size_bytes = (
-            None if inside[column].isna().all() else float(inside[column].sum())
-            for column in ("flops", "bytes_compulsory")
+            float(rows[column].sum()) if len(rows) else None
+            for rows, column in zip(known, ("flops", "bytes_compulsory"), strict=True)
         )
-        rates = (None if amount is None or not time_ms else amount / time_ms / 1e6 for amount in (flops, size_bytes))
+        known_ms = [rows["exclusive_ms"].sum() for rows in known]
+        rates = [
+            amount / ms / 1e6 if amount is not None and ms else None
+            for amount, ms in zip((flops, size_bytes), known_ms, strict=False)
+        ]
+        shares = [
+            ms / time_ms if amount is not None and time_ms else None
+            for amount, ms in zip((flops, size_bytes), known_ms, strict=False)
+        ]
         per_step_flops = None if flops is None else flops / len(used)
-        return Row(label, per_step.mean(), (high - low) / 2, len(inside) / len(used), per_step_flops, *rates)
+        head = (label, per_step.mean(), (high - low) / 2, len(inside) / len(used), per_step_flops)
+        return Row(*head, *rates, None, *shares)
 
     work = parts[parts["name"] != IDLE]
     if by == "layer":
@@ -135,9 +145,9 @@ def test_any_overlap_is_shared_alike(drawn, pieces):
     assert_as_plainly(break_down(steps, work_of(*cut), "layer"), steps, kernels.convert_dtypes(), "layer")
 
 
-def test_no_step_and_no_profiled_step_are_refused():
+def test_no_work_and_no_profiled_step_are_refused():
     steps, kernels = sweep(lambda b: 20.0 * b, layers, np.random.default_rng(3), batches=(2, 4))
-    with pytest.raises(CurvescopeError, match="no step"):
+    with pytest.raises(CurvescopeError, match="has a duration"):
         break_down(steps.iloc[:0], work_of(), "layer")
     with pytest.raises(CurvescopeError, match="Batch 3 was not measured"):
         break_down(steps, work_of(kernels), "layer", 3)
@@ -146,3 +156,47 @@ def test_no_step_and_no_profiled_step_are_refused():
     for nothing in (work_of(), work_of(kernels.iloc[:0])):
         with pytest.raises(CurvescopeError, match="nothing to break down"):
             break_down(steps, nothing, "layer", 2)
+
+
+def test_kernels_without_steps_are_summed(tmp_path):
+    recording = open_recording(import_profile(PROFILES / "averyclapp_metrics_long.csv", tmp_path / "r").path)
+    found = break_down(recording.frame("steps"), device_work(recording), "kernel")
+    durations = recording.frame("kernels")["duration_ns"]
+    assert found.time_ms == pytest.approx(durations.sum() / 1e6)
+    assert (found.n_profiled, sum(row.calls for row in found.rows)) == (0, 9)
+
+
+def test_a_rate_is_over_the_kernels_whose_work_is_known():
+    steps = pd.DataFrame({"step": [0], "batch": 8, "start_ns": 0, "duration_ns": 100, "profiled": True, "round": 0})
+    steps = steps.assign(index=0, mode="forward")
+    known = {"flops": 1000, "bytes_compulsory": None}
+    kernels = pd.DataFrame(
+        [
+            {
+                "step": 0,
+                "start_ns": 0,
+                "duration_ns": 20,
+                "layer": "a",
+                "phase": None,
+                "op": None,
+                "name": "gemm",
+                **known,
+            },
+            {"step": 0, "start_ns": 20, "duration_ns": 60, "layer": "a", "phase": None, "op": None, "name": "cast"},
+        ]
+    ).assign(source="torch", dram_bytes=None)
+    row = break_down(steps, work_of(kernels.convert_dtypes()), "layer").rows[0]
+    assert (row.gflop_per_s, row.flops_time_share) == (pytest.approx(50), pytest.approx(0.25))
+    assert (row.gb_per_s, row.bytes_time_share) == (None, None)
+
+
+def test_communication_is_a_term_of_its_own_and_of_no_layer():
+    steps = pd.DataFrame({"step": [0], "batch": 8, "start_ns": 0, "duration_ns": 100, "profiled": True, "round": 0})
+    steps = steps.assign(index=0, mode="training")
+    rows = [("conv1", "backward", "conv2d_grad", 0, 30), ("conv1", "backward", "ncclDevKernel_Generic_1", 30, 50)]
+    kernels = pd.DataFrame(rows, columns=["layer", "phase", "name", "start_ns", "duration_ns"])
+    kernels = kernels.assign(step=0, op=None, source="torch", flops=None, bytes_compulsory=None, dram_bytes=None)
+    work = work_of(kernels.convert_dtypes())
+    found = {row.label: row.time_ms for row in break_down(steps, work, "layer").rows}
+    assert found == {"communication": 50e-6, "conv1 backward": 30e-6, "idle": 20e-6}
+    assert set(kernel_times(work, steps)["kind"]) == {"kernels", "communication", "idle"}

@@ -34,7 +34,7 @@ FIELDS = (
     Field("count", NUMBER, True),
     Field("Input Dims", JSON, True),
 )
-UNREADABLE = "unreadable"
+UNREADABLE = None  # what cannot be read is missing
 counter = itertools.count()
 
 
@@ -49,9 +49,8 @@ def read(path, piece_bytes=1 << 18):
             listed = []
             for field, column in zip(FIELDS, found.values(), strict=True):
                 value = columns.texts.__getitem__ if field.kind in (TEXT, JSON) else int
-                readable = column.values == column.values if column.readable is None else column.readable
-                taken = zip(column.values.tolist(), column.valid.tolist(), readable.tolist(), strict=True)
-                listed.append([UNREADABLE if not r else value(v) if valid else None for v, valid, r in taken])
+                taken = zip(column.values.tolist(), column.valid.tolist(), strict=True)
+                listed.append([value(v) if valid else None for v, valid in taken])
             rows += zip(*listed, strict=True)
     return rows, trace
 

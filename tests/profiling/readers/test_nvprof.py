@@ -15,6 +15,7 @@ import pytest
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile
+from curvescope.profiling.recording.store import open_recording
 
 from .sqlite_profiles import imported, lost, query
 
@@ -320,3 +321,15 @@ def test_an_old_binary_file_is_told_from_damage(tmp_path):
     (tmp_path / "p.nvprof").write_bytes(bytes(range(256)) * 8)
     with pytest.raises(CurvescopeError, match="binary file of no known kind"):
         import_profile(tmp_path / "p.nvprof", tmp_path / "r")
+
+
+def test_a_device_name_that_nvprof_cut_costs_no_row(tmp_path):
+    cut = TRACE.read_text().replace("GeForce GTX 1080 Ti (0)", "GeForce GTX 1080")
+    (tmp_path / "cut.csv").write_text(cut)
+    whole, one = (
+        open_recording(import_profile(path, tmp_path / name).path)
+        for path, name in ((TRACE, "w"), (tmp_path / "cut.csv", "c"))
+    )
+    assert one.count_rows("kernels") == whole.count_rows("kernels") == 42
+    assert one.meta["device"]["name"] == "GeForce GTX 1080"
+    assert one.frame("kernels")["device"].isna().all()

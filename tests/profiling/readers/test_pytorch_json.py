@@ -237,7 +237,7 @@ def test_command_imports_and_breakdown_says_what_is_not_known(tmp_path, capsys):
     assert "8772 kernels" in capsys.readouterr().out
     assert main(["breakdown", target, "--by", "phase"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "profiling overhead unknown" in out
+    assert "an unknown profiling overhead" in out
     assert "every step was profiled" in out
     assert main(["breakdown", target, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["overhead_ms"] is None
@@ -325,3 +325,30 @@ def test_a_trace_gives_the_rows_that_the_same_events_give_in_process(tmp_path):
     assert len(rows) > 10
     same = ("op", "arguments", "calls", "phase", "position")
     assert [[row[name] for name in same] for row in rows] == [[row[name] for name in same] for row in expected]
+
+
+def test_a_host_only_trace_of_a_gpu_program_has_no_kernels_and_says_so(tmp_path):
+    done = import_profile(PROFILES / "hta_rank_non_gpu.json.gz", tmp_path / "run")
+    assert (done.rows["kernels"], done.rows["steps"]) == (0, 1)
+    assert "no event of the GPU" in done.missing["device_events"]
+
+
+def test_an_annotation_of_another_process_does_not_make_two_programs(tmp_path):
+    done = import_profile(PROFILES / "hta_triton_example.json.gz", tmp_path / "run")
+    assert (done.rows["kernels"], done.steps_from) == (1, "marks")
+
+
+def test_a_hexadecimal_stream_is_read_and_an_unreadable_one_costs_only_itself(tmp_path):
+    recording = open_recording(import_profile(PROFILES / "hta_amd_mi250_kineto.json.gz", tmp_path / "run").path)
+    assert recording.count_rows("api_calls") == 21
+    assert recording.frame("kernels")["op"].notna().all()
+    trace = json.dumps({"traceEvents": [kernel_event(stream="0x7"), kernel_event(registers="many")]})
+    (tmp_path / "trace.json").write_text(trace)
+    kernels = open_recording(import_profile(tmp_path / "trace.json", tmp_path / "made").path).frame("kernels")
+    assert kernels["stream"].tolist() == [7, 3]
+    assert kernels["registers_per_thread"].isna().tolist() == [False, True]
+
+
+def kernel_event(stream=3, registers=32):
+    args = {"device": 0, "stream": stream, "correlation": 1, "registers per thread": registers}
+    return {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10, "dur": 5, "args": args}

@@ -52,7 +52,8 @@ def test_the_document_says_what_explain_says(page, capsys):
     assert anomaly["causes"][0]["cause"] == "algorithm switch"
     assert first["headline"].startswith("<i>net</i>: batch 16 costs")
     assert first["lead"] == first["answers"][0]["sentence"]
-    assert "algorithm switch from" in first["lead"] and "(untested)" in first["lead"]
+    assert "algorithm switch from" in first["lead"]
+    assert "(untested)" in first["lead"]
     assert [p["ms"] for p in first["curve"]["points"]] == [p["time_ms"]["value"] for p in explained["curve"]]
 
 

@@ -16,7 +16,7 @@ from curvescope.profiling.recording.store import open_recording
 pytestmark = pytest.mark.gpu
 
 _STEP = """
-    import contextlib, json, os, sys, time, torch
+    import contextlib, json, nvtx, os, sys, time, torch
     from curvescope.profiling.workload.networks import get_network
     model = get_network("resnet50").build().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -37,7 +37,20 @@ def record(tmp_path, program):
     source = tmp_path / "program.py"
     source.write_text(textwrap.dedent(_STEP) + textwrap.dedent(program))
     assert main(["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(source)]) == 0
-    return open_recording(tmp_path / "r")
+    return checked(open_recording(tmp_path / "r"))
+
+
+def checked(recording):
+    """The recording, if the collector recorded a GPU's work in it."""
+    on_gpu = [one for one in recording.meta["collectors"] if one.get("cupti_status") == "recording"]
+    kernels = recording.frame("kernels")
+    assert on_gpu, recording.meta["collectors"]
+    assert len(kernels) > 0
+    for name in ("grid_x", "block_x", "registers_per_thread", "duration_ns"):
+        assert kernels[name].notna().all(), name
+    assert len(recording.frame("api_calls")) > 0
+    assert recording.meta["device"]["sm_count"] > 0
+    return recording
 
 
 def run(tmp_path, program):
@@ -62,7 +75,6 @@ def test_kernels_of_a_resnet50_step_are_those_of_torchs_profiler_by_name_and_cou
     recording = record(
         tmp_path,
         """
-        import nvtx
         torch.backends.cudnn.benchmark = False
         with nvtx.annotate("one step"):
             step()
@@ -110,12 +122,38 @@ def test_the_process_that_profiles_itself_runs_on(tmp_path):
     recording = record(
         tmp_path,
         """
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
             step()
-        torch.cuda.synchronize()
+            torch.cuda.synchronize()
+        on_device = [e for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+        assert len(on_device) > 100, "the program's own profile has no kernels"
+        with nvtx.annotate("after"):
+            step()
+            torch.cuda.synchronize()
         """,
     )
     assert recording.meta["status"] == "complete"
+    (collector,) = recording.meta["collectors"]
+    assert collector["cupti_pauses"] >= 1
+    ranges, kernels = recording.frame("ranges"), recording.frame("kernels")
+    after = ranges[ranges["name"] == "after"].iloc[0]
+    assert (kernels["start_ns"] > after["start_ns"]).sum() > 100, "the collector did not resume"
+
+
+def test_a_block_inside_a_profile_is_refused(tmp_path):
+    said = run(
+        tmp_path,
+        f"""
+        import curvescope
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
+            try:
+                with curvescope.record({str(tmp_path / "block")!r}): pass
+                said = None
+            except Exception as error: said = str(error)
+        print(json.dumps(said))
+        """,
+    )
+    assert "end that profile first" in said
 
 
 def test_a_block_of_this_process_holds_the_kernels_launched_in_it(tmp_path):
@@ -123,12 +161,19 @@ def test_a_block_of_this_process_holds_the_kernels_launched_in_it(tmp_path):
         tmp_path,
         f"""
         import curvescope
-        with curvescope.record({str(tmp_path / "block")!r}) as recording:
-            step()
-        print(json.dumps(len(recording.frame("kernels"))))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]): step()  # idle from now on
+        counts = []
+        for number in range(2):
+            with curvescope.record({str(tmp_path / "block")!r} + str(number)) as recording:
+                step()
+            counts.append(len(recording.frame("kernels")))
+        print(json.dumps(counts))
         """,
     )
-    assert seen > 100
+    assert min(seen) > 100
+    assert seen[0] == seen[1]
+    for number in range(2):
+        checked(open_recording(tmp_path / f"block{number}"))
 
 
 # Each launches `mine` three times: cupy by CUDA's runtime or the driver, as it likes, the others by the driver alone.
@@ -163,9 +208,10 @@ def test_a_block_records_what_another_package_launches(tmp_path, package):
         with curvescope.record({str(tmp_path / "block")!r}) as recording:
             for _ in range(3): launch()
         kernels = recording.frame("kernels")
-        print(kernels["name"].str.contains("mine").sum(), len(recording.frame("api_calls")))
+        mine = kernels[kernels["name"].str.contains("mine")]
+        print(len(mine), len(recording.frame("api_calls")), mine["grid_x"].notna().sum())
         """
     program = "import numpy as np\n" + textwrap.dedent(_OTHERS[package]) + textwrap.dedent(block)
     seen = subprocess.check_output([sys.executable, "-c", program], text=True).split()
-    assert int(seen[0]) == 3
+    assert int(seen[0]) == int(seen[2]) == 3
     assert int(seen[1]) >= 3

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from curvescope.analysis.causes import context
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.step_variants import run_step
+from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
+from curvescope.profiling.workload.network_step import Workload
+from curvescope.profiling.workload.networks import get_network
 
 pytestmark = pytest.mark.gpu
 
@@ -17,11 +23,23 @@ ONE_ROUND = Protocol("one", (1, 1), 1, (2, 2), visit_s=0.0, profiled_steps=1, ti
 
 
 def sweep(folder, setting, batches):
+    """A recorded sweep, whose kernels have what every sweep on a GPU records."""
     plan = SweepPlan((setting,), batches, False, ONE_ROUND)
     PLAN_FILE.write(folder, plan)
     assert run_plan(folder, plan) == []
     (path,) = sweep_recordings(folder)
-    return open_recording(path)
+    recording = open_recording(path)
+    calls, kernels = recording.frame("api_calls"), recording.frame("kernels")
+    computing = kernels[~kernels["name"].str.startswith(("Memcpy", "Memset"))]
+    assert len(computing) > 10
+    for name in ("grid_x", "block_x", "registers_per_thread", "shared_memory_bytes"):
+        assert computing[name].notna().all(), name
+    assert "kernels_without_geometry" not in recording.meta["lost"]
+    assert calls["name"].str.contains("LaunchKernel").sum() > 10
+    assert set(computing["correlation_id"]) <= set(calls["correlation_id"])
+    assert recording.meta["device"]["kind"] == "cuda"
+    assert recording.meta["device"]["driver"]
+    return recording
 
 
 def test_out_of_memory_under_a_limit_leaves_the_other_batch_sizes_measured(tmp_path):
@@ -37,18 +55,25 @@ def test_layers_phases_clocks_and_memory_of_a_training_step(tmp_path):
     recording = sweep(tmp_path / "r", Configuration("resnet50", device="cuda:0"), (8,))
     kernels, steps = recording.frame("kernels"), recording.frame("steps")
     assert set(kernels["phase"].dropna()) == {"forward", "backward", "optimizer"}
-    computing = kernels[~kernels["name"].str.startswith(("Memcpy", "Memset"))]
-    assert len(computing) > 100
-    for name in ("grid_x", "block_x", "registers_per_thread", "shared_memory_bytes"):
-        assert computing[name].notna().all(), name
-    calls = recording.frame("api_calls")
-    assert calls["name"].str.contains("LaunchKernel").sum() >= len(computing)
-    assert set(computing["correlation_id"]) <= set(calls["correlation_id"])
+    assert len(kernels) > 100
     assert kernels["layer"].notna().mean() > 0.5
     assert (steps["peak_memory_bytes"].dropna() > 10**8).all()
     assert recording.meta["lost"].get("kernels_without_operator", {"count": 0})["count"] < 0.01 * len(kernels)
     if recording.meta["clocks_missing"] is None:
         assert (recording.frame("clocks")["sm_clock_hz"] > 10**8).any()
+        assert recording.meta["device_settings"]["max_sm_clock_hz"] > 10**8
+
+
+def test_causes_see_clocks_of_the_steps(tmp_path):
+    """In one process, as `diagnose` measures: samples lie between the unprofiled steps."""
+    protocol = replace(ONE_ROUND, steps_per_visit=(20, 20))
+    run_sweep(Workload(get_network("resnet50"), "cuda:0"), (32,), protocol, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    if recording.meta["clocks_missing"] is not None:
+        pytest.skip(recording.meta["clocks_missing"])
+    clock_hz, _ = context._clock(recording.frame("steps"), recording.frame("clocks"))
+    assert clock_hz is not None
+    assert clock_hz > 0.5 * recording.meta["device_settings"]["max_sm_clock_hz"]  # the GPU is warm
 
 
 def test_complete_steps_run_with_each_factor_changed(tmp_path):

@@ -22,8 +22,8 @@ def open_backend(device: str | None) -> CubinBackend:
         import cupy
     except ImportError as error:
         raise BackendMissingError(
-            "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA 13. For older "
-            "drivers `pip install cupy-cuda11x`; Kepler needs version 12.3 or older."
+            "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA 13 and "
+            "`'curvescope[cuda11]'` for older drivers; Kepler needs `cupy-cuda11x==12.3`."
         ) from error
     try:
         cupy.cuda.Device(index).use()

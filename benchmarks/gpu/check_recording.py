@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import scripts
 
+from curvescope.profiling.collect.kineto_metadata import GPU_COPIES
 from curvescope.profiling.recording.store import Recording, open_recording
 
 _HEAD = ("recording", "kernels", "with geometry", "with a layer", "API calls", "clock samples in visits", "lost")
@@ -26,7 +27,7 @@ def faults(recording: Recording, on_gpu: bool) -> Iterator[str]:
         return
     if not on_gpu:
         return
-    on_device = kernels[kernels["device"].notna()]
+    on_device = kernels[kernels["device"].notna() & ~kernels["name"].str.startswith(GPU_COPIES)]
     if on_device.empty:
         yield "no kernel ran on a GPU"
     elif without := int(on_device[["grid_x", "block_x", "registers_per_thread"]].isna().any(axis=1).sum()):

@@ -22,6 +22,8 @@ import scripts
 
 import curvescope
 from curvescope.profiling.hardware.cuda_driver import KERNEL_NAME, CudaDriver
+from curvescope.profiling.hardware.energy import find_meter
+from curvescope.profiling.hardware.nvml import find_device
 from curvescope.profiling.recording.store import Recording
 from curvescope.profiling.workload.network_step import Workload, import_torch
 from curvescope.profiling.workload.networks import get_network
@@ -70,9 +72,9 @@ def collector_of(recording: Recording) -> dict[str, Any]:
 def idle_before_step(context: Context) -> str:
     """Does a step take longer after an idle time? One step discarded, then one timed."""
     workload, answers = context.workload(), []
-    for idle_s in (0.0, 0.1, 1.0, 3.0):
+    for idle_s in (0.0, 0.2, 1.0, 5.0):
         first, second = [], []
-        for _ in range(5 if idle_s < 1 else 2):
+        for _ in range(5 if idle_s < 1 else 2):  # the check ends within its minute
             time.sleep(idle_s)
             first.append(workload.time_step()[1] / 1e6)
             second.append(workload.time_step()[1] / 1e6)
@@ -92,8 +94,6 @@ def device_facts(context: Context) -> str:
 
 def nvml_device(context: Context) -> str:
     """Is the card that NVML is asked about the one that CUDA runs on?"""
-    from curvescope.profiling.hardware.nvml import find_device
-
     uuid = str(import_torch().cuda.get_device_properties(context.device).uuid)
     other = find_device(context.device).read("nvmlDeviceGetUUID")
     return f"{'yes' if uuid in str(other) else 'NO'}: CUDA {uuid}, NVML {other}"
@@ -242,6 +242,30 @@ def dirty_lines(context: Context) -> str:
     return f"{medians['cold'] / medians['hot']:.3f} times"
 
 
+def energy_updates(context: Context) -> str:
+    """How often is the source of energies updated, and is its power that of the driver?"""
+    meter = find_meter(context.device)
+    workload = context.workload()
+    readings: list[tuple[int, float]] = []
+    began_ns = time.monotonic_ns()
+    while time.monotonic_ns() - began_ns < 3e9:
+        workload.time_step()
+        joules = meter.read()
+        if joules is not None and (not readings or joules != readings[-1][1]):
+            readings.append((time.monotonic_ns(), joules))
+    if len(readings) < 2:
+        return f"{meter.source.name}: {len(readings)} readings in 3 s"
+    (first_ns, first_j), (last_ns, last_j) = readings[0], readings[-1]
+    seconds = (last_ns - first_ns) / 1e9
+    milliwatts = None if context.device == "cpu" else find_device(context.device).read("nvmlDeviceGetPowerUsage")
+    said = "" if milliwatts is None else f"; nvmlDeviceGetPowerUsage says {milliwatts / 1e3:.0f} W at the end"
+    step_ms = statistics.median(workload.time_step()[1] / 1e6 for _ in range(5))
+    return (
+        f"{meter.source.name}: {len(readings) - 1} changes in {seconds:.2f} s, read after every step of {step_ms:.1f} "
+        f"ms; {(last_j - first_j) / seconds:.0f} W{said}"
+    )
+
+
 CHECKS: tuple[Callable[[Context], str], ...] = (
     device_facts,
     nvml_device,
@@ -252,6 +276,7 @@ CHECKS: tuple[Callable[[Context], str], ...] = (
     profiler_then_recording,
     graph_in_second_block,
     idle_before_step,
+    energy_updates,
     many_threads,
     workspace_cap,
     dirty_lines,

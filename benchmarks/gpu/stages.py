@@ -128,6 +128,7 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
         _ceilings(scale),
         _script(scale, "overhead", 7, "what the collector, the ranges and torch.profiler add to the same step"),
         _counters(scale),
+        _energy(scale),
         *(one[name] for name in others for one in (sweeps, collected)),
         _do_bench(),
         _datasheet(),
@@ -362,6 +363,22 @@ def _counters(scale: Scale) -> Stage:
             Command(f"python {_HERE}/dram_bytes.py {swept} {network}.md", needs="ncu", cuda=True),
         ]
     return Stage("counters", 8, "measured DRAM bytes against compulsory ones, by ncu", tuple(commands))
+
+
+def _energy(scale: Scale) -> Stage:
+    return Stage(
+        "energy",
+        4,
+        f"joules per step and sample of {scale.step_network}, tested like times",
+        (
+            Command(
+                f"curvescope diagnose {scale.step_network} --of energy --batch {scale.batches} --device {scale.device} "
+                f"--time-limit {4 * scale.seconds} -o recording",
+                "energy.txt",
+            ),
+            Command("curvescope explain recording --of energy --json", "energy.json", package="torch", cuda=True),
+        ),
+    )
 
 
 def _short(scale: Scale) -> str:

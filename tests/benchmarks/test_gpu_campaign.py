@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -383,6 +384,36 @@ def test_a_rehearsal_packs_the_records_that_a_cpu_gives(tmp_path):
     log = (tmp_path / "out" / "records" / "log.txt").read_text()
     assert "raw_buffers.chunks.gz: not recorded here" in log
     assert "ncu.csv: not recorded here" in log
+
+
+@pytest.mark.slow
+def test_a_rehearsal_runs_the_scripts_of_questions_overhead_and_residue(tmp_path):
+    done = run(tmp_path, "--rehearse", "checks", "overhead", "residual", "--pack", tmp_path / "out.tar.gz")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(tmp_path / "out.tar.gz") as archive:
+        summary = archive.extractfile("summary.md").read().decode()
+    assert "| Does a step take longer after an idle time? One step discarded, then one timed. | 0 s idle:" in summary
+    assert "| torch.profiler with shapes |" in summary
+    assert "| after a recording |" in summary
+    assert " failed" not in summary
+
+
+@pytest.mark.slow
+def test_carried_wheels_are_installed_for_the_call_alone(tmp_path):
+    """A wheel of one module, which Python imports at its start, says that the campaign runs with it."""
+    wheels, facts = tmp_path / "wheels", "marker-1.0.dist-info"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "marker-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("sitecustomize.py", "print('with the wheel')\n")
+        wheel.writestr(f"{facts}/METADATA", "Metadata-Version: 2.1\nName: marker\nVersion: 1.0\n")
+        wheel.writestr(f"{facts}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{facts}/RECORD", "")
+    done = run(tmp_path, "--list", "--wheels", wheels)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("with the wheel\n")
+    assert "records" in done.stdout
+    empty = run(tmp_path, "--list", "--wheels", tmp_path)
+    assert (empty.returncode, "make gpu-wheels" in empty.stdout) == (2, True)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ TABLE = Path(__file__).with_name("networks.json.gz")
 _PARAMETER_COPIES = 3
 # Memory used by driver and libraries. Not measured: a round figure for CUDA 8 to 12.
 CONTEXT_BYTES = 400e6
+_PRODUCTS = ("addmm", "mm", "bmm")
 
 Operations = Mapping[str, Any]
 
@@ -140,12 +141,11 @@ def estimate_step(
     phases = PHASES[:1] if kind == "forward" else PHASES
     fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
     terms += _convolution_terms(rows, phases, machine, library, limit, fastest)
+    terms += _product_terms(rows, kind, machine, library)
     for index, row in enumerate(rows):
-        if row.op in ("addmm", "mm", "bmm"):
-            terms += [(*_order(index, t.phase), t) for t in _product_terms(row, kind, machine, library)]
-        elif row.op in _UNKNOWN_WORK or "attention" in row.op:
+        if row.op in _UNKNOWN_WORK or "attention" in row.op:
             raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
-        elif row.op != "convolution":
+        if row.op not in ("convolution", *_PRODUCTS):
             terms += [(*_order(index, t.phase), t) for t in _streaming_terms(row, kind, machine)]
     work: dict[tuple[str, int], tuple[int, Floats]] = {}
     for _, index, term in terms:
@@ -200,7 +200,7 @@ class _Row:
 
 
 def _product(extents: Sequence[Floats]) -> Floats:
-    return np.asarray(np.prod(np.stack(extents), axis=0) if extents else 1.0)
+    return np.asarray(reduce(np.multiply, extents) if extents else 1.0)
 
 
 def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framework: Framework) -> Floats:
@@ -291,25 +291,42 @@ def _bias(row: _Row, phase: str, machine: ModelledGpu) -> Term:
     )
 
 
-def _product_terms(row: _Row, kind: str, machine: ModelledGpu, library: Library) -> list[Term]:
-    left, right = row.inputs[-2], row.inputs[-1]
-    *counts, m, k = left
-    n = right[-1]
+def _product_terms(
+    rows: Sequence[_Row], kind: str, machine: ModelledGpu, library: Library
+) -> list[tuple[int, int, Term]]:
+    found = [
+        (index, row, phase, problem)
+        for index, row in enumerate(rows)
+        if row.op in _PRODUCTS
+        for phase, problem in _products(row, kind)
+    ]
+    if not found:
+        return []
+    extents = zip(*((p.m, p.n, p.k, p.transposed, p.count) for *_, p in found), strict=True)
+    estimate = estimate_products_of(Products(*(np.concatenate(field) for field in extents)), machine, library)
+    terms = []
+    for i, (index, row, phase, problem) in enumerate(found):
+        part = slice(i * len(row.sizes), (i + 1) * len(row.sizes))
+        term = Term(
+            row.layer, phase, row.op, "product", ("sgemm",) * len(row.sizes), estimate.time_s[part], 1, problem.flops,
+            problem.touched_bytes, estimate.workspace_bytes[part],
+        )  # fmt: skip
+        terms.append((*_order(index, phase), term))
+    return terms
+
+
+def _products(row: _Row, kind: str) -> list[tuple[str, Products]]:
+    """The products of an operator, each with its phase."""
+    *counts, m, k = row.inputs[-2]
+    n = row.inputs[-1][-1]
     count = _product(counts) if counts else np.ones_like(m)
     # cuBLAS counts columns first, so the batch is its n; a linear layer's weights are stored transposed.
     forward = Products(n, m, k, np.full(m.shape, row.op == "addmm"), count)
-    products = [("forward", forward)]
-    if kind != "forward":
-        none = np.zeros(m.shape, bool)
-        products += [("backward", Products(k, m, n, none, count)), ("backward", Products(n, k, m, none, count))]
-    terms = []
-    for phase, problem in products:
-        estimate = estimate_products_of(problem, machine, library)
-        terms.append(
-            Term(row.layer, phase, row.op, "product", ("sgemm",) * len(m), estimate.time_s, 1, problem.flops,
-                 problem.touched_bytes, estimate.workspace_bytes)
-        )  # fmt: skip
-    return terms
+    if kind == "forward":
+        return [("forward", forward)]
+    none = np.zeros(m.shape, bool)
+    backward = Products(k, m, n, none, count), Products(n, k, m, none, count)
+    return [("forward", forward), *(("backward", problem) for problem in backward)]
 
 
 # Passes over the output (forward, backward) of operators that only move data; operators not listed read their inputs

@@ -85,16 +85,16 @@ def test_the_difference_of_a_rank_and_the_rest_adds_up_and_says_where():
     assert dict(added.times_ms) == pytest.approx(dict(rest.times_ms))
 
 
-def test_of_40_pairs_of_like_groups_at_most_4_have_a_real_term():
-    """At a level of 5 % two are expected, and more than four come in one of twenty such trials."""
+def test_of_20_pairs_of_like_groups_at_most_3_have_a_real_term():
+    """At a level of 5 % one is expected, and more than three come in one of sixty such trials."""
     real = 0
-    for seed in range(40):
+    for seed in range(20):
         _, reductions = analysed(ranks=8, seed=seed)
         groups = [combine([reductions[r] for r in members]) for members in (range(4), range(4, 8))]
         difference = explain_difference(*(group_of(str(i), g) for i, g in enumerate(groups)), combine(groups))
         assert difference.ranks == (4, 4)
         real += any(part.real for part in difference.shares)
-    assert real <= 4
+    assert real <= 3
 
 
 def test_collectives_that_differ_between_ranks_are_counted_not_used():

@@ -43,6 +43,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the end of the process collect it; DuckDB's binding would report it as leaked."""
+    gc.unfreeze()
+
+
 def _has_gpu() -> bool:
     import torch
 

@@ -105,7 +105,10 @@ def run_rank(
     # A collection, at each change of the number of devices, would otherwise visit all that is imported: 0.2 s.
     importlib.import_module("torch._dynamo")  # which the first optimizer imports
     gc.freeze()
-    _Rank(folder, plan, ranks, report, precise, clock_s).run()
+    try:
+        _Rank(folder, plan, ranks, report, precise, clock_s).run()
+    finally:
+        gc.unfreeze()
 
 
 def device_of(plan: ScalingPlan, rank_info: RankInfo) -> str:

@@ -9,12 +9,15 @@ import importlib.util
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from curvescope.cli import COMMANDS, main, module_of
+from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
+from curvescope.profiling.measure.protocol import PROTOCOLS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -48,7 +51,10 @@ def test_commands_run_and_print_what_the_page_shows(page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem)
-def test_slow_commands_run(page):
+def test_slow_commands_run(page, monkeypatch):
+    """With the least number of rounds and few experiments: what is asked is whether the commands run."""
+    monkeypatch.setitem(PROTOCOLS, "quick", replace(PROTOCOLS["quick"], time_limit_s=1.0))
+    monkeypatch.setattr(diagnose, "QUICK_EXPERIMENTS_S", 3.0)
     run_blocks.run_page(page, slow=True)
 
 

@@ -101,7 +101,7 @@ def assert_as_designed(kernels):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES[1::2])  # every second one; 90 is the last
 def test_all_our_kernels_are_read_as_ptxas_says(architecture):
     for source in nvrtc.own_sources():
         kernels, said, _ = assert_as_ptxas_says(compiled(source, architecture))

@@ -12,7 +12,7 @@ from .fuzzing import feed
 @pytest.mark.parametrize("reader", READERS)
 def test_damaged_profiles_are_read_or_refused(reader, tmp_path):
     read = sum(feed(reader, number, tmp_path / "profile") for number in range(40))
-    assert 2 < read < 40  # the damage leaves some readable, and breaks some
+    assert 0 < read < 40  # the damage leaves some readable, and breaks some
 
 
 @pytest.mark.slow

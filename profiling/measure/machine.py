@@ -109,8 +109,8 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
     if refused := [text for name, text in device.items() if name not in _LIBRARIES]:
         refused = [device["name"]] if "name" in device else refused  # all else follows from it
         raise CurvescopeError(
-            f"It was recorded on another device ({'; '.join(refused)}), and experiments are compared with it. Run "
-            "them on the machine of the recording with as many threads, or measure here with `curvescope diagnose`."
+            f"It was recorded on another device ({'; '.join(refused)}), and what runs again is compared with it. Run "
+            "it on the machine of the recording with as many threads, or measure here with `curvescope diagnose`."
         )
     settings = meta.get("device_settings") or {}
     set_to = different_facts(settings, describe_settings(str(meta.get("torch_device"))) or {}) if settings else {}

@@ -10,6 +10,7 @@ import json
 import sys
 from dataclasses import asdict
 
+from ..errors import CurvescopeError
 from ..workload.any_workload import AnyWorkload
 from .configuration import Configuration
 
@@ -39,8 +40,11 @@ def run_marked(workload: AnyWorkload, batch: int) -> None:
 
 
 def main() -> None:
-    """Run the step that the arguments name."""
-    run_marked(Configuration.from_entry(json.loads(sys.argv[1])).build(), int(sys.argv[2]))
+    """Run the step that the arguments name; what is wrong with it is the last line on standard error."""
+    try:
+        run_marked(Configuration.from_entry(json.loads(sys.argv[1])).build(), int(sys.argv[2]))
+    except CurvescopeError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

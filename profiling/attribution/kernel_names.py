@@ -36,6 +36,8 @@ LAYOUT = "copy and layout"
 INDEXING = "indexing"
 HELPER = "helper"
 OPTIMIZER = "optimizer"
+QUANTISATION = "quantisation"
+ROUTING = "expert routing"
 COMMUNICATION = "communication"
 SORT = "sort and scan"
 
@@ -72,11 +74,35 @@ _TORCH = "PyTorch, names of its own CUDA kernels"
 _INDUCTOR = "torch.compile, names of generated Triton kernels"
 _ALGORITHMS = "cuDNN API reference: cudnnConvolutionFwdAlgo_t and its backward kin, as the cost model names kernels"
 _ONEDNN = "oneDNN verbose mode, recorded here: primitive, kind, implementation"
+_TRACELENS = "traces of vLLM, SGLang and PyTorch on B200 and MI300X (AMD-AGI/TraceLens)"
+_PARTICLES = "profile of a particle transformer on A100 (harryjmoss/particle_transformer)"
+_VLLM = "vLLM, names of its own and of its Triton kernels"
+_FLASHINFER = "FlashInfer, names of its kernels"
+_ROCM = "MIOpen, Tensile, Composable Kernel and AITER, names of their kernels"
+_MAMBA = "Mamba, names of its Triton kernels"
 _KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
 
 RULES: tuple[Rule, ...] = (
+    Rule(r"deep_ep::|cross_device_reduce|multimem_|nvshmem|quickreduce|lamport|two_shot|one_shot_all", COMMUNICATION, None, "vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>", _VLLM),
     Rule(r"nccl|allreduce|all_reduce|allgather|reducescatter", COMMUNICATION, "NCCL", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "NCCL"),
     Rule(r"flash_?(fwd|bwd|attn|attention)|fmha|attention|scaled_dot|efficient_attention", ATTENTION, None, "pytorch_flash::flash_fwd_kernel", _TORCH),
+    # Inference and large models, before the general names below: their names contain those of what they replace.
+    Rule(r"\battn_fwd|\battn_bwd|_attn_fwd|_attn_bwd|bwd_kernel_(dk_dv|dq)|FlashAttn(Fwd|Bwd)|flash_mla|mla_(decode|prefill|reduce|fwd)", ATTENTION, None, "attn_fwd", _TRACELENS),
+    Rule(r"BatchDecodeWithPaged|BatchPrefillWith|SinglePrefillWith|SingleDecodeWith|MergeStates|PersistentVariableLengthMergeStates", ATTENTION, "FlashInfer", "flashinfer::BatchDecodeWithPagedKVCacheKernel<float>", _FLASHINFER),
+    Rule(r"\bpa_(fwd|bf16|fp16|kernel)|aiter\S*(fmha|mla|pa)_|_fwd_grouped_kernel_stage|_fwd_kernel_stage[12]", ATTENTION, None, "aiter::mla_dec_stage1_bf16", _ROCM),
+    Rule(r"reshape_and_cache|store_?kv_?cache|kv_?cache_(copy|store|update)|concat_and_cache|set_mla_kv_buffer|applyBiasRopeUpdateKVCache", LAYOUT, None, "vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>", _TRACELENS),
+    Rule(r"rotary|\brope|_rope_", ELEMENTWISE, None, "vllm::rotary_embedding_kernel<c10::BFloat16, true>", _TRACELENS),
+    Rule(r"topk_?gating|topkGating|moe_(align|sort|sum|permute|unpermute)|routing(Indices|Renormalize|DeepSeek|Llama4)?|count_and_sort_expert|expert(Map|Prefix|_)|permute_tokens|finalize(Kernel|MoeRouting)|_sum_bitmatrix|_combined_routing|grouped_topk|biased_grouped", ROUTING, None, "moe::dev::routing::routingIndicesHistogramKernel<float>", _TRACELENS),
+    Rule(r"rms_?norm|fused_add_\w*norm|\bnorm_quant", NORMALISATION, None, "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>", _TRACELENS),
+    Rule(r"act_and_mul|silu_and|swiglu_?(kernel|fwd|forward)|gelu_and", ELEMENTWISE, None, "vllm::act_and_mul_kernel<c10::BFloat16>", _VLLM),
+    Rule(r"mamba|chunk_scan|chunk_state|state_passing|selective_scan|causal_conv1d|chunk_gated_delta|wkv\d*_", RECURRENT, None, "_chunk_scan_fwd_kernel", _MAMBA),
+    Rule(r"_matmul_ogs|fused_moe_kernel|\bbmm_\w*(E2m1|E4m3|Bfloat16|Fp16)|w8a8_\w*matmul|block_fp8_(matmul|gemm)|fp8_gemm|gemm_a8w8|gemm_a4w4|_grouped_gemm|grouped_gemm|deep_gemm::|ck_moe_stage|marlin|awq_gemm|gptq|machete|kernel_gemm|kernel_grouped_gemm|kernel_moe_gemm", GEMM, None, "_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", _TRACELENS),
+    Rule(r"^Cijk_", GEMM, "Tensile", "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1", _TRACELENS),
+    Rule(r"quantize|_quant_|fp8_quant|per_token_group_quant|scaled_fp8|dequant|mxfp[468]|nvfp4|cvt_fp16_to_fp4|amax_", QUANTISATION, None, "vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>", _TRACELENS),
+    Rule(r"\bigemm_(fwd|bwd|wrw)_|miopenSp3AsmConv|gridwise_convolution|ck::\w*conv|naive_conv", IMPLICIT_GEMM, "MIOpen", "igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x64x32_wt32x32x8", _TRACELENS),
+    Rule(r"SubTensorOp|Op[1-5]dTensor", ELEMENTWISE, "MIOpen", "SubTensorOpWithScalar1d", _TRACELENS),
+    Rule(r"RowwiseMoments|GammaBetaBackward|ComputeFusedParams|layer_norm_grad", NORMALISATION, None, "at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float, float>", _PARTICLES),
+    Rule(r"kv_indices|tril_indices|triu_indices|token_ids|clamp_position|slot_mapping|req_to_token", INDEXING, None, "create_flashinfer_kv_indices_triton", _TRACELENS),
     # oneDNN and MKL on the CPU. Implementation names come after the primitive and its kind.
     Rule(r"^(convolution|deconvolution)\S* \S*(wino)", WINOGRAD, "oneDNN", "convolution.forward_inference jit_wino_4x3:avx512_core", _ONEDNN),
     Rule(r"^(convolution|deconvolution)\S* \S*(dw|depthwise)", DEPTHWISE, "oneDNN", "convolution.forward_training jit_dw:avx512_core", _ONEDNN),
@@ -147,6 +173,10 @@ _LIBRARY = (
     ("PyTorch", re.compile(r"^(void )?at::|^aten::|at_cuda_detail|::native::|THC|cunn_")),
     ("TensorFlow", re.compile(r"Eigen|tensorflow::")),
     ("MKL", re.compile(r"^mkl ")),
+    ("Tensile", re.compile(r"^Cijk_")),
+    ("vLLM", re.compile(r"\bvllm::")),
+    ("TensorRT-LLM", re.compile(r"tensorrt_llm::")),
+    ("AITER", re.compile(r"aiter")),
 )  # fmt: skip
 
 

@@ -38,6 +38,26 @@ def test_every_rule_reads_its_own_example_and_names_its_source(rule):
         ("aten::threshold_backward", "elementwise"),
         ("aten::_slow_conv2d_forward", "explicit GEMM"),  # unfolds its input, then multiplies
         ("convolution.forward_training jit_1x1:avx512_core", "direct"),
+        # Inference and large models, on NVIDIA and AMD.
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1", "GEMM"),
+        ("fused_moe_kernel", "GEMM"),
+        ("_w8a8_block_fp8_matmul", "GEMM"),
+        ("nvjet_tst_64x64_64x16_2x1_2cta_v_bz_bias_TNT", "GEMM"),
+        ("void deep_gemm::fp8_gemm_kernel<4096, 7168>", "GEMM"),
+        ("void moe::dev::finalize::finalizeKernelVecLoad<float>", "expert routing"),
+        ("void moe_align_block_size_kernel<int>", "expert routing"),
+        ("void cutlass::device_kernel<flash::FlashAttnFwdSm90<float>>", "attention"),
+        ("kernel_unified_attention_2d", "attention"),
+        ("void paged_attention_ll4mi_QKV_mfma16_kernel<0>", "attention"),
+        ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<float>", "attention"),
+        ("void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>", "communication"),
+        ("void deep_ep::internode::dispatch<false, 8>", "communication"),
+        ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>", "communication"),
+        ("void tensorrt_llm::kernels::quantize_with_block_size<float>", "quantisation"),
+        ("_chunk_scan_fwd_kernel", "recurrent"),
+        ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt64x256x32", "implicit GEMM"),
+        ("batched_transpose_32x32_half", "copy and layout"),
+        ("void at::native::(anonymous namespace)::batch_norm_backward_kernel<float>", "normalisation"),
         ("a kernel nobody has seen", UNKNOWN),
         ("", UNKNOWN),
         ("<img onerror=alert(1)>", UNKNOWN),
@@ -66,6 +86,15 @@ def test_no_kernel_of_a_real_profile_is_unknown(profile):
     names = {e["name"] for e in events if str(e.get("cat", "")).lower() == "kernel"}
     assert names
     assert [name for name in names if family(name) == UNKNOWN] == []
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES.glob("*.json.gz")), ids=lambda path: path.name[:30])
+def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(profile):
+    events = json.loads(gzip.decompress(profile.read_bytes()))
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    kernels = [event for event in events if str(event.get("cat", "")).lower() == "kernel"]
+    unknown = sum(event["dur"] for event in kernels if family(event["name"]) == UNKNOWN)
+    assert unknown <= 0.05 * sum(event["dur"] for event in kernels)
 
 
 @pytest.mark.parametrize(

@@ -159,14 +159,14 @@ def switched_convolution(batch: int, depth: int, planted: int = 1) -> Step:
 
 
 class Unfolded(nn.Module):
-    """A convolution that the model itself runs in another way from 8 samples on: as a product of patches."""
+    """A convolution that the model itself runs in another way from 16 samples on: as a product of patches."""
 
     def __init__(self, planted: int) -> None:
         super().__init__()
         self.weight, self.planted = nn.Parameter(torch.randn(32, 32, 3, 3) / 20), planted
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if len(x) < 8 or not self.planted:
+        if len(x) < 16 or not self.planted:
             return F.conv2d(x, self.weight, padding=1)
         return (self.weight.flatten(1) @ F.unfold(x, 3, padding=1)).view(x.shape)
 

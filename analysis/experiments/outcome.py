@@ -302,6 +302,8 @@ def reproduction(share: Estimate, alone: Estimate) -> str:
     """
     size, low, high = (abs(share.value), *sorted(np.sign(share.value) * np.array([alone.low, alone.high])))
     if alone.p < LEVEL and low > 0:
-        whole = low >= size / 2 or share.low <= alone.value <= share.high
+        # A share that is hardly known does not make a small measurement all of it.
+        known = abs(alone.value) >= size / 2 and share.low <= alone.value <= share.high
+        whole = low >= size / 2 or known
         return Reproduction.REPRODUCES if whole else Reproduction.PARTLY
     return Reproduction.NOT if high < size / 2 else Reproduction.UNDECIDED

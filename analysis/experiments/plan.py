@@ -60,7 +60,7 @@ _USUAL_LIMIT_S = 60.0
 _NO_INTERVENTION = causes.Intervention("")
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
 _RUNS_PER_VISIT = 2.5
-_STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 5.0, 1.0, 0.01
+_STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 3.0, 1.0, 0.01
 _SETUP_S = {"compiled": 40.0}  # of one factor, in place of the usual
 _GPU_ONLY = frozenset({"cuda_graph", "cudnn_benchmark", "smaller_memory"})
 # Factors of terms that only say why they do not apply, by kind of device.
@@ -228,7 +228,7 @@ class _Planner:
             yield from self._fitting(replace(screen, factors=tuple(self._ordered(target, share))))
             return
         before = self._like(confirm, (Stage.CONFIRM,))
-        if names := hopeful(outcomes):
+        if names := self._hopeful(target, share):
             yield from self._fitting(replace(confirm, factors=names))
         elif before:
             yield from self._again(confirm, before, outcomes)
@@ -237,6 +237,13 @@ class _Planner:
             sizes = _between(grid.batches)
             if len(sizes) > len(grid.batches) and len(sizes) > 3:
                 yield from self._fitting(replace(grid, batches=sizes))
+
+    def _hopeful(self, target: Explanation, share: Share) -> tuple[str, ...]:
+        """What screens of a term suggest for a target, then for the others that the same experiment tests."""
+        also = [t for t, own in self._targets if t is not target and any(s.key == share.key for s in own)]
+        outcomes = self.diagnosis.outcomes
+        found = [name for one in (target, *also) for name in hopeful(about(outcomes, one.functional, share))]
+        return tuple(dict.fromkeys(found))[:_MOST_CONFIRMED]
 
     def _again(
         self, one: Experiment, before: Sequence[Experiment], outcomes: Sequence[Outcome], decided: Container[str] = ()

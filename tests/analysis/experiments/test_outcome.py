@@ -122,6 +122,8 @@ def test_the_ratio_of_two_statistics_by_hand():
         ((-9, -10, -8), (0.1, -0.5, 0.7), Reproduction.NOT),
         ((-9, -10, -8), (5.0, 4.0, 6.0), Reproduction.NOT),
         ((-9, -10, -8), (-6.0, -14.0, 2.0), Reproduction.UNDECIDED),
+        # a share of -30 to +50 says nothing: a small measurement is a part of it, and no more
+        ((10.0, -30.0, 50.0), (1.0, 0.9, 1.1), Reproduction.PARTLY),
     ],
 )
 def test_a_term_alone_reproduces_its_share_or_not(share, alone, expected):

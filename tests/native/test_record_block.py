@@ -104,6 +104,46 @@ def test_another_profiler_in_the_process_is_said_and_left_alone(run, tmp_path, d
     )
 
 
+def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_it(run, tmp_path, doubles):
+    """Like Kineto, the profiler subscribes at its first use and stays subscribed."""
+    run(
+        """
+        import ctypes, curvescope, sys, threading
+        from fake_gpu import FakeGpu, launch
+        from types import SimpleNamespace
+        gpu, me, subscribed = FakeGpu(), threading.get_native_id(), []
+
+        def prepare(config, activities):
+            handle = ctypes.c_void_p()
+            subscribed.append(gpu.cupti.cuptiSubscribe(ctypes.byref(handle), None, None))
+
+        profiler = SimpleNamespace(_prepare_profiler=prepare, _enable_profiler=max, _disable_profiler=lambda: None)
+        idle = SimpleNamespace(_profiler_type=lambda: SimpleNamespace(name="NONE"))
+        sys.modules["torch"] = SimpleNamespace(
+            version=SimpleNamespace(cuda="13.0"),
+            autograd=SimpleNamespace(profiler=profiler),
+            _C=SimpleNamespace(_autograd=idle),
+            get_num_threads=lambda: 1,
+        )
+        with curvescope.record("r0"):
+            launch(gpu, "before", 1, me)
+            profiler._prepare_profiler("config", [SimpleNamespace(name="CUDA")])
+            profiler._disable_profiler()
+            launch(gpu, "after", 2, me)
+        assert subscribed == [0], subscribed
+        assert profiler._prepare_profiler is prepare
+        with curvescope.record("r1"):  # the profiler is still subscribed, and idle
+            launch(gpu, "later", 3, me)
+        """,
+        **fake(doubles),
+    )
+    first, second = (open_recording(tmp_path / name) for name in ("r0", "r1"))
+    assert list(first.frame("kernels")["name"]) == ["before", "after"]
+    assert list(second.frame("kernels")["name"]) == ["later"]
+    assert first.meta["collectors"][0]["cupti_pauses"] == 1
+    assert {one.meta["collectors"][0]["cupti_status"] for one in (first, second)} == {"recording"}
+
+
 def test_a_block_inside_a_block_is_refused_and_the_outer_one_goes_on(run, tmp_path):
     run(
         """

@@ -11,7 +11,10 @@ from .case import Case, Claim, Evidence, HostCalls, Intervention, seen
 
 CAUSE = "memory pressure"
 INTERVENTION = Intervention(
-    expected="With less memory the effect begins at a smaller batch size; with a small workspace it goes away.",
+    expected=(
+        "With memory as full as at the largest batch size, the smaller ones slow down by as much; with a small "
+        "workspace the effect goes away."
+    ),
     remedy="free memory, or limit the workspace",
     term=("small_workspace",),
     step=("smaller_memory",),

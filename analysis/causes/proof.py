@@ -15,6 +15,7 @@ from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
 from ..decompose.terms import KERNELS, Share
 from ..experiments.outcome import (
+    BRINGING,
     CONFIRMED_ABOVE,
     LEVELLED,
     REFUTED_BELOW,
@@ -122,7 +123,7 @@ def prove_step(outcomes: Sequence[Outcome], value: Estimate, claimed: float, fac
     """What the experiments on complete steps say of a cause.
 
     It is confirmed if what the factor takes away is more than half of what the cause claims, with an interval that
-    leaves out 0; a cause without a claim, if that is more than half of the functional.
+    leaves out 0; a cause without a claim, or one that the factor brings about, by the share of the functional.
 
     Args:
         outcomes: outcomes of complete steps, see `about`.
@@ -142,7 +143,7 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
     sign = float(np.sign(value.value))
     low, high = sorted((sign * removed.low, sign * removed.high))
     claim = min(abs(claimed), abs(value.value))  # claims of terms add up to more where other terms have the other sign
-    if claimed * value.value <= 0:
+    if claimed * value.value <= 0 or outcome.factor in BRINGING:
         amount = min(sign * removed.value, abs(value.value))
         return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)
     if high < REFUTED_BELOW * claim:

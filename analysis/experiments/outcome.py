@@ -37,7 +37,11 @@ _MOST_TAKEN = 1.5
 # Batch sizes of these factors run at nearly the same size, which takes every bend away. They prove something only
 # if they make a batch size faster.
 _LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
+# These factors bring their cause about at the batch sizes without the anomaly, all but the largest: F' has the changed
+# times of these, and the largest one's as it is. They confirm if these slow down by what the anomaly is, not by more.
+BRINGING = frozenset({"smaller_memory", "cold_caches"})
 TOO_WIDE = "the interval is too wide"
+TOO_SLOW = "it slows the other batch sizes by more than the anomaly"
 LEVELLED = "it takes it away only by making other batch sizes slower"
 
 
@@ -72,7 +76,8 @@ class Outcome:
         times_ms: times as they are, by batch size; empty if nothing ran.
         changed_ms: times with the factor, by batch size; empty without a factor, or if it did not run.
         value: F in ms; None if it was not measured.
-        changed: F' with the factor in ms; None without a factor, or if it did not run.
+        changed: F' with the factor in ms; None without a factor, or if it did not run. For a factor that brings its
+            cause about, the largest batch size is as it is in F'.
         removed: F − F' in ms; None as for `changed`.
         taken: share taken away, (F − F')/F; its interval is infinite where F cannot be told from 0. None as for
             `changed`.
@@ -193,7 +198,10 @@ def _outcome(
         of_functional = dict(experiment.functional)
         weights = np.array([of_functional.get(b, 0.0) for b in batches])
         scale = float(np.abs(weights * np.median(times[0], axis=0)).max())
-        of_round = [table @ weights for table in times]
+        counted = times
+        if changed is not None and factor in BRINGING:
+            counted = [times[0], np.where(np.array(batches) == max(of_functional), *times)]
+        of_round = [table @ weights for table in counted]
         value = over_rounds(of_round[0], drawn, scale)
         if changed is not None:
             remaining = over_rounds(of_round[1], drawn, scale)
@@ -243,7 +251,7 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     taken = outcome.taken
     if taken is None:
         return outcome
-    verdict, reason = Verdict.UNDECIDED, outcome.reason
+    verdict, reason, brings = Verdict.UNDECIDED, outcome.reason, outcome.factor in BRINGING
     if taken.high < REFUTED_BELOW:
         verdict, reason = Verdict.REFUTED, None
     elif outcome.rounds < 2:
@@ -251,8 +259,8 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     elif not np.isfinite(taken.low):
         reason = "without the factor, nothing can be told from 0"
     elif taken.value > _MOST_TAKEN:
-        reason = "it puts another bend in its place"
-    elif taken.low <= CONFIRMED_ABOVE or p_adjusted >= LEVEL / 2:
+        reason = "it puts another bend in its place" if not brings else TOO_SLOW
+    elif taken.low <= CONFIRMED_ABOVE or p_adjusted >= LEVEL / 2 or (brings and taken.high >= _MOST_TAKEN):
         reason = reason or TOO_WIDE
     elif outcome.experiment.stage == Stage.SCREEN:
         reason = "a screen only suggests"

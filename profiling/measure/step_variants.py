@@ -17,7 +17,7 @@ from ..errors import CurvescopeError
 from ..recording.experiments import TIME_IS_UP, Experiment, FactorFacts, record_experiment
 from ..recording.store import Recording, RecordingWriter, columns_of
 from . import experiment as loop
-from .configuration import configuration_of
+from .configuration import Configuration, configuration_of
 from .experiment import Empty, Progress, StepRow
 from .protocol import Protocol
 from .step_factors import STEP_FACTORS
@@ -68,7 +68,8 @@ def run_step(
         done = replace(experiment, untested=dict.fromkeys(experiment.factors, str(error)), done=True)
         record_experiment(writer, done)
         return done
-    target = Target(configuration, experiment.batches, _reserved_bytes(recording))
+    full_bytes = _full_bytes(recording, configuration, experiment.batches[-1])
+    target = Target(configuration, experiment.batches, full_bytes)
     run = _Run(recording, experiment, target, writer, report, clock_s, start)
     try:
         run.run()
@@ -370,11 +371,16 @@ class _Run:
             )
 
 
-def _reserved_bytes(recording: Recording) -> int | None:
-    """Most memory that the recording's unprofiled steps reserved from the CUDA allocator; None if unknown."""
-    rows = recording.arrow("steps", ["reserved_memory_bytes", "profiled"]).to_pylist()
-    reserved = [row["reserved_memory_bytes"] for row in rows if not row["profiled"]]
-    return max((one for one in reserved if one is not None), default=None)
+def _full_bytes(recording: Recording, configuration: Configuration, largest: int) -> dict[int, int]:
+    """Memory with which the steps of each batch size are as full as those of the largest, see `Target`."""
+    capacity = configuration.memory_limit_bytes or (recording.meta.get("device") or {}).get("memory_bytes")
+    peaks: dict[int, int] = {}
+    for row in recording.arrow("steps", ["batch", "peak_memory_bytes", "profiled"]).to_pylist():
+        if row["peak_memory_bytes"] and not row["profiled"]:
+            peaks[row["batch"]] = max(peaks.get(row["batch"], 0), row["peak_memory_bytes"])
+    if capacity is None or largest not in peaks:
+        return {}
+    return {batch: round(capacity * peak / peaks[largest]) for batch, peak in peaks.items()}
 
 
 def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:

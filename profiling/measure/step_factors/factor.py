@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ...errors import CurvescopeError
@@ -21,12 +21,13 @@ class Target:
     Attributes:
         configuration: network or step, and how it runs, as in the recording.
         batches: batch sizes of the experiment, increasing.
-        reserved_bytes: most memory that the recording's steps reserved from the CUDA allocator; None if unknown.
+        full_bytes: by batch size, the memory with which its steps are as full as those of the largest batch size of the
+            experiment were with all memory of the CUDA device; empty if unknown.
     """
 
     configuration: Configuration
     batches: tuple[int, ...]
-    reserved_bytes: int | None = None
+    full_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def cuda(self) -> bool:
@@ -141,10 +142,7 @@ class ChangedModule(ChangedSteps):
         super().load(batch)
         module = self.workload.model
         if module is None:
-            raise CurvescopeError(
-                "the step names no module: give it the attribute `module` (`module=` reaches other processes only if "
-                "it is a variable of the file of make_step)"
-            )
+            raise CurvescopeError("the step names no module: give it the attribute `module`")
         if module not in self._changed:
             self._change(module)
             self._changed.add(module)

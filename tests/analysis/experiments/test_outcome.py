@@ -8,6 +8,7 @@ import pytest
 from curvescope.analysis.decompose.statistics import Estimate, ratio_estimate
 from curvescope.analysis.experiments.outcome import (
     LEVELLED,
+    TOO_SLOW,
     Reproduction,
     Verdict,
     outcomes_of,
@@ -54,6 +55,24 @@ def test_padding_that_makes_the_odd_size_faster_confirms():
     # 16 - 60 + 24 = -20; padded 16 - 48 + 24 = -8
     assert padded.taken.value == pytest.approx(0.6, abs=0.1)
     assert padded.reason != LEVELLED
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict", "reason"),
+    [
+        ({2: 8.7, 4: 11.2}, Verdict.CONFIRMED, None),
+        ({2: 7.0, 4: 9.0}, Verdict.REFUTED, None),
+        ({2: 14.0, 4: 18.0}, Verdict.UNDECIDED, TOO_SLOW),
+    ],
+    ids=["as slow as the anomaly says", "unchanged", "far slower"],
+)
+def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anomaly_is(others, verdict, reason):
+    """The bend is 17 - 3·9 + 2·7 = 4; with 8.7 and 11.2 ms it is 17 - 33.6 + 17.4 = 0.8, whatever batch 8 takes."""
+    one = experiment(factors=("smaller_memory",))
+    times = {None: {2: 7.0, 4: 9.0, 8: 17.0}, "smaller_memory": {**others, 8: 60.0}}
+    found = outcomes(one, times, noise=0.002)[1]
+    assert (found.verdict, found.reason) == (verdict, reason)
+    assert found.changed.value == pytest.approx(17 - 3 * others[4] + 2 * others[2], abs=0.2)
 
 
 def test_a_screen_suggests_and_never_confirms():

@@ -11,7 +11,7 @@ from torch import nn
 
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.step_factors import STEP_FACTORS, priority
+from curvescope.profiling.measure.step_factors import STEP_FACTORS, priority, smaller_memory
 from curvescope.profiling.measure.step_factors.factor import Target
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network
@@ -138,10 +138,18 @@ def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
         changed("compiled", Counting()).load(2)
 
 
-def test_the_limit_of_smaller_memory_is_below_what_the_steps_reserved():
-    target = Target(replace(OWN, device="cuda:0"), (1, 2), reserved_bytes=8000)
-    assert STEP_FACTORS["smaller_memory"](target).configure().memory_limit_bytes == 6000
-    assert STEP_FACTORS["smaller_memory"](replace(target, reserved_bytes=None)).reason_against() is not None
+def test_each_batch_size_gets_the_memory_that_makes_it_as_full_as_the_largest(monkeypatch):
+    limits, emptied = [], []
+    monkeypatch.setattr(smaller_memory, "limit_memory", lambda device, size: limits.append((device, size)))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(limits)))
+    target = Target(replace(OWN, device="cuda:0"), (1, 2), {1: 6000, 2: 8000})
+    factor = STEP_FACTORS["smaller_memory"](target)
+    assert factor.reason_against() is None
+    steps = factor.change(workload := Counting())
+    for batch in (2, 1):
+        steps.load(batch)
+    assert (limits, emptied, workload.log) == ([("cpu", 8000), ("cpu", 6000)], [0, 1], ["load 2", "load 1"])
+    assert STEP_FACTORS["smaller_memory"](replace(target, full_bytes={1: 6000})).reason_against() is not None
 
 
 def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monkeypatch):

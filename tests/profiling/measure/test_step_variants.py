@@ -315,13 +315,16 @@ def test_a_recording_without_steps_that_can_be_built_is_untested(tmp_path):
 @pytest.mark.parametrize("name", STEP_FACTORS)
 def test_a_factor_says_what_it_changes_and_refuses_a_device_or_runs_on_it(name):
     for device in ("cpu", "cuda:0"):
-        factor = STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3, 5), reserved_bytes=8 * GB))
+        factor = STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3, 5), {3: 5 * GB, 5: 8 * GB}))
         assert factor.facts.name == name
         assert factor.facts.what
         assert (factor.facts.remedy is None) == (factor.facts.how is None)
         assert factor.configure().device == device
         factor.reason_against()
-    on = {device: STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3,), GB)) for device in ("cpu", "cuda:0")}
+    on = {
+        device: STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3,), {3: GB}))
+        for device in ("cpu", "cuda:0")
+    }
     assert any(one.reason_against() is None for one in on.values())
 
 

@@ -11,7 +11,7 @@ from .case import Case, Claim, Evidence, Intervention
 CAUSE = "algorithm switch"
 INTERVENTION = Intervention(
     expected=(
-        "With the same library at all batch sizes, with algorithms chosen in another way, or with larger batches in "
+        "With the same library at all sizes, with algorithms chosen in another way, or with larger sizes in "
         "pieces of the size before the switch, the term's share goes away."
     ),
     remedy="choose the algorithm by timing, force the faster one, or run pieces of the size before the switch",
@@ -22,7 +22,7 @@ INTERVENTION = Intervention(
 )
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one side.
 _LEAST_SHARE = 0.1
-_REFUTATION = "With the smaller batch's algorithm forced at both sizes, the term keeps its value."
+_REFUTATION = "With the smaller size's algorithm forced at both, the term keeps its value."
 
 
 def weigh(case: Case) -> Claim | None:

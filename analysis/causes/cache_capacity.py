@@ -12,7 +12,7 @@ from .case import Case, Claim, Evidence, Intervention, counted_total, seen, tota
 
 CAUSE = "cache capacity"
 INTERVENTION = Intervention(
-    expected="With cold caches the smaller batch sizes are as slow per byte as the larger ones.",
+    expected="With cold caches the smaller sizes are as slow per byte as the larger ones.",
     remedy="run on smaller pieces, whose data fits the cache",
     term=("cold_caches",),
 )

@@ -11,7 +11,7 @@ from .case import Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "fixed cost amortised"
 INTERVENTION = Intervention(
-    expected="At other batch sizes the term lies on the same straight line.",
+    expected="At other sizes the term lies on the same straight line.",
     untested="it names no reason: the causes of the fixed cost are tested instead",
 )
 # Below every cause that says why the time does not grow.
@@ -34,6 +34,4 @@ def weigh(case: Case) -> Claim | None:
         seen("time per step", times, "ms", "kernels.duration_ns"),
         Evidence("fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"),
     )
-    return Claim(
-        CAUSE, value, _SCORE, evidence, "At other batch sizes the term does not lie on the same straight line."
-    )
+    return Claim(CAUSE, value, _SCORE, evidence, "At other sizes the term does not lie on the same straight line.")

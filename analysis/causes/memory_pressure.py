@@ -12,7 +12,7 @@ from .case import Case, Claim, Evidence, HostCalls, Intervention, seen
 CAUSE = "memory pressure"
 INTERVENTION = Intervention(
     expected=(
-        "With memory as full as at the largest batch size, the smaller ones slow down by as much; with a small "
+        "With memory as full as at the largest size, the smaller ones slow down by as much; with a small "
         "workspace the effect goes away."
     ),
     remedy="free memory, or limit the workspace",

@@ -12,12 +12,12 @@ from .case import Case, Claim, Intervention, seen
 
 CAUSE = "more calls"
 INTERVENTION = Intervention(
-    expected="With as many calls at all batch sizes, the term's share goes away.",
+    expected="With as many calls at all sizes, the term's share goes away.",
     untested="how often a step calls an operator is the program's or the library's choice",
 )
 # Calls beyond the fewest take at least this share of the term's time at the larger batch size.
 _LEAST_SHARE = 0.1
-_REFUTATION = "With the smaller batch's number of calls at both sizes, the term keeps its value."
+_REFUTATION = "With the smaller size's number of calls at both, the term keeps its value."
 
 
 def weigh(case: Case) -> Claim | None:

@@ -27,9 +27,7 @@ def weigh(case: Case) -> Claim | None:
     if case.share.key.kind in (LEFT_OVER, OVERHEAD):
         for batch in (case.before, case.after):
             if groups := two_groups(case.facts[batch].timed_ms):
-                evidence.append(
-                    Evidence(f"steps of batch {batch} fall into two groups", *groups, "ms", "steps.duration_ns")
-                )
+                evidence.append(Evidence(f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"))
     refutation = "With more rounds on a quiet machine, the interval excludes 0."
     return Claim(CAUSE, value.value, 0.99, tuple(evidence), refutation)
 

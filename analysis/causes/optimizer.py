@@ -25,5 +25,5 @@ def weigh(case: Case) -> Claim | None:
     if times[0] <= 0 or times[1] > _GROWN * times[0]:
         return None
     evidence = (seen("time per step", times, "ms", "kernels.duration_ns"),)
-    refutation = "At other batch sizes its time grows with the batch."
+    refutation = "At other sizes its time grows with them."
     return Claim(CAUSE, case.share.value.value, 0.55, evidence, refutation)

@@ -50,9 +50,7 @@ def weigh(case: Case) -> Claim | None:
     score = 0.9 * max(0.0, min(1.0, (0.30 - miss) / 0.25))
     if score == 0:
         return None
-    refutation = (
-        "A batch size that fills the last wave (grid a multiple of SMs x blocks per SM) still shows the excess."
-    )
+    refutation = "A size that fills the last wave (grid a multiple of SMs x blocks per SM) still shows the excess."
     return Claim(CAUSE, claimed, score, tuple(evidence), refutation)
 
 

@@ -11,7 +11,7 @@ from .case import Case, Claim, Evidence, Intervention, counted_total, total
 
 CAUSE = "roof change"
 INTERVENTION = Intervention(
-    expected="At batch sizes on one side of the ridge, the excess goes away.",
+    expected="At sizes on one side of the ridge, the excess goes away.",
     untested="no factor changes the FLOPs or the bytes of a kernel",
 )
 

@@ -49,7 +49,7 @@ def weigh(case: Case) -> Claim | None:
     amount = fixed_ms * math.fsum(weight for _, weight in case.functional.coefficients)
     evidence = (
         seen("compulsory bytes per step", (before, after), "B", "kernels.bytes_compulsory"),
-        Evidence("bytes that do not grow with the batch", fixed, fixed, "B", "the two above"),
+        Evidence("bytes that do not grow", fixed, fixed, "B", "the two above"),
         seen("time per step", (time_ms, case.time_ms(case.after)), "ms", "kernels.duration_ns"),
     )
     refutation = "With weights of half as many bytes, the term keeps its value."

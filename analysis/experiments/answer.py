@@ -144,7 +144,7 @@ def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
 
 def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis) -> Answer:
     """The answer on one anomaly."""
-    evidence = tuple(_evidence(explanation, outcomes, rows))
+    evidence = tuple(_evidence(explanation, outcomes, rows, axis))
     what = _what(explanation)
     if explanation.attribution.noise:
         sentence = f"{what} is not significant: measure more rounds on a quiet machine."
@@ -239,7 +239,9 @@ def _largest(shares: Iterable[Share], value: Estimate) -> str | None:
     return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
 
 
-def _evidence(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame) -> Iterable[Evidence]:
+def _evidence(
+    explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis
+) -> Iterable[Evidence]:
     """The experiments on each term, the largest first, then those on complete steps."""
     shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
     for share in (*(one for one in shares if one.key.kind == KERNELS), None):
@@ -250,7 +252,7 @@ def _evidence(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Da
         grids = [one for one in own if one.factor is None and one.experiment.stage == Stage.GRID and one.value]
         found = None
         if grids:
-            found = shape(grids[-1], rows[rows["experiment"] == grids[-1].experiment.number])
+            found = shape(grids[-1], rows[rows["experiment"] == grids[-1].experiment.number], axis)
         yield Evidence(
             THE_STEP if share is None else share.label,
             None if share is None else share.value,

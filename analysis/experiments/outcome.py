@@ -41,8 +41,8 @@ _LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
 # times of these, and the largest one's as it is. They confirm if these slow down by what the anomaly is, not by more.
 BRINGING = frozenset({"smaller_memory", "cold_caches"})
 TOO_WIDE = "the interval is too wide"
-TOO_SLOW = "it slows the other batch sizes by more than the anomaly"
-LEVELLED = "it takes it away only by making other batch sizes slower"
+TOO_SLOW = "it slows the other sizes by more than the anomaly"
+LEVELLED = "it takes it away only by making other sizes slower"
 
 
 class Verdict:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ...profiling.recording.axis import Axis
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, holm, resample_rounds
 from .outcome import Outcome, over_rounds, round_medians
@@ -32,18 +33,19 @@ class Shape:
     sentence: str
 
 
-def shape(outcome: Outcome, rows: pd.DataFrame) -> Shape:
+def shape(outcome: Outcome, rows: pd.DataFrame, axis: Axis) -> Shape:
     """The shape of a curve on a finer grid.
 
     Args:
         outcome: outcome of a grid, without a factor.
         rows: rows of the experiment.
+        axis: axis of the recording.
     """
     table = round_medians(rows[rows["factor"].isna()])
     table = table[list(outcome.batches)].dropna()
     batches, times = np.array(outcome.batches, np.float64), table.to_numpy(np.float64)
     if len(batches) < 4 or len(times) < 2:
-        return Shape("undecided", None, None, "The grid has too few batch sizes or rounds.")
+        return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")
     drawn = resample_rounds(len(times))
     spans, slopes = np.diff(batches), np.diff(times, axis=1) / np.diff(batches)
     # What a step of the grid costs beyond the usual slope of its round.
@@ -67,7 +69,7 @@ def shape(outcome: Outcome, rows: pd.DataFrame) -> Shape:
     periods = set(np.diff(behind).tolist())
     if len(behind) > 2 and len(periods) == 1 and min(sizes.values()) > 0:
         period = int(periods.pop())
-        return Shape("staircase", None, period, f"Its cost is a staircase with a jump every {period} samples.")
+        return Shape("staircase", None, period, f"Its cost is a staircase with a jump every {period} {axis.unit}.")
     at, size = max(sizes.items(), key=lambda item: abs(item[1]))
     if abs(size) >= _ONE_JUMP * sum(map(abs, sizes.values())):
         return Shape("jump", at, None, f"Its cost {'jumps up' if size > 0 else 'falls'} by {abs(size):.3g} ms at {at}.")

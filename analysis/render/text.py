@@ -257,7 +257,7 @@ def rate(per_s: float, above: bool) -> str:
     return number(per_s / 1e9, 3) + ABOVE_ROOF * above
 
 
-def _breakdown_note(breakdown: Breakdown) -> str:
+def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
     if not breakdown.n_profiled:
         return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
@@ -267,7 +267,7 @@ def _breakdown_note(breakdown: Breakdown) -> str:
         else f"{breakdown.n_timed} timed steps"
     )
     return (
-        f"Batch {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
+        f"{axis.name.capitalize()} {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
         f"{breakdown.n_profiled} profiled steps (disturbed steps are excluded). {work} ± is half the interquartile "
         "range."
     )
@@ -286,7 +286,11 @@ def _is_partial(time_share: float | None) -> bool:
 
 
 def render_breakdown(
-    breakdown: Breakdown, by: str, limit: int | None = 25, hardware: Hardware | None = None
+    breakdown: Breakdown,
+    by: str,
+    limit: int | None = 25,
+    hardware: Hardware | None = None,
+    axis: Axis = SAMPLES,
 ) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
     apart = (IDLE, LEFT_OVER, OVERHEAD)
@@ -324,7 +328,7 @@ def render_breakdown(
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
     rows.add_row("step" if breakdown.n_profiled else "all", number(total), "", share(total, breakdown.time_ms), *blank)
-    notes = [_breakdown_note(breakdown), *([ABOVE_ROOF_NOTE] if marked else [])]
+    notes = [_breakdown_note(breakdown, axis), *([ABOVE_ROOF_NOTE] if marked else [])]
     if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
     if measured:

@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.decompose.kernel_times import device_work
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
+    from ..profiling.recording.axis import axis_of
 
     with open_any(args.recording) as recording:
         work = device_work(recording)
@@ -47,5 +48,5 @@ def run(args: argparse.Namespace) -> int:
     console = terminal.console()
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
-    console.print(render_breakdown(breakdown, args.by, None if args.all else 25, hardware))
+    console.print(render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta)))
     return 0

@@ -287,7 +287,7 @@ class Runs:
             return "none of the term's operators can run alone"
         piece = module.CHANGE.piece
         if piece is not None and piece(term.families, self._experiment.batches) is None:
-            return "the same kernel takes the most time at all batch sizes"
+            return "the same kernel takes the most time at all sizes"
         by_time = sorted(term.families, key=duration_ns, reverse=True)
         reasons = [module.reason_against(family, term.device) for family in by_time]
         if None not in reasons:

@@ -45,7 +45,7 @@ function curveChart(run, others, perSample, width) {
   const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   const x = x0 === x1 ? () => (left + width - right) / 2 : logarithmic([x0, x1], [left + 14, width - right - 14]);
   const y = linear([0, highest * 1.08], [height - bottom, top]);
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Step time over batch size" });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Step time over ${run.axis.value}` });
   if (at && to) root.append(svg("rect", { class: "band", x: x(at.x), y: top, width: x(to.x) - x(at.x), height: height - bottom - top }));
   root.append(...valueAxis(ticks(0, highest * 1.08, height < 200 ? 3 : 5), y, left, width - right),
     ...batchAxis(run.curve.points[0].batch ? xs.toSorted((a, b) => a - b) : ["unknown"], run.curve.points[0].batch ? x : () => x(1), height - bottom + 18));

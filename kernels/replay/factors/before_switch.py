@@ -10,8 +10,8 @@ from .change import Change
 
 FACTS = FactorFacts(
     "before_switch",
-    what="larger batch sizes run in pieces of the size before the switch, with its algorithm",
-    remedy="run {where} in pieces of the batch that are no larger than the last size before the switch",
+    what="larger sizes run in pieces of the size before the switch, with its algorithm",
+    remedy="run {where} in pieces that are no larger than the last size before the switch",
     how="torch.cat([layer(piece) for piece in x.split(SIZE)])",
 )
 

@@ -33,7 +33,7 @@ class _FullSteps(ChangedSteps):
 class SmallerMemory(StepFactor):
     """The CUDA allocator gets as little memory for each batch size as the largest one has, for what it needs."""
 
-    FACTS = FactorFacts("smaller_memory", "the memory of every batch size is as full as that of the largest")
+    FACTS = FactorFacts("smaller_memory", "the memory is as full at every size as at the largest")
 
     def reason_against(self) -> str | None:
         """See `StepFactor`."""

@@ -15,6 +15,7 @@ from curvescope.analysis.experiments.outcome import (
     reproduction,
 )
 from curvescope.analysis.experiments.shape import shape
+from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import Stage
 
 from .planted_experiments import FC6_MS, experiment, rows_of
@@ -165,5 +166,6 @@ def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
     one = experiment(0, Stage.GRID, (), batches=tuple(range(2, 18)))
     rows = rows_of(one, {None: cost_ms}, noise=0.01)
     (alone,) = outcomes_of(one, rows, {})
-    found = shape(alone, rows)
+    found = shape(alone, rows, Axis("tokens"))
     assert (found.kind, found.at, found.period) == (kind, at, period)
+    assert period is None or found.sentence.endswith(f"every {period} tokens.")

@@ -148,7 +148,7 @@ def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_
 
 @pytest.mark.parametrize(
     ("kernels", "untested"),
-    [(("a", "a"), {"before_switch": "the same kernel takes the most time at all batch sizes"}), (("a", "b"), {})],
+    [(("a", "a"), {"before_switch": "the same kernel takes the most time at all sizes"}), (("a", "b"), {})],
 )
 def test_a_switch_is_another_kernel_with_the_most_time(
     writer: RecordingWriter, kernels: tuple[str, str], untested: dict[str, str]

@@ -242,6 +242,19 @@ def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], b
     return precise
 
 
+def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] | None, int | None]:
+    """Shape and sequence length of a sample, as the options say them of a network; None for what it decides itself.
+
+    Raises:
+        CurvescopeError: the network does not exist, or is the user's own and has no valid shape.
+    """
+    from .profiling.workload.networks import get_network
+
+    if ":" in network:
+        return input_shape(args.input_shape), None
+    return None, args.sequence_length if get_network(network).reads_text else None
+
+
 def input_shape(text: str | None) -> tuple[int, ...]:
     """Parse the value of `--input-shape`.
 

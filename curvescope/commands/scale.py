@@ -191,17 +191,15 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     from ..profiling.measure.protocol import doubled
     from ..profiling.measure.scaling_plan import ScalingPlan
     from ..profiling.workload.network_step import check_precision
-    from ..profiling.workload.networks import get_network, names
+    from ..profiling.workload.networks import names
 
     if not args.network:
         raise CurvescopeError(f"Name the network to scale: {', '.join(names())}; or `--resume DIR`.")
     device = _device(args)
     check_precision(args.precision, device)
-    own = ":" in args.network
-    length = args.sequence_length if not own and get_network(args.network).reads_text else None
+    shape, length = measuring.sample_of(args, args.network)
     if args.sequence_length is not None and length is None:
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} does not take text.")
-    shape = measuring.input_shape(args.input_shape) if own else None
     configuration = Configuration(args.network, shape, length, device, args.mode, args.precision)
     configuration.find_network()
     counts = {1, *(_counts("--devices", args.devices) if args.devices else ())}

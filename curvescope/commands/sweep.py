@@ -216,14 +216,12 @@ def _steps(args: argparse.Namespace, axes: Axes, device: str) -> list[Configurat
 def _networks(args: argparse.Namespace, axes: Axes, device: str, limit: int | None) -> list[Configuration]:
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.workload.networks import get_network
 
     compiled = {"no": (False,), "yes": (True,), "both": (False, True)}[args.compile]
     configurations = [
         Configuration(
             network,
-            measuring.input_shape(args.input_shape) if ":" in network else None,
-            args.sequence_length if ":" not in network and get_network(network).reads_text else None,
+            *measuring.sample_of(args, network),
             device,
             mode,
             precision,

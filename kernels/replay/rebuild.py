@@ -83,11 +83,6 @@ class Replayed:
             self._run = self.bind()
         return self._run()
 
-    def set_argument(self, index: int, value: Any) -> None:
-        """Replace an argument, e.g. by a tensor of another layout."""
-        self.arguments[index] = value
-        self._run = None
-
 
 def rebuild(
     call: RecordedCall,

@@ -161,12 +161,8 @@ def test_indices_of_a_pool_are_those_of_its_forward_pass():
     assert replayed.run().count_nonzero() == gradient.count_nonzero()
 
 
-def test_an_argument_can_be_replaced():
-    replayed = rebuild(call("aten::linear", f(2, 8), f(5, 8), None))
-    weights = replayed.arguments[1]
-    replayed.set_argument(1, torch.zeros_like(weights.t().contiguous().t()))
-    assert replayed.names[:2] == ("input", "weight")
-    assert replayed.run().abs().sum() == 0
+def test_arguments_have_their_names_of_the_schema():
+    assert rebuild(call("aten::linear", f(2, 8), f(5, 8), None)).names == ("input", "weight", "bias")
 
 
 class Everything(torch.nn.Module):

@@ -85,24 +85,23 @@ def test_rounds_are_interleaved_and_all_but_the_first_are_shuffled_by_the_seed(t
     assert recording.meta["rounds"] == 5
 
 
+def focused_sweep(path, clock, time_limit_s, focus):
+    """Visits of two steps of 0.5 ms a sample, of which one is discarded."""
+    protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, time_limit_s)
+    workload = FakeWorkload(clock, lambda batch: batch * 500_000)
+    run_sweep(workload, BATCHES, protocol, path, clock_s=clock.seconds, focus=focus)
+    return open_recording(path)
+
+
 def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock):
     """Rounds of 1, 2 and 4 ms: the focus is asked before each, with the time so far; an empty one ends the run."""
-    protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, None)
     asked = []
 
     def focus(round_, elapsed_s):
         asked.append((round_, round(elapsed_s * 1e3)))
         return {2: (2, 4), 3: None, 4: (4,), 5: ()}[round_]
 
-    run_sweep(
-        FakeWorkload(clock, lambda b: b * 500_000),
-        BATCHES,
-        protocol,
-        tmp_path / "r",
-        clock_s=clock.seconds,
-        focus=focus,
-    )
-    recording = open_recording(tmp_path / "r")
+    recording = focused_sweep(tmp_path / "r", clock, None, focus)
     steps = recording.frame("steps").sort_values("step")
     rounds = steps.groupby("round")["batch"].agg(sorted).tolist()
     assert rounds == [[1, 2, 4], [1, 2, 4], [2, 4], [1, 2, 4], [4]]
@@ -112,16 +111,7 @@ def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock)
 
 def test_a_focused_round_that_ends_beyond_the_time_limit_does_not_start(tmp_path, clock):
     """Two rounds of 7 ms, then rounds of 4 ms until 25 ms."""
-    protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, 0.025)
-    run_sweep(
-        FakeWorkload(clock, lambda b: b * 500_000),
-        BATCHES,
-        protocol,
-        tmp_path / "r",
-        clock_s=clock.seconds,
-        focus=lambda *_: {4},
-    )
-    visits = open_recording(tmp_path / "r").frame("steps").groupby("batch").size()
+    visits = focused_sweep(tmp_path / "r", clock, 0.025, lambda *_: {4}).frame("steps").groupby("batch").size()
     assert visits.to_dict() == {1: 2, 2: 2, 4: 4}
 
 

@@ -12,7 +12,7 @@ from ..energy import EnergyDiagnosis, explain_energy
 from . import terminal, text
 from .documents import to_plain
 from .numbers import number, signed
-from .show import recording_line
+from .show import recording_line, show_gaps
 
 _NO_LAYERS = (
     "Energy is measured for the step as a whole: no counter gives that of a kernel, so it has no split over layers."
@@ -23,9 +23,7 @@ _SPLIT = (
 )
 
 
-def show_energy(
-    recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False
-) -> EnergyDiagnosis:
+def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False) -> None:
     """Print the curve of energy, its tests and the anomalies with their split into time and power.
 
     Args:
@@ -37,7 +35,7 @@ def show_energy(
     found = explain_energy(recording, axis)
     if as_json:
         print(json.dumps(_document(recording, found), allow_nan=False))
-        return found
+        return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
     console.print(Text(f"Energy of {found.source['scope']}, by {found.source['name']}.", "dim"))
@@ -67,12 +65,16 @@ def show_energy(
     console.print(Text(_NO_LAYERS, "dim"))
     if found.unmeasured:
         console.print(Text(f"{found.unmeasured} timed steps have no energy: their visits were too short.", "yellow"))
-    return found
+    console.print()
+    show_gaps(console, recording, found.axis)
+    console.print(Text(f"Recorded in {recording.path}. Next:\n  curvescope explain {recording.path}"))
 
 
 def _document(recording: Recording, found: EnergyDiagnosis) -> dict[str, Any]:
     return {
         "recording": str(recording.path),
+        "complete": recording.complete,
+        "lost": recording.meta.get("lost"),
         "source": found.source,
         "locked_sm_clock_hz": recording.meta.get("locked_sm_clock_hz"),
         "unmeasured_steps": found.unmeasured,

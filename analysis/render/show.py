@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...profiling.errors import CurvescopeError
+from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording, Status
 from .. import time_tables
@@ -88,18 +89,21 @@ def show_diagnosis(
     for note in text.hidden_note(len(explanations) - len(shown), "smaller anomalies"):
         console.print(note)
     console.print()
-    for line in describe_lost(recording.meta.get("lost", {})):
-        console.print(Text(line, "yellow"))
-    for cell in recording.meta.get("unmeasured", ()):
-        console.print(
-            Text(f"{diagnosis.axis.name} {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow")
-        )
-    if not recording.complete:
-        console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
+    show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
     console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
     console.print(Text(f"  curvescope explain {recording.path} --all"))
+
+
+def show_gaps(console: Console, recording: Recording, axis: Axis) -> None:
+    """Print what a recording lost, what could not be measured, and whether it is incomplete."""
+    for line in describe_lost(recording.meta.get("lost", {})):
+        console.print(Text(line, "yellow"))
+    for cell in recording.meta.get("unmeasured", ()):
+        console.print(Text(f"{axis.name} {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow"))
+    if not recording.complete:
+        console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
 
 
 def _show_explanation(

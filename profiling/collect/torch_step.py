@@ -92,8 +92,8 @@ def record_step(
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
     rows.api_calls = [row for row in events.api_calls if _overlaps(row, start_ns, start_ns + duration_ns)]
-    if missing := sum("grid_x" not in row and not row["name"].startswith(GPU_COPIES) for row in rows.kernels * cuda):
-        rows.lost["kernels_without_geometry"] = missing
+    if cuda and (without := count_without_geometry(rows.kernels)):
+        rows.lost["kernels_without_geometry"] = without
     for row in (*rows.kernels, *rows.api_calls):
         row["start_ns"] -= offset_ns
     rows.windows = [(start - offset_ns, duration) for start, duration in rows.windows]
@@ -103,6 +103,11 @@ def record_step(
 
 def _overlaps(row: dict[str, Any], start_ns: int, end_ns: int) -> bool:
     return bool(row["start_ns"] < end_ns and row["start_ns"] + row["duration_ns"] > start_ns)
+
+
+def count_without_geometry(kernels: Iterable[dict[str, Any]]) -> int:
+    """Number of kernels, without memcpys and memsets, of which the profiler gave no grid."""
+    return sum("grid_x" not in row and not row["name"].startswith(GPU_COPIES) for row in kernels)
 
 
 class SplitEvents(NamedTuple):

@@ -33,7 +33,7 @@ class _GraphSteps(ChangedSteps):
                 self.workload.run(lambda _: nullcontext())
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.device(self.device), torch.cuda.graph(graph):  # a capture is of the current device
             self._result = self.workload.submit()
         self._graph, self._batch = graph, batch
 

@@ -9,7 +9,7 @@ import pytest
 from curvescope.profile_files import import_profile
 from curvescope.profiling.attribution.collectives import communicates
 from curvescope.profiling.attribution.events import HostEvent, kernel_rows
-from curvescope.profiling.collect.torch_step import split_events
+from curvescope.profiling.collect.torch_step import count_without_geometry, split_events
 from curvescope.profiling.recording.store import open_recording
 
 from .kineto_doubles import KinetoResults, OldKinetoEvent
@@ -100,3 +100,6 @@ def test_what_a_profile_lacks_is_missing(events, monkeypatch):
     monkeypatch.setattr(OldKinetoEvent, "metadata_json", lambda _: '"blocks per SM": inf, "grid": [1, 1, 1]')
     assert all(event.columns == {} for event in split_events(KinetoResults(B200, OldKinetoEvent)).device)
     assert all(isinstance(event, HostEvent) for event in events.host)
+    assert count_without_geometry(rows_of(events)) == 0
+    # Copies have no grid in any torch.
+    assert count_without_geometry(rows_of(split_events(KinetoResults(B200, OldKinetoEvent)))) == 768

@@ -169,6 +169,7 @@ def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monk
         "current_stream": lambda _device: Stream(),
         "stream": lambda _stream: nullcontext(),
         "CUDAGraph": Graph,
+        "device": lambda device: nullcontext(),
         "graph": lambda _graph: nullcontext(),
         "synchronize": lambda _device: None,
     }.items():

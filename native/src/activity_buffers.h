@@ -116,6 +116,7 @@ class ActivityBuffers {
   std::uint8_t* request_of(Slot* slots, std::size_t count) noexcept {
     for (const State ready : {State::kReady, State::kUnmade}) {
       for (Slot* slot = slots; slot != slots + count; ++slot) {
+        if (slot->state.load(std::memory_order_relaxed) != ready) continue;  // cheaper, where many wait to be written
         State expected = ready;
         if (!slot->state.compare_exchange_strong(expected, State::kPreparing, std::memory_order_acquire)) continue;
         if (slot->data == nullptr) {

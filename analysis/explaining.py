@@ -19,9 +19,10 @@ from .experiments.answer import answered
 from .experiments.outcome import outcomes
 from .render import notebook  # noqa: F401 - a notebook shows what `explain` returns
 from .render.report_data import ReportInput
+from .served_steps import is_served, select_served
 
 
-def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
+def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -> anomalies.Diagnosis:
     """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and causes.
 
     The result renders itself in a notebook.
@@ -29,12 +30,13 @@ def explain(recording: Recording, axis: str = "log2") -> anomalies.Diagnosis:
     Args:
         recording: recording from `open_recording`.
         axis: axis of the curvatures: log2 or linear.
+        mode: mode of the steps of an inference server: decode, prefill or mixed; default: the one with most sizes.
 
     Raises:
         CurvescopeError: the recording has no step, its steps have no batch size, or it is a table of times.
     """
     _refuse_table(recording)
-    evidence = recorded(recording)
+    evidence = recorded(recording, mode)
     has_batch = evidence.steps["batch"].notna()
     if len(has_batch) and not has_batch.any():
         raise CurvescopeError(
@@ -59,17 +61,29 @@ def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
     return kernel_times(device_work(recording), steps, keys)
 
 
-def recorded(recording: Recording) -> Recorded:
-    """The data of a recording that causes examine."""
+def recorded(recording: Recording, mode: str | None = None) -> Recorded:
+    """The data of a recording that causes examine; of an inference server the steps of one mode, see `explain`.
+
+    Raises:
+        CurvescopeError: a mode is given, but the steps are not those of an inference server.
+    """
+    steps, axis = recording.frame("steps"), axis_of(recording.meta)
+    notes: tuple[str, ...] = ()
+    if is_served(steps):
+        served = select_served(steps, mode)
+        steps, axis, notes = served.steps, served.axis, served.notes
+    elif mode is not None:
+        raise CurvescopeError(f"--mode {mode}: the steps of {recording.path} are not those of an inference server.")
     return Recorded(
-        recording.frame("steps"),
+        steps,
         recording.frame("api_calls"),
         recording.frame("clocks"),
         hardware_of(recording.meta),
         outcomes(recording),
         bool(recording.meta.get("experiments_wait_for_time")),
         recording.meta.get("layer_classes") or {},
-        axis_of(recording.meta),
+        axis,
+        notes,
     )
 
 

@@ -45,6 +45,7 @@ class Recorded:
         waits_for_time: whether the time for experiments was up before all were made.
         layer_classes: class of each layer, by path; empty if unknown.
         axis: the axis of batch sizes, for words.
+        notes: sentences on the choice of the steps.
     """
 
     steps: pd.DataFrame
@@ -55,6 +56,7 @@ class Recorded:
     waits_for_time: bool = False
     layer_classes: Mapping[str, str] = field(default_factory=dict)
     axis: Axis = field(default_factory=Axis)
+    notes: tuple[str, ...] = ()
 
 
 def cases(

@@ -115,6 +115,7 @@ class Diagnosis(_Shown):
         outcomes: outcomes of the recording's experiments; empty if none were made.
         answers: the answer on every explanation, in their order, then on the fixed cost.
         axis: the axis of batch sizes, for words.
+        notes: sentences on the choice of the steps.
     """
 
     curve: Curve
@@ -126,6 +127,7 @@ class Diagnosis(_Shown):
     outcomes: tuple[Outcome, ...] = ()
     answers: tuple[Answer, ...] = ()
     axis: Axis = field(default_factory=Axis)
+    notes: tuple[str, ...] = ()
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:
@@ -248,7 +250,7 @@ def diagnose_curve(
     """
     findings = find(curve, axis)
     if terms is None:
-        return Diagnosis(curve, findings, (), None, kernel_times, axis=recorded.axis)
+        return Diagnosis(curve, findings, (), None, kernel_times, axis=recorded.axis, notes=recorded.notes)
     anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
     explanations = [
         explain(f.tested, curve, terms, kernel_times, recorded)
@@ -257,7 +259,8 @@ def diagnose_curve(
     ]
     fixed = find_fixed_cost(curve, terms.conditions)
     explained = explain(fixed, curve, terms, kernel_times, recorded) if fixed else None
-    return Diagnosis(curve, findings, tuple(_fold(explanations)), terms, kernel_times, explained, axis=recorded.axis)
+    found = tuple(_fold(explanations))
+    return Diagnosis(curve, findings, found, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
 
 
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:

@@ -196,6 +196,7 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
         caveats.append(f"The recording is not complete (status: {meta.get('status')}).")
     if not hardware.roofs:
         caveats.append("No peak of this device is known and no ceiling was measured: there is no roof.")
+    caveats += one.recorded.notes
     caveats += meta.get("warnings", [])
     caveats.append("FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured.")
     return {

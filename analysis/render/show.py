@@ -30,6 +30,7 @@ def show_diagnosis(
     axis: str = "log2",
     pair: str | None = None,
     at: int | None = None,
+    mode: str | None = None,
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -40,12 +41,13 @@ def show_diagnosis(
         axis: axis of the curvatures: log2 or linear.
         pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
         at: batch size, to split the curvature there instead.
+        mode: mode of the steps of an inference server; default: the one with most sizes.
         everything: whether to show every anomaly and every term.
         as_json: whether to print one JSON document on standard output.
     """
-    evidence = recorded(recording)
+    evidence = recorded(recording, mode)
     modelled = is_modelled(recording.meta)
-    diagnosis = explain(recording, axis)
+    diagnosis = explain(recording, axis, mode)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:
@@ -74,6 +76,8 @@ def show_diagnosis(
     if how := answers.how_to_test(recording, diagnosis.answers):
         console.print(Text(how, "dim"))
     console.print()
+    for line in diagnosis.notes:
+        console.print(Text(line, "dim"))
     console.print(text.render_curve(diagnosis.curve, diagnosis.axis))
     console.print()
     console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
@@ -235,6 +239,7 @@ def _document(
         "lost": recording.meta.get("lost"),
         "empty": recording.meta.get("unmeasured", []),
         "warnings": recording.meta.get("warnings", []),
+        "notes": diagnosis.notes,
         "curve": [_point_document(point) for point in diagnosis.curve.points],
         "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
         "anomalies": [_explanation_document(explanation, diagnosis) for explanation in explanations],

@@ -7,16 +7,25 @@ scaling run it prints the efficiency on more devices, and where the lost time go
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from .. import measuring
 from ..arguments import parse_share
 from ..profiling.recording.remote_store import as_path
 
+if TYPE_CHECKING:
+    from ..profiling.recording.store import Recording
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     measuring.add_energy_arguments(parser)
+    parser.add_argument(
+        "--mode",
+        choices=("decode", "prefill", "mixed"),
+        help="steps of an inference server to explain (default: the mode with most sizes, decode first)",
+    )
     parser.add_argument("--pair", metavar="B,KB", help="split the excess between these two batch sizes")
     parser.add_argument("--at", type=int, metavar="B", help="split the curvature at this batch size")
     measuring.add_curvature_argument(parser)
@@ -34,17 +43,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation."""
-    from ..analysis.render.show import show_diagnosis, show_table
-    from ..profiling.errors import CurvescopeError
+    from ..profile_files import open_any
     from ..profiling.measure.scaling_plan import PLAN_FILE
-    from ..profiling.recording.store import open_recording
 
     if (args.recording / PLAN_FILE.name).is_file():
         from ..analysis.render.show_scaling import show_scaling
 
         show_scaling(args.recording, args.all, args.json)
         return 0
-    recording = open_recording(args.recording)
+    with open_any(args.recording) as recording:
+        return _explain(recording, args)
+
+
+def _explain(recording: Recording, args: argparse.Namespace) -> int:
+    from ..analysis.render.show import show_diagnosis, show_table
+    from ..profiling.errors import CurvescopeError
+
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
         show_table(
@@ -72,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         axis=measuring.curvature_of(args),
         pair=args.pair,
         at=args.at,
+        mode=args.mode,
         everything=args.all,
         as_json=args.json,
     )

@@ -299,14 +299,19 @@ class Timeline:
             self.batch_from = "--batch"
         elif any(window.batch for window in windows):
             self.batch_from = "the names of the marks"
+        seen: Counter[tuple[str | None, int]] = Counter()
         for step, (window, of_spans) in enumerate(zip(windows, batches, strict=True)):
             served = self._meanings[window.name].served if window.name != NONE else None
+            # A server mixes batch sizes over time: each step of one is a round of its own.
+            alike = (served.mode, served.batch) if served else (None, 0)
+            round_ = seen[alike] if served else 0
+            seen[alike] += 1
             self.step_rows.append(
                 {
                     "step": step,
                     "batch": self._options.batch or window.batch or of_spans or None,
-                    "round": 0,
-                    "index": step,
+                    "round": round_,
+                    "index": 0 if served else step,
                     "start_ns": window.start_ns,
                     "duration_ns": window.end_ns - window.start_ns,
                     "profiled": True,

@@ -1,0 +1,85 @@
+"""Cost curves from one trace of an inference server, whose steps have many batch sizes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from curvescope.cli import main
+
+
+def served_trace(path, decode_us, context=1024, rounds=6, batches=(1, 2, 4, 8, 16)):
+    """A trace of decode steps in random order with some prefill steps; each step runs one product and attention."""
+    random = np.random.default_rng(1)
+    events, now, correlation = [], 1000.0, 0
+    order = [batch for _ in range(rounds) for batch in batches]
+    random.shuffle(order)
+    for number, batch in enumerate(order):
+        tokens = batch * (context(batch) if callable(context) else context)
+        sums = f"sq{batch}sk{tokens}sqsq{batch}sqsk{tokens}"
+        mark = f"execute_{batch}_context_0(sq0sk0sqsq0sqsk0)_generation_{batch}({sums})"
+        if number % 10 == 9:
+            mark = f"execute_context_1({512 * (1 + number // 10 % 2)})_generation_0(0)"
+        begin = now
+        for layer, name, us in (("mlp", "nvjet_tst_64x64", decode_us(batch)), ("attention", "flash_fwd_kernel", 20.0)):
+            us *= 1 + 0.01 * random.standard_normal()
+            correlation += 1
+            args = {"correlation": correlation, "device": 0, "stream": 7}
+            span = {"ph": "X", "pid": 1, "tid": 1, "ts": now, "dur": 2.0}
+            events.append({**span, "cat": "python_function", "name": f"nn.Module: {layer}_0"})
+            events.append({**span, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1.0, "args": args})
+            events.append({**span, "cat": "kernel", "name": name, "ts": now + 1, "dur": us, "args": args})
+            now += us + 2
+        span = {"ph": "X", "pid": 1, "tid": 1, "ts": begin - 0.5, "dur": now - begin}
+        events.append({**span, "cat": "user_annotation", "name": mark})
+        now += 5
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+def explained(path, capsys, *more):
+    assert main(["explain", str(path), "--json", *more]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def jump_at_8(batch):
+    return 100.0 if batch < 8 else 400.0
+
+
+def test_one_trace_of_a_server_is_a_sweep_whose_bend_has_its_layer(tmp_path, capsys):
+    found = explained(served_trace(tmp_path / "trace.json", jump_at_8), capsys)
+    assert [point["batch"] for point in found["curve"]] == [1, 2, 4, 8, 16]
+    worst = found["anomalies"][0]
+    assert (worst["functional"]["kind"], worst["functional"]["at"]) == ("excess", 4)
+    assert worst["shares"][0]["label"] == "mlp_0 forward"
+    assert worst["shares"][0]["real"]
+    assert found["notes"][0].startswith("Decode steps only: 27 of 30; left out: 3 prefill steps")
+
+
+def test_a_smooth_server_has_no_anomaly(tmp_path, capsys):
+    found = explained(served_trace(tmp_path / "trace.json", lambda batch: 100.0 + 20 * batch), capsys)
+    assert found["anomalies"] == []
+
+
+def test_a_context_that_moves_with_the_batch_size_is_named(tmp_path, capsys):
+    trace = served_trace(tmp_path / "trace.json", jump_at_8, context=lambda batch: 8192 // batch)
+    note = explained(trace, capsys)["notes"][-1]
+    assert "The context per request moves with the batch: median 8192 tokens at 1, 512 at 16" in note
+
+
+def test_prefill_is_a_curve_over_tokens_of_its_own(tmp_path, capsys):
+    trace = served_trace(tmp_path / "trace.json", jump_at_8)
+    found = explained(trace, capsys, "--mode", "prefill")
+    assert [point["batch"] for point in found["curve"]] == [512, 1024]
+    assert main(["explain", str(trace), "--mode", "mixed"]) == 2
+    assert "no step of the profile is of this mode; it has decode, prefill" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["decode", "prefill"])
+def test_a_mode_is_refused_where_no_server_ran(mode, tmp_path, capsys):
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": []}))
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1}]
+    events[0]["args"] = {"correlation": 1, "device": 0, "stream": 7}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    assert main(["explain", str(tmp_path / "trace.json"), "--mode", mode]) == 2
+    assert "not those of an inference server" in capsys.readouterr().err

@@ -387,11 +387,8 @@ ctypes.CDLL(None).prctl(1, 9)  # it ends with its parent (prctl(2), PR_SET_PDEAT
 os.setpriority(os.PRIO_PROCESS, 0, int(sys.argv[1]))
 busy_s = 1e-4 * int(sys.argv[2])  # of 10 ms
 idle_s = max(0.01 - 2 * busy_s, 0.0)  # it shares the core while it computes
-at_work = False
-while True:
-    ready = select.select([0], [], [], 0.01 if at_work else None)[0]  # 10 ms after a step it rests
-    word = os.read(0, 4096)[-1:] if ready else b"e"
-    at_work = word == b"b"
+while words := os.read(0, 4096):  # nothing: the parent has ended
+    at_work = words[-1:] == b"b"
     while at_work and not select.select([0], [], [], 0)[0]:
         until_s = time.process_time() + busy_s
         while time.process_time() < until_s:
@@ -407,7 +404,9 @@ class Neighbour:
         core = max(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {core})
         words = [sys.executable, "-c", _NEIGHBOUR, os.environ.get(NICE, "0"), str(percent)]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0)
+        # A neighbour that outlived its parent must not hold the pipes of whoever reads what that wrote.
+        nothing = subprocess.DEVNULL
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0)
 
     def tell(self, word: bytes) -> None:
         """Let it begin (b) or end (e)."""

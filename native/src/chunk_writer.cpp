@@ -3,6 +3,7 @@
 namespace curvescope {
 
 bool ChunkWriter::write_strings() noexcept try {
+  if (names_->size() == strings_written_) return true;
   std::string texts;
   const std::uint32_t next = names_->append_since(strings_written_, &texts);
   if (!texts.empty() && !file_.append(ChunkKind::kStrings, strings_written_, {texts.data(), texts.size()}))

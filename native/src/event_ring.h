@@ -90,11 +90,19 @@ class EventRing {
     return true;
   }
 
+  // Producer, after an event: the ring is at least half full, which it says again after each eighth.
   bool half_full() noexcept {
     constexpr std::size_t kHalf = RingBlock::kCapacity / 2;
-    if (head_ - tail_ != kHalf) return false;
+    if (head_ < check_at_) return false;
     tail_ = block_->tail.load(std::memory_order_acquire);
-    return head_ - tail_ == kHalf;
+    const bool full = head_ - tail_ >= kHalf;
+    check_at_ = full ? head_ + RingBlock::kCapacity / 8 : tail_ + kHalf;
+    return full;
+  }
+
+  // Consumer: number of events in the ring.
+  std::size_t held() const noexcept {
+    return block_->head.load(std::memory_order_acquire) - block_->tail.load(std::memory_order_relaxed);
   }
 
   // Events that lie together, the first at position `first`.
@@ -151,6 +159,7 @@ class EventRing {
   std::uint64_t begun_ = 0;
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
+  std::uint64_t check_at_ = RingBlock::kCapacity / 2;
   std::uint64_t recording_ = 0;
   std::size_t reserved_ = 0;
   std::vector<Depth> depths_;

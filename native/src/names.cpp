@@ -30,6 +30,7 @@ std::uint32_t Names::intern(std::string_view text) {
     throw;
   }
   bytes_ += text.size();
+  size_.store(id + 1, std::memory_order_release);
   if (log_ != nullptr) keep(log_, text);  // before an event can have the id
   return id;
 }

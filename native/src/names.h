@@ -1,6 +1,7 @@
 // Interned strings of the process: each text has one id, which is kept over fork.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -25,6 +26,9 @@ class Names {
   // Appends the texts from id `first` on, each after its uint32 length; returns the id after the last.
   std::uint32_t append_since(std::uint32_t first, std::string* out);
 
+  // Number of texts, without waiting for the threads that add some.
+  std::uint32_t size() const noexcept { return size_.load(std::memory_order_acquire); }
+
   // Keeps the texts, those of now and later, in the log too. Returns false if it has no memory.
   bool keep_in(SharedLog* log);
 
@@ -37,6 +41,7 @@ class Names {
  private:
   std::deque<std::string> texts_;  // never moves its elements: the keys below point into them
   std::unordered_map<std::string_view, std::uint32_t> ids_;
+  std::atomic<std::uint32_t> size_{0};
   std::size_t bytes_ = 0;
   SharedLog* log_ = nullptr;
 };

@@ -135,7 +135,8 @@ void free_finished(Process& p) {
 }
 
 // Writes or, without a writer, discards what lies in the rings. The events that a thread appends meanwhile may stay.
-void flush_events(Process& p) noexcept try {
+// Returns whether a ring is half full again.
+bool flush_events(Process& p) noexcept try {
   std::vector<EventRing*> rings;
   {
     const std::lock_guard<std::mutex> lock(p.rings_mutex);
@@ -143,6 +144,7 @@ void flush_events(Process& p) noexcept try {
     for (const auto& one : p.rings) rings.push_back(one.get());
   }
   bool any_finished = false;
+  bool half_full = false;
   for (EventRing* one : rings) {
     any_finished |= one->finished.load(std::memory_order_acquire);  // before its last events are taken
     std::size_t most = RingBlock::kCapacity;
@@ -158,10 +160,12 @@ void flush_events(Process& p) noexcept try {
       one->release(piece);
       most -= piece.count;
     }
+    half_full |= one->held() >= RingBlock::kCapacity / 2;
   }
   if (any_finished) free_finished(p);
+  return half_full;
 } catch (...) {
-  // No memory: the next flush takes the events.
+  return false;  // no memory: the next flush takes the events
 }
 
 void write_numbers(Process& p) noexcept try {
@@ -200,7 +204,7 @@ void* write_forever(void* argument) {
     }
     const std::lock_guard<std::timed_mutex> lock(p.flush_mutex);
     if (p.writer == nullptr) continue;
-    flush_events(p);
+    if (flush_events(p)) sem_post(&p.wake);  // at once again
     activity::drain(p.writer.get());
     write_numbers(p);
     write_losses(p);

@@ -8,10 +8,13 @@
 // Each kernel makes `passes` passes over its arrays, so that a small working set is timed and not the launch. In every
 // pass a block takes the share that the block after it had in the pass before: that block is on another SM, whose L1 a
 // load does not find, so what is repeated comes from L2.
-#define PASSES_OVER(i, count)                                                                                         \
-  for (int pass = 0; pass < passes; ++pass)                                                                           \
-    for (long long i = (blockIdx.x + pass) % gridDim.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < count; \
-         i += static_cast<long long>(gridDim.x) * blockDim.x)
+#define PASSES_OVER(i, count)               \
+  for (int pass = 0; pass < passes; ++pass) \
+  _Pragma("unroll 4") for (long long i = first_in(pass); i < count; i += static_cast<long long>(gridDim.x) * blockDim.x)
+
+__device__ inline long long first_in(int pass) {
+  return (blockIdx.x + pass) % gridDim.x * static_cast<long long>(blockDim.x) + threadIdx.x;
+}
 
 constexpr int kBlockThreads = 256;
 

@@ -39,8 +39,8 @@ def test_export_and_import_again_keep_every_row(name, tmp_path):
     assert again.meta["exported_from"] == first.meta["imported_from"]
 
 
-def test_eleven_files_are_there():
-    assert len(NAMES) == 11
+def test_profiles_of_all_tools_are_there():
+    assert len(NAMES) >= 11
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_breakdown_command_takes_a_profile(capsys):
     assert main(["breakdown", str(PROFILES / "josiahdavis_lm_net_17ed.sql.gz"), "--by", "layer", "--json"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
-    assert "Steps from the whole profile as one step." in captured.err
+    assert "Steps from the whole profile as one step; they hold 100 % of the device time." in captured.err
     assert {"language-model.py:110 backward", "language-model.py:110 forward"} <= {r["label"] for r in document["rows"]}
     assert sum(row["time_ms"] for row in document["rows"]) == pytest.approx(document["time_ms"], rel=1e-9)
 

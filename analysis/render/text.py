@@ -55,7 +55,7 @@ _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 SHOWN_EXPLANATIONS = 3
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 _MUCH_IDLE = 0.2  # share of a step
-_WHOLE = 0.995  # a rate over a larger share of a row's time is shown as that of the row
+_WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
 
 
 def interval(estimate: Estimate, digits: int = 3) -> str:

@@ -9,7 +9,7 @@ roofs are ceilings if both recordings have them, else peaks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -41,6 +41,7 @@ class Side:
         steps: its `steps` table.
         kernel_times: exclusive times that `kernel_times` returns.
         settings: configuration as text: network, precision, versions.
+        layer_classes: class of each layer, by path; empty if unknown.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Side:
     steps: pd.DataFrame
     kernel_times: pd.DataFrame
     settings: Mapping[str, str]
+    layer_classes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def side(
     kernel_times = kernel_times[kernel_times["batch"].notna()] if known.any() else kernel_times.assign(batch=UNKNOWN)
     profiled = bool(steps["profiled"].all())
     curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
-    return Side(name, hardware_of(meta), curve, steps, kernel_times, _settings(meta))
+    return Side(name, hardware_of(meta), curve, steps, kernel_times, _settings(meta), meta.get("layer_classes") or {})
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
@@ -274,9 +276,16 @@ def _rows(
         times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
         rounds = [of_side.rounds[batch] for of_side in terms]
         own = tuple(of_side.get(key[:2]) for of_side in families)
-        lines.append(Line(key.label, times, _changes(times, replicates, rounds), own))
+        label = key.labelled(_class_of(sides, key.layer) if by == "layer" else None)
+        lines.append(Line(label, times, _changes(times, replicates, rounds), own))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
     return tuple(replace(line, remarks=_remarks(line, ratios)) for line in _adjusted(lines))
+
+
+def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
+    """The class of a layer, if all recordings that know one agree."""
+    found = {side.layer_classes[layer] for side in sides if layer is not None and layer in side.layer_classes}
+    return found.pop() if len(found) == 1 else None
 
 
 def _keyed(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:

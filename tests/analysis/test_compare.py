@@ -10,7 +10,8 @@ import pytest
 
 from curvescope.analysis.compare import compare, side
 
-from .synthetic import timed_steps
+from .causes.planted_causes import planted
+from .synthetic import timed_steps, times_of
 
 BATCHES = (1, 2, 4)
 
@@ -41,3 +42,18 @@ def test_p_of_each_change_counts_how_many_changes_there_are():
     assert together[least] == pytest.approx(3 * alone[least])
     assert together[middle] == pytest.approx(max(3 * alone[least], min(1.0, 2 * alone[middle])))
     assert together[largest] == pytest.approx(max(together[middle], alone[largest]))
+
+
+@pytest.mark.parametrize(
+    ("classes", "label"),
+    [
+        (({"conv3": "Conv2d"}, {}), "conv3 (Conv2d) backward"),
+        (({"conv3": "Conv2d"}, {"conv3": "Linear"}), "conv3 backward"),
+        (({}, {}), "conv3 backward"),
+    ],
+    ids=["one recording knows it", "two do not agree", "unknown"],
+)
+def test_a_row_names_the_class_of_its_layer(classes, label):
+    steps, kernels, _ = planted("unexplained", 1, rounds=2)
+    sides = [side("a", {"device": {}, "layer_classes": one}, steps, times_of(steps, kernels)) for one in classes]
+    assert label in {line.label for line in compare(sides).rows}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -64,7 +65,10 @@ class ChildProcess:
             return _describe_exit(self._process.exitcode)
 
     def end(self) -> None:
-        """End the process, also in the middle of a call."""
+        """End the process and those that it started, e.g. for loading data; also in the middle of a call."""
+        if self._process.is_alive() and self._process.pid is not None:
+            with suppress(ProcessLookupError):  # it ended before it made its group
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.join()
         self._connection.close()
@@ -93,7 +97,11 @@ def _describe_exit(exitcode: int | None) -> Empty:
 def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """In the new process: make the object and call its methods, until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this process
+    os.setpgrp()
     end_with_parent()
+    # Processes that a step starts must be children of this one: those of the server would outlive it.
+    usual = multiprocessing.get_all_start_methods()[0]
+    multiprocessing.set_start_method("spawn" if usual == "forkserver" else usual, force=True)
     served = _attempt(make, *arguments)
     with suppress(EOFError):
         while True:

@@ -1,0 +1,56 @@
+"""Processes that a step starts end with the step's process."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from curvescope.profiling.measure.processes import ChildProcess
+
+_WAIT = "import time; time.sleep(600)"
+
+
+def _sleep():
+    time.sleep(600)
+
+
+class Loads:
+    """A step that starts processes, as a data loader does."""
+
+    def start_program(self):
+        return subprocess.Popen([sys.executable, "-c", _WAIT]).pid
+
+    def start_worker(self):
+        worker = multiprocessing.Process(target=_sleep, daemon=True)
+        worker.start()
+        return worker.pid
+
+    def parents_of(self, pid):
+        with open(f"/proc/{pid}/stat") as stat:
+            return int(stat.read().rpartition(")")[2].split()[1]), os.getpid()
+
+
+def is_running(pid):
+    """Whether a process runs; one that ended but was not waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("start", ["start_program", "start_worker"])
+def test_processes_of_a_step_are_its_children_and_end_with_it(start):
+    child = ChildProcess(Loads)
+    pid = child.call(start)
+    parent, step = child.call("parents_of", pid)
+    assert parent == step
+    child.end()
+    deadline_s = time.monotonic() + 30
+    while is_running(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not is_running(pid)

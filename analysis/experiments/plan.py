@@ -156,16 +156,15 @@ class _Planner:
 
     @cached_property
     def _targets(self) -> list[tuple[Explanation, list[Share]]]:
-        """Anomalies and the fixed cost with the terms to test, the largest share of a step first."""
+        """Anomalies with the terms to test, the largest share of a step first; then the fixed cost, which is usual."""
         curve = self.diagnosis.curve
+        anomalies = sorted(
+            self.diagnosis.explanations,
+            key=lambda one: -abs(one.value.value) / curve.at(one.functional.last).time_ms.value,
+        )
         fixed = self.diagnosis.fixed_cost
-        sizes = [
-            (abs(e.value.value) / curve.at(e.functional.last).time_ms.value, e) for e in self.diagnosis.explanations
-        ]
-        if fixed is not None:
-            sizes.append((fixed.value.value / curve.at(fixed.functional.at).time_ms.value, fixed))
-        found = [one for _, one in sorted(sizes, key=lambda item: -item[0]) if not one.attribution.noise]
-        return [(one, self._terms(one)) for one in found]
+        found = [*anomalies, *([fixed] if fixed is not None else [])]
+        return [(one, self._terms(one)) for one in found if not one.attribution.noise]
 
     def _terms(self, target: Explanation) -> list[Share]:
         """The terms with kernels that make most of the target in its direction, the largest first."""
@@ -364,6 +363,8 @@ class _Planner:
             in_steps = one.scope == Scope.STEP
             costly = max(one.factors, key=lambda name: (in_steps and self._setup_s(name), one.factors.index(name)))
             one = replace(one, factors=tuple(name for name in one.factors if name != costly))
+            if in_steps and not any(map(self._setup_s, one.factors)):
+                return  # none of the rest applies to the device
 
     def _times_s(self, one: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""

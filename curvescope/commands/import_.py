@@ -54,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(ranges whose names match mark steps)",
     )
     parser.add_argument("--device", type=int, metavar="N", help="number of the only device whose work is read")
+    parser.add_argument(
+        "--capture",
+        type=Path,
+        metavar="FILE",
+        help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives their kernels layers",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -84,7 +90,7 @@ def _import(args: argparse.Namespace) -> Imported:
     from ..profiling.readers import Options, import_profile
 
     batches = _batches(args.batch)
-    options = Options(range_pattern=args.range_pattern, steps=args.steps, device=args.device)
+    options = Options(range_pattern=args.range_pattern, steps=args.steps, device=args.device, capture=args.capture)
     if args.kind == "sweep" and not args.table:
         from ..profiling.readers.sweep_import import import_sweep
 

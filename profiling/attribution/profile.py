@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,7 @@ class Options:
         steps: how to find steps: `AUTO`, `WHOLE`, `REPETITION`, or `marks:` and a regular expression that the names of
             the ranges match which mark a step.
         device: number of the only device whose work is read; None for all.
+        capture: trace of the capture of the CUDA graphs that the profile replays; None without one.
         report: callback for progress; takes the activity, the amount done, and the total amount.
     """
 
@@ -55,6 +57,7 @@ class Options:
     range_pattern: str | None = None
     steps: str = AUTO
     device: int | None = None
+    capture: Path | None = None
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
 
     @property

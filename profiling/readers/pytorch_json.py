@@ -22,13 +22,14 @@ import pyarrow as pa
 from ..attribution.assemble import assemble
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import NONE, Bools, Ints, nest
-from ..attribution.profile import Profile, profile_of_tables
+from ..attribution.profile import profile_of_tables
 from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE, MODULE_CALL, NODE_PREFIX, OPERATOR, scrub
 from ..errors import CurvescopeError
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
 from .event_columns import JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
+from .graph_capture import join_capture
 from .source import Source
 from .trace_events import TraceEvents
 
@@ -59,11 +60,12 @@ _DEVICE_ARGS = {
     "group": Field("Process Group Name", JSON, True),
     "members": Field("Process Group Ranks", JSON, True),
 }
+_LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in the capture of a graph
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
 _CORRELATION = Field("correlation", NUMBER, True)
 _HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values())
-_CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
+_CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION, _LAUNCHED)
 _DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
 _HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER, _KNOWN = range(1, 10)
 _CATEGORIES = {
@@ -85,6 +87,7 @@ _PLACE = ("device", "stream", "correlation_id")
 _NO_THREAD = -(1 << 63)
 _CATEGORY = attrgetter("cat")
 _Table = dict[str, npt.NDArray[Any]]
+_Tables = tuple[pa.Table, pa.Table, pa.Table, pa.Table]
 
 
 def recognises(source: Source) -> bool:
@@ -104,14 +107,12 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     Raises:
         CurvescopeError: broken JSON, no trace of this profiler, or several processes in one file.
     """
-    events = _Events()
-    trace = TraceEvents(source, events.event_type, options.report)
-    for batch in trace:
-        events.take(batch)
-    events.lost.update(trace.lost)
-    document = trace.document
+    events, document = _read_events(source, options)
     on_gpu = bool(document.get("deviceProperties")) or "nccl" in str(document.get("distributedInfo", ""))
-    profile = events.profile(on_gpu)
+    tables = events.tables(on_gpu)
+    if options.capture is not None:
+        tables = _with_capture(tables, options, writer)
+    profile = profile_of_tables("torch", *tables)
     for name, count in events.lost.items():
         writer.count_lost(name, count)
     writer.update(device=_device(document.get("deviceProperties"), events.devices))
@@ -120,6 +121,33 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     if (rank := _rank_info(document.get("distributedInfo"))) is not None:
         writer.update(**{META_KEY: rank})
     assemble(profile, writer, options)
+
+
+def _read_events(source: Source, options: Options) -> tuple[_Events, dict[str, Any]]:
+    events = _Events()
+    trace = TraceEvents(source, events.event_type, options.report)
+    for batch in trace:
+        events.take(batch)
+    events.lost.update(trace.lost)
+    return events, trace.document
+
+
+def _with_capture(tables: _Tables, options: Options, writer: RecordingWriter) -> _Tables:
+    """The tables with kernels of graphs at the place of their capture.
+
+    Raises:
+        CurvescopeError: the capture is no trace of this profiler, or does not fit.
+    """
+    assert options.capture is not None
+    with Source(options.capture) as source:
+        if not recognises(source):
+            raise CurvescopeError(f"--capture {options.capture}: no JSON of the PyTorch profiler.")
+        captured_ranges, captured_launches, *_ = _read_events(source, options)[0].tables(False)
+    ranges, launches, kernels, memory = tables
+    joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches)
+    how = "names of the kernels" if joined.by_name else "order of the kernels; the capture does not name them"
+    writer.update(graph_capture={"replays": joined.replays, "joined_by": how})
+    return joined.ranges, launches, joined.kernels, memory
 
 
 class _Events:
@@ -173,7 +201,8 @@ class _Events:
     def _take_calls(self, events: list[Any]) -> None:
         columns = self._columns.columns(events, _CALL_FIELDS)
         rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"))
-        self._keep("calls", rows, {**timed, "correlation_id": columns["correlation"].values})
+        launched = columns["kernel"].values.astype(np.int32)
+        self._keep("calls", rows, {**timed, "correlation_id": columns["correlation"].values, "kernel": launched})
 
     def _take_device(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
         columns = self._columns.columns(events, _DEVICE_FIELDS)
@@ -212,8 +241,8 @@ class _Events:
         self.lost["events_unreadable"] += int(np.count_nonzero(ours & ~rows))
         return ours & rows, timed
 
-    def profile(self, on_gpu: bool) -> Profile:
-        """The neutral tables.
+    def tables(self, on_gpu: bool) -> _Tables:
+        """Ranges, API calls, kernels, and memcpys and memsets.
 
         Args:
             on_gpu: whether the trace names a GPU.
@@ -232,7 +261,8 @@ class _Events:
         has_device = len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]
         self.lacks_device = not has_device and (on_gpu or self._calls_nccl(host))
         kernel_rows = self._kernel_rows(kernels) if has_device or self.lacks_device else self._own_rows(host)
-        return profile_of_tables("torch", ranges, self._named(calls), kernel_rows, self._memory_rows(memory))
+        launched = self._text(calls.pop("kernel"))
+        return ranges, self._named(calls).append_column("kernel", launched), kernel_rows, self._memory_rows(memory)
 
     def _calls_nccl(self, host: _Table) -> bool:
         return bool((_PerText(self._texts, lambda text: int(text.startswith("nccl:"))).of(host["name"]) == 1).any())
@@ -256,9 +286,11 @@ class _Events:
 
     def _text(self, code: Ints) -> pa.Array:
         """Texts by their index among those of the trace."""
-        short, distinct = pd.factorize(code)
-        texts = [None if index == NONE else self._texts[index] for index in distinct.tolist()]
-        return pa.DictionaryArray.from_arrays(pa.array(short.astype(np.int32)), pa.array(texts, pa.string()))
+        known = code != NONE
+        short, distinct = np.zeros(len(code), np.int32), np.zeros(0, np.int64)
+        short[known], distinct = pd.factorize(code[known])
+        texts = pa.array([self._texts[index] for index in distinct.tolist()], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(short, mask=~known), texts)
 
     def _own_rows(self, host: _Table) -> pa.Table:
         """The own time of operators, for traces without a device."""

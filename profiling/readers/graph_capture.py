@@ -1,0 +1,173 @@
+"""Joins the kernels of CUDA graphs in one trace to the operators of another one in which the graphs were captured.
+
+A server captures its graphs once, when it starts, and replays them in every step: a trace of the steps has no operator
+and no module around the kernels of a graph. In a trace of the capture each launch between the begin and the end of a
+stream capture makes one node. ROCm names the kernel of such a launch, CUDA does not.
+
+A replay fits a capture if it has as many kernels as the capture has launches, in the same order by name where the
+capture names them. Several replays may fit several captures alike, e.g. graphs of equal layers: each takes the next one
+in the order of the captures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..attribution.columns import int_column
+from ..attribution.nesting import NONE, Ints
+from ..attribution.range_names import ANNOTATION
+from ..errors import CurvescopeError
+
+_BEGIN = re.compile(r"(?:cuda|cu|hip)StreamBeginCapture\w*")
+_END = re.compile(r"(?:cuda|cu|hip)StreamEndCapture\w*")
+_LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*Launch\w*Kernel\w*")
+_REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch\w*")
+_APART_NS = 1_000_000_000  # between the execution and the capture, which are put after it
+
+
+@dataclass(frozen=True)
+class _Capture:
+    """The kernel launches of one stream capture, in order.
+
+    Attributes:
+        names: name of each launch's kernel; None if unknown.
+        time_ns: start of each launch.
+        thread: thread of each launch.
+    """
+
+    names: tuple[str | None, ...]
+    time_ns: Ints
+    thread: Ints
+
+    def fits(self, kernels: Sequence[str]) -> bool:
+        """Whether a replay of these kernels may be one of this capture."""
+        if len(self.names) != len(kernels):
+            return False
+        return all(own is None or own == name for own, name in zip(self.names, kernels, strict=True))
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A trace joined to its capture.
+
+    Attributes:
+        ranges: ranges of both.
+        kernels: kernels of the trace; those of graphs have the columns graph_node_id, capture_ns, capture_thread_key.
+        replays: number of launches of graphs.
+        by_name: whether every replay was compared with its capture by the names of its kernels.
+    """
+
+    ranges: pa.Table
+    kernels: pa.Table
+    replays: int
+    by_name: bool
+
+
+def join_capture(
+    ranges: pa.Table, launches: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, captured_launches: pa.Table
+) -> Joined:
+    """Give the kernels of graphs the place of their capture.
+
+    Args:
+        ranges: ranges of the trace of the execution.
+        launches: its API calls.
+        kernels: its kernels.
+        captured_ranges: ranges of the trace of the capture.
+        captured_launches: its API calls, with a column `kernel`, null where the trace does not name it.
+
+    Raises:
+        CurvescopeError: the capture has no stream capture, the execution replays no graph, or a replay fits no capture.
+    """
+    captures = _captures(captured_launches)
+    if not captures:
+        raise CurvescopeError(
+            "--capture: no stream capture with kernel launches is in it; give the trace that was recorded while the "
+            "graphs were captured, e.g. at the start of the server."
+        )
+    calls = _texts(launches, "name")
+    replay_ids = int_column(launches, "correlation_id")[[bool(_REPLAY.fullmatch(name or "")) for name in calls]]
+    correlation, start = int_column(kernels, "correlation_id"), int_column(kernels, "start_ns")
+    rows = np.flatnonzero(np.isin(correlation, replay_ids[replay_ids != NONE]))
+    if not len(rows):
+        raise CurvescopeError("--capture: the profile replays no graph, so there is nothing to join; omit it.")
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
+    names = _texts(kernels, "name")
+    node, time_ns, thread = (np.full(len(correlation), NONE, np.int64) for _ in range(3))
+    after, by_name, replays = -1, True, 0
+    for own in sorted(pd.Series(rows).groupby(correlation[rows]).groups.values(), key=lambda one: int(one[0])):
+        of_replay = rows[own]
+        after = _next_fitting(captures, [names[row] or "" for row in of_replay], after)
+        chosen = captures[after]
+        node[of_replay] = np.arange(1, len(of_replay) + 1)
+        time_ns[of_replay], thread[of_replay] = chosen.time_ns + shift, chosen.thread
+        by_name &= None not in chosen.names
+        replays += 1
+    columns = {"graph_node_id": node, "capture_ns": time_ns, "capture_thread_key": thread}
+    for name, values in columns.items():
+        kernels = kernels.append_column(name, pa.array(values, mask=values == NONE))
+    return Joined(pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, replays, by_name)
+
+
+def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: int) -> int:
+    """The next capture that fits, in circular order.
+
+    Raises:
+        CurvescopeError: none fits.
+    """
+    for step in range(1, len(captures) + 1):
+        index = (after + step) % len(captures)
+        if captures[index].fits(kernels):
+            return index
+    sizes = ", ".join(map(str, sorted({len(one.names) for one in captures})))
+    raise CurvescopeError(
+        f"--capture: a replay of {len(kernels)} kernels fits none of the {len(captures)} captured graphs (of {sizes} "
+        "launches); give the trace of the capture of the same program at the same batch size."
+    )
+
+
+def _captures(launches: pa.Table) -> list[_Capture]:
+    names, kernels = _texts(launches, "name"), _texts(launches, "kernel")
+    start, thread = int_column(launches, "start_ns"), int_column(launches, "thread_key")
+    found: list[_Capture] = []
+    open_rows: list[int] | None = None
+    for row in np.argsort(start, kind="stable").tolist():
+        name = names[row] or ""
+        if _BEGIN.fullmatch(name):
+            open_rows = []
+        elif _END.fullmatch(name):
+            if open_rows:
+                of_capture = np.array(open_rows)
+                found.append(_Capture(tuple(kernels[r] for r in open_rows), start[of_capture], thread[of_capture]))
+            open_rows = None
+        elif open_rows is not None and _LAUNCH.fullmatch(name):
+            open_rows.append(row)
+    return found
+
+
+def _shift_ns(ranges: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, captured_launches: pa.Table) -> int:
+    """The shift that puts the capture after the execution, so that no moment belongs to both."""
+    last = max(int(int_column(table, "end_ns").max(initial=0)) for table in (ranges, kernels))
+    starts = [int_column(table, "start_ns") for table in (captured_ranges, captured_launches)]
+    return last + _APART_NS - min(int(column.min()) for column in starts if len(column))
+
+
+def _moved(ranges: pa.Table, shift_ns: int) -> pa.Table:
+    """The operators and modules of a capture, later; its annotations mark other steps."""
+    ranges = ranges.filter(pa.array([role != ANNOTATION for role in _texts(ranges, "role")], pa.bool_()))
+    for name in ("start_ns", "end_ns"):
+        at = ranges.column_names.index(name)
+        ranges = ranges.set_column(at, name, pa.array(int_column(ranges, name) + shift_ns))
+    return ranges
+
+
+def _texts(table: pa.Table, column: str) -> list[str | None]:
+    if column not in table.column_names:
+        return [None] * table.num_rows
+    return [None if text is None else str(text) for text in table[column].to_pylist()]

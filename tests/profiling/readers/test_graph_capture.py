@@ -1,0 +1,111 @@
+"""Kernels of CUDA graphs have the layer and operator of their capture, which lies in another trace."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import Options, import_profile
+from curvescope.profiling.recording.store import open_recording
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+DECODE, CAPTURE = (PROFILES / f"tl_sglang_{name}.json.gz" for name in ("decode", "capture_bs32"))
+
+
+def kernels_of(execution, capture, target):
+    recording = open_recording(import_profile(execution, target, Options(capture=capture)).path)
+    return recording.frame("kernels"), recording.meta
+
+
+def test_a_decode_step_has_the_layers_of_its_capture(tmp_path):
+    kernels, meta = kernels_of(DECODE, CAPTURE, tmp_path / "run")
+    assert meta["graph_capture"] == {"replays": 1, "joined_by": "names of the kernels"}
+    assert (len(kernels), int(kernels["graph_node_id"].notna().sum())) == (555, 544)
+    time = kernels["duration_ns"]
+    assert time[kernels["layer"].notna()].sum() > 0.99 * time.sum()
+    assert time[kernels["op"].notna()].sum() > 0.95 * time.sum()
+    # Every layer of the model has its own products: 36 of each kind.
+    assert kernels["layer"].str.fullmatch(r"(.*/)?QKVParallelLinear_\d+").sum() == 36
+    assert set(kernels["step"]) == {0}
+    alone = open_recording(import_profile(DECODE, tmp_path / "alone").path).frame("kernels")
+    assert alone["layer"].notna().sum() < 10
+
+
+def span(category, name, start, duration, **args):
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration, "args": args}
+
+
+def write(path, events):
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+def captured(path, graphs, named=True, start=5000):
+    """Captures of graphs; each is a module's name and the names of its kernels."""
+    events, now, correlation = [], start, 900
+    for module, kernels in graphs:
+        events.append(span("cuda_runtime", "cudaStreamBeginCapture", now, 1, correlation=correlation))
+        events.append(span("python_function", f"nn.Module: {module}", now + 2, 10 * len(kernels)))
+        for index, kernel in enumerate(kernels):
+            correlation += 1
+            args = {"correlation": correlation} | ({"kernel": kernel} if named else {})
+            events.append(span("cuda_runtime", "cudaLaunchKernelExC", now + 3 + 10 * index, 1, **args))
+        now += 10 * len(kernels) + 10
+        events.append(span("cuda_runtime", "cudaStreamEndCapture", now - 5, 1, correlation=correlation + 1))
+    return write(path, events)
+
+
+def replayed(path, graphs):
+    """Launches of graphs; each is the names of its kernels. One kernel before them has no graph."""
+    events = [span("cuda_runtime", "cudaLaunchKernel", 1000, 1, correlation=1)]
+    events.append(span("kernel", "alone", 1002, 5, correlation=1, device=0, stream=7))
+    for number, kernels in enumerate(graphs, 2):
+        now = 1000 * number
+        events.append(span("cuda_runtime", "cudaGraphLaunch", now, 1, correlation=number))
+        for index, kernel in enumerate(kernels):
+            events.append(span("kernel", kernel, now + 10 + 10 * index, 5, correlation=number, device=0, stream=7))
+    return write(path, events)
+
+
+def test_equal_graphs_take_their_captures_in_turn(tmp_path):
+    capture = captured(tmp_path / "c.json", [("block_0", "ab"), ("block_1", "ab"), ("head_0", "abc")])
+    execution = replayed(tmp_path / "e.json", ["ab", "ab", "abc", "ab", "ab", "abc"])
+    kernels, _ = kernels_of(execution, capture, tmp_path / "run")
+    layers = kernels.sort_values("start_ns")["layer"].tolist()
+    step = ["block_0"] * 2 + ["block_1"] * 2 + ["head_0"] * 3
+    assert layers[1:] == step * 2
+    assert kernels.loc[kernels["name"] == "alone", "layer"].isna().all()
+
+
+def test_launches_without_a_kernel_name_are_joined_in_order_and_the_recording_says_so(tmp_path):
+    capture = captured(tmp_path / "c.json", [("block_0", "abc")], named=False)
+    kernels, meta = kernels_of(replayed(tmp_path / "e.json", ["abc"]), capture, tmp_path / "run")
+    assert kernels.sort_values("start_ns")["layer"].tolist()[1:] == ["block_0"] * 3
+    assert meta["graph_capture"]["joined_by"] == "order of the kernels; the capture does not name them"
+
+
+@pytest.mark.parametrize(
+    ("graphs", "replays", "message"),
+    [
+        ([("block_0", "ab")], ["abc"], "a replay of 3 kernels fits none of the 1 captured graphs"),
+        ([("block_0", "ab")], ["ba"], "a replay of 2 kernels fits none"),
+        ([], ["ab"], "no stream capture with kernel launches"),
+        ([("block_0", "ab")], [], "replays no graph"),
+    ],
+)
+def test_a_capture_that_does_not_fit_is_refused(graphs, replays, message, tmp_path, capsys):
+    events = [span("cpu_op", "aten::add", 1, 1)]
+    capture = captured(tmp_path / "c.json", graphs) if graphs else write(tmp_path / "c.json", events)
+    execution = replayed(tmp_path / "e.json", replays)
+    words = ["import", str(execution), "--capture", str(capture), "-o", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_capture_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "c.json").write_text("[]")
+    with pytest.raises(CurvescopeError, match="no JSON of the PyTorch profiler"):
+        kernels_of(replayed(tmp_path / "e.json", ["ab"]), tmp_path / "c.json", tmp_path / "run")

@@ -37,6 +37,7 @@ READERS = (
     "curvescope_json",
     "tensorflow_json",
     "pytorch_json",
+    "xspace_pb",
 )
 
 
@@ -158,11 +159,6 @@ def _unknown(source: Source) -> str:
         )
     if source.text.startswith(("{", "[")):
         return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
-    if source.head.startswith(b"\n") and any(plane in source.head[:64] for plane in (b"/host:", b"/device:")):
-        return (
-            "an XSpace (.xplane.pb) of the profiler of TensorFlow and JAX, which is not read: import the "
-            "`.trace.json.gz` beside it, which holds the same events."
-        )
     if not source.text:
         return (
             "a binary file of no known kind. A report of Nsight Systems or Nsight Compute needs `nsys` or `ncu` on "
@@ -171,5 +167,5 @@ def _unknown(source: Source) -> str:
         )
     return (
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and CSV of nvprof, "
-        "CSV of Nsight Compute, and traces of PyTorch, TensorFlow and JAX."
+        "CSV of Nsight Compute, and traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb)."
     )

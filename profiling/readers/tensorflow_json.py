@@ -60,12 +60,21 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     Raises:
         CurvescopeError: broken JSON, or no kernel and no operator.
     """
-    trace = _Trace()
+    trace = FrameworkTrace()
     events = TraceEvents(source, Event, options.report)
     for batch in events:
         for event in batch:
             trace.take(event)
     trace.lost.update(events.lost)
+    write_trace(trace, writer, options)
+
+
+def write_trace(trace: FrameworkTrace, writer: RecordingWriter, options: Options) -> None:
+    """Write a complete trace.
+
+    Raises:
+        CurvescopeError: the trace has no kernel and no operator.
+    """
     profile, missing = trace.profile()
     writer.update(missing=missing, profiler={"name": "JAX" if trace.is_jax else "TensorFlow"})
     for name, count in trace.lost.items():
@@ -76,7 +85,14 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 _Rows = list[dict[str, Any]]
 
 
-class _Trace:
+class FrameworkTrace:
+    """The events of TensorFlow's or JAX's profiler, from JSON or an XSpace.
+
+    Attributes:
+        lost: named counts.
+        is_jax: whether JAX wrote it.
+    """
+
     def __init__(self) -> None:
         self.lost: Counter[str] = Counter()
         self.is_jax = False
@@ -85,8 +101,16 @@ class _Trace:
         # Names of processes may follow their events, so events are assigned to devices at the end.
         self._events: list[tuple[Event, int, int]] = []  # event, start, end
 
+    def add_line(self, process: int, process_name: str, thread: int, name: str) -> None:
+        """Name a line of events, and its process."""
+        self._processes[process], self._threads[process, thread] = process_name, name
+
+    def add(self, event: Event, start_ns: int, end_ns: int) -> None:
+        """Store an event whose times are known; its args are a dict."""
+        self._events.append((event, start_ns, end_ns))
+
     def take(self, event: Event) -> None:
-        """Store an event that may be needed."""
+        """Store an event of JSON that may be needed."""
         if event.ph == "M":
             args = event.args if isinstance(event.args, dict) else {}
             name = args.get("name")
@@ -105,7 +129,7 @@ class _Trace:
                 return
             if not isinstance(event.args, dict):
                 event.args = {}
-            self._events.append((event, start, start + duration))
+            self.add(event, start, start + duration)
 
     def profile(self) -> tuple[Profile, dict[str, str]]:
         """The neutral tables, and sentences about missing data by name."""

@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 from curvescope.profiling import readers
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
@@ -116,7 +117,22 @@ def seeds(reader):
         return [first_events("dleebrown_anna_timeline_01.json.gz", 24), *map(trace_of, (TF1, TF2, JAX))]
     if reader == "curvescope_json":
         return [_exported()]
+    if reader == "xspace_pb":
+        return [_first_of_lines("tl_jax08_attention.xplane.pb", 4)]
     return [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)]
+
+
+def _first_of_lines(name, count):
+    """An XSpace with the first events of each line, and what they name."""
+    space = _message_type("XSpace").FromString(unpacked(name))
+    for plane in space.planes:
+        for line in plane.lines:
+            del line.events[count:]
+        used = {event.metadata_id for line in plane.lines for event in line.events}
+        kept = [entry for entry in plane.event_metadata if entry.key in used]
+        del plane.event_metadata[:]
+        plane.event_metadata.extend(kept)
+    return space.SerializeToString()
 
 
 def _exported():
@@ -172,6 +188,8 @@ def damage(reader, number):
         return _damage_rows(data, random)
     if reader.endswith("_json") and random.random() < 0.6:
         return _damage_events(data, random)
+    if reader == "xspace_pb" and random.random() < 0.6:
+        return _damage_messages(data, random)
     for _ in range(random.choice((1, 1, 2, 5))):
         at, length = random.randrange(len(data) + 1), random.choice((1, 1, 4, 40))
         kind = random.random()
@@ -241,6 +259,30 @@ def _damage_events(data, random):
             document[random.choice(list(document))] = deepcopy(random.choice(junk))
             break
     return json.dumps(document).encode()
+
+
+def _damage_messages(data, random):
+    """Other values in some fields of an XSpace, or fields without a value; it can still be decoded."""
+    space = _message_type("XSpace").FromString(data)
+    for _ in range(random.choice((1, 2, 6))):
+        message = space
+        while True:
+            inner = [value for field, value in message.ListFields() if field.message_type]
+            inner = [one for value in inner for one in (value if hasattr(value, "add") else [value])]
+            if not inner or (message is not space and random.random() < 0.3):
+                break
+            message = random.choice(inner)
+        fields = [field for field in message.DESCRIPTOR.fields if not field.message_type]
+        if not fields or random.random() < 0.1:
+            message.Clear()
+            continue
+        field = random.choice(fields)
+        junk = {"string": "x" * random.choice((0, 1, 5000)), "bytes": random.choice((b"", b"\xff\x00", b"Stream #9"))}
+        number = random.choice((0, 1, 7, 2**31, 2**63 - 1))
+        signed = number * random.choice((1, -1))
+        kinds = {1: float(number), 3: signed, 4: number, 9: junk["string"], 12: junk["bytes"]}
+        setattr(message, field.name, kinds[field.type])
+    return space.SerializeToString()
 
 
 def _scratch():

@@ -204,9 +204,3 @@ def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, capsys):
     assert "dot.1" in capsys.readouterr().out
     assert main(["explain", str(tmp_path / "r")]) == 2
     assert "batch size" in capsys.readouterr().err
-
-
-def test_the_other_file_of_the_profiler_is_named_with_its_remedy(tmp_path, capsys):
-    (tmp_path / "vm.xplane.pb").write_bytes(b"\n\x82\xba\x06\x12\x0e/host:metadata" + bytes(99))
-    assert main(["import", str(tmp_path / "vm.xplane.pb"), "-o", str(tmp_path / "r")]) == 2
-    assert ".trace.json.gz" in capsys.readouterr().err

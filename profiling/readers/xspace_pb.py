@@ -1,0 +1,153 @@
+"""Reads an XSpace (`.xplane.pb`) of the profiler of TensorFlow and JAX, on CPU, GPU and TPU.
+
+An XSpace has planes (a device, or the host) of lines (a stream, or a thread) of events, whose names and facts lie in
+tables of the plane. It is the source of the `trace.json.gz` beside it, so both are read alike (see `tensorflow_json`).
+Later versions write only the XSpace. Times are picoseconds from the start of a line, rounded to nanoseconds here.
+
+The fields are those of `xplane.proto` (openxla/xla, tsl/profiler/protobuf); maps are read as their repeated entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from ..errors import CurvescopeError
+from ..recording.store import RecordingWriter
+from . import Options
+from .source import Source
+from .tensorflow_json import FrameworkTrace, write_trace
+from .trace_events import Event
+
+NAME = "TensorFlow or JAX XSpace"
+
+_PLANES = (b"/host:", b"/device:", b"/job:")
+_MOST_BYTES = (1 << 31) - 1  # of a protobuf message
+_PS_PER_NS = 1000
+# Message, and its fields: name, number, kind (a message's name for messages), repeated.
+_MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
+    "XSpace": (("planes", 1, "XPlane", True),),
+    "XPlane": (
+        ("name", 2, "string", False),
+        ("lines", 3, "XLine", True),
+        ("event_metadata", 4, "EventEntry", True),
+        ("stat_metadata", 5, "StatEntry", True),
+    ),
+    "XLine": (
+        ("id", 1, "int64", False),
+        ("name", 2, "string", False),
+        ("timestamp_ns", 3, "int64", False),
+        ("events", 4, "XEvent", True),
+        ("display_name", 11, "string", False),
+    ),
+    "XEvent": (
+        ("metadata_id", 1, "int64", False),
+        ("offset_ps", 2, "int64", False),
+        ("duration_ps", 3, "int64", False),
+        ("stats", 4, "XStat", True),
+    ),
+    "XStat": (
+        ("metadata_id", 1, "int64", False),
+        ("double_value", 2, "double", False),
+        ("uint64_value", 3, "uint64", False),
+        ("int64_value", 4, "int64", False),
+        ("str_value", 5, "bytes", False),
+        ("ref_value", 7, "uint64", False),
+    ),
+    "EventEntry": (("key", 1, "int64", False), ("value", 2, "EventMetadata", False)),
+    "EventMetadata": (
+        ("name", 2, "bytes", False),
+        ("display_name", 4, "bytes", False),
+        ("stats", 5, "XStat", True),
+    ),
+    "StatEntry": (("key", 1, "int64", False), ("value", 2, "StatMetadata", False)),
+    "StatMetadata": (("name", 2, "bytes", False),),
+}
+_VALUES = ("double_value", "uint64_value", "int64_value", "str_value", "ref_value")
+
+
+def recognises(source: Source) -> bool:
+    """Whether it begins with a plane of an XSpace."""
+    return source.head.startswith(b"\n") and any(plane in source.head[:4096] for plane in _PLANES)
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the XSpace; every step counts as profiled.
+
+    Raises:
+        CurvescopeError: it is damaged or larger than 2 GiB, or has no kernel and no operator.
+    """
+    from google.protobuf.message import DecodeError
+
+    with source.open() as stream:
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise CurvescopeError("it is larger than 2 GiB, the most that an XSpace may have; record fewer steps.")
+    try:
+        planes = _message_type("XSpace").FromString(data).planes
+    except DecodeError as error:
+        raise CurvescopeError(f"a damaged XSpace ({error}); copy it again, or record it again.") from error
+    trace = FrameworkTrace()
+    for number, plane in enumerate(planes):
+        _take_plane(trace, number, plane)
+        options.report("reading planes", number + 1, len(planes))
+    write_trace(trace, writer, options)
+
+
+def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:
+    stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
+    known = {entry.key: entry.value for entry in plane.event_metadata}
+    facts = {key: dict(_stats(metadata.stats, stat_names)) for key, metadata in known.items()}
+    for line in plane.lines:
+        trace.add_line(number, plane.name, line.id, line.display_name or line.name)
+        for event in line.events:
+            metadata = known.get(event.metadata_id)
+            if metadata is None or event.duration_ps < 0:
+                trace.lost["events_unreadable"] += 1
+                continue
+            start, end = (
+                line.timestamp_ns + round(ps / _PS_PER_NS)
+                for ps in (event.offset_ps, event.offset_ps + event.duration_ps)
+            )
+            args = {**facts[event.metadata_id], **dict(_stats(event.stats, stat_names))}
+            name = _text(metadata.display_name) or _text(metadata.name)
+            trace.add(Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end)
+
+
+def _stats(stats: Any, names: dict[int, str]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each fact; a reference is the name that it refers to."""
+    for stat in stats:
+        name = names.get(stat.metadata_id)
+        field = next((value for value in _VALUES if stat.HasField(value)), None)
+        if name is None or field is None:
+            continue
+        value = getattr(stat, field)
+        if field == "ref_value":
+            value = names.get(value)
+        yield name, _text(value) if isinstance(value, bytes) else value
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+@cache
+def _message_type(name: str) -> Any:
+    """The class of a message, from the table of fields."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="curvescope_xspace.proto", package="curvescope", syntax="proto2")
+    for message, fields in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for field, number, kind, repeated in fields:
+            own = described.field.add(name=field, number=number)
+            own.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            if kind in _MESSAGES:
+                own.type, own.type_name = kinds.TYPE_MESSAGE, f".curvescope.{kind}"
+            else:
+                own.type = getattr(kinds, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"curvescope.{name}"))

@@ -1,0 +1,81 @@
+"""XSpaces of JAX and TensorFlow: the same kernels as a plain loop over the messages finds."""
+
+from pathlib import Path
+
+import pytest
+
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.readers.xspace_pb import _message_type
+from curvescope.profiling.recording.store import open_recording
+
+ATTENTION = Path(__file__).parents[2] / "data" / "profiles" / "tl_jax08_attention.xplane.pb"
+
+
+def read(path, target):
+    recording = open_recording(import_profile(path, target).path)
+    return recording, recording.frame("kernels")
+
+
+def test_kernels_of_a_real_xspace_are_those_of_its_streams(tmp_path):
+    recording, kernels = read(ATTENTION, tmp_path / "run")
+    expected = []
+    for plane in _message_type("XSpace").FromString(ATTENTION.read_bytes()).planes:
+        if not plane.name.startswith("/device:GPU"):
+            continue
+        names = {entry.key: entry.value.name.decode() for entry in plane.event_metadata}
+        for line in plane.lines:
+            if "Stream #" in line.name:
+                for event in line.events:
+                    start = line.timestamp_ns + round(event.offset_ps / 1000)
+                    end = line.timestamp_ns + round((event.offset_ps + event.duration_ps) / 1000)
+                    expected.append((names[event.metadata_id], start, end - start))
+    moved = recording.frame("memory")
+    found = list(zip(kernels["name"], kernels["start_ns"], kernels["duration_ns"], strict=True))
+    assert len(found) == 105
+    assert set(found) <= set(expected)
+    assert len(found) + len(moved) == len(expected)
+    assert recording.meta["profiler"] == {"name": "JAX"}
+
+
+def space(*planes):
+    """An XSpace of planes, each a name and its lines: a name and events of name, offset and duration in ps, facts."""
+    made = _message_type("XSpace")()
+    for name, lines in planes:
+        plane = made.planes.add(name=name)
+        names, facts = {}, {}
+        for number, (line_name, events) in enumerate(lines):
+            line = plane.lines.add(id=number, name=line_name, timestamp_ns=1_000_000)
+            for event_name, offset_ps, duration_ps, given in events:
+                key = names.setdefault(event_name, len(names) + 1)
+                event = line.events.add(metadata_id=key, offset_ps=offset_ps, duration_ps=duration_ps)
+                for fact, value in given.items():
+                    stat = event.stats.add(metadata_id=facts.setdefault(fact, len(facts) + 1))
+                    setattr(stat, "int64_value" if isinstance(value, int) else "str_value", value)
+        for table, known in ((plane.event_metadata, names), (plane.stat_metadata, facts)):
+            for text, key in known.items():
+                entry = table.add(key=key)
+                entry.value.name = text.encode()
+    return made.SerializeToString()
+
+
+def test_layers_steps_and_picoseconds_of_a_made_xspace(tmp_path):
+    scope = b"jit(f)/transpose(jvp(dense))/dot_general"
+    kernel = {"name": scope, "hlo_op": b"dot.1", "correlation_id": 7}
+    device = ("/device:GPU:0", [("Stream #3(Compute)", [("gemm", 2_000_600, 1_000_900, kernel)])])
+    host_line = [("train", 0, 9_000_000, {"step_num": 5}), ("launch", 1_000_000, 1000, {"correlation_id": 7})]
+    (tmp_path / "x.xplane.pb").write_bytes(space(("/host:CPU", [("main", host_line)]), device))
+    recording, kernels = read(tmp_path / "x.xplane.pb", tmp_path / "run")
+    row = kernels.iloc[0]
+    assert (row["name"], row["layer"], row["phase"], row["stream"]) == ("gemm", "dense", "backward", 3)
+    # 2,000.6 to 3,001.5 ns after the line's start; halves go to the even nanosecond.
+    assert (row["start_ns"], row["duration_ns"]) == (1_002_001, 1001)
+    assert (recording.meta["steps_from"], recording.count_rows("steps")) == ("marks", 1)
+
+
+@pytest.mark.parametrize("cut", [200, 5000])
+def test_a_damaged_xspace_is_refused(cut, tmp_path):
+    (tmp_path / "x.xplane.pb").write_bytes(ATTENTION.read_bytes()[:-cut])
+    with pytest.raises(CurvescopeError, match="damaged XSpace"):
+        read(tmp_path / "x.xplane.pb", tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -33,7 +33,7 @@ def test_kernels_are_compiled_once_and_described_for_each_architecture(here, com
     assert (first["cubins"], first["from_cache"], again["from_cache"]) == (4, 0, 4)
     assert first["kernels"] == again["kernels"]
     rows = {(row["kernel"], row["architecture"]): row for row in first["kernels"]}
-    assert set(rows) == {(k, a) for k in ("chase", "chase_link", "empty") for a in ("sm_35", "sm_90")}
+    assert set(rows) == {(k, a) for k in ("chase", "chase_link", "empty", "spin") for a in ("sm_35", "sm_90")}
     empty = rows["empty", "sm_90"]
     assert (empty["block_threads"], empty["occupancy"], empty["shared_bytes"]) == (1024, 1.0, 0)
     assert empty["spill_store_bytes"] == 0
@@ -80,9 +80,11 @@ def test_an_instruction_mix_that_cannot_be_had_is_said(here):
     folder, env = here
     nowhere = {**env, "PATH": "/nonexistent"}
     done = curvescope("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=folder, env=nowhere)
-    (row,) = json.loads(done.stdout)["kernels"]
-    assert row["instruction_mix"] is None
-    assert "No installed disassembler supports sm_35" in row["instructions_missing"]
+    rows = json.loads(done.stdout)["kernels"]
+    assert {row["kernel"] for row in rows} == {"empty", "spin"}
+    for row in rows:
+        assert row["instruction_mix"] is None
+        assert "No installed disassembler supports sm_35" in row["instructions_missing"]
 
 
 @pytest.mark.parametrize(

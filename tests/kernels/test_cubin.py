@@ -91,13 +91,14 @@ def test_every_figure_is_what_ptxas_says(architecture):
 def test_our_tile_products_are_read_as_ptxas_says(name, architecture):
     (source,) = (source for source in nvrtc.own_sources() if source.name == name)
     kernels, _, _ = assert_as_ptxas_says(compiled(source, architecture))
-    assert_as_designed(kernels)
+    assert_as_designed(kernels, architecture)
 
 
-def assert_as_designed(kernels):
-    # Two operands, two stages, 8 deep, 128 + 4 lines, 4 bytes; two blocks of 256 threads leave 128 registers.
+def assert_as_designed(kernels, architecture):
+    # Two operands, two stages, 8 deep, 128 + 4 lines, 4 bytes; two blocks of 256 threads leave 128 registers, on an SM
+    # of sm_37, which has twice as many, 255.
     assert {kernel.shared_bytes for kernel in kernels.values()} == {2 * 2 * 8 * 132 * 4}
-    assert all(kernel.registers_per_thread <= 128 for kernel in kernels.values())
+    assert all(kernel.registers_per_thread <= (255 if architecture == 37 else 128) for kernel in kernels.values())
 
 
 @pytest.mark.slow
@@ -106,7 +107,7 @@ def test_all_our_kernels_are_read_as_ptxas_says(architecture):
     for source in nvrtc.own_sources():
         kernels, said, _ = assert_as_ptxas_says(compiled(source, architecture))
         if source.name in ("gemm", "convolution"):
-            assert_as_designed(kernels)
+            assert_as_designed(kernels, architecture)
         # A tile product holds 64 sums in 128 registers: it may lose a few around the loop, but none of the sums.
         assert all(report.spill_store_bytes <= 32 for report in said.values())
 

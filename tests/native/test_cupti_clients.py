@@ -234,9 +234,9 @@ def test_a_block_after_cuda_was_initialised_has_its_devices_from_the_driver(run_
         "compute_capability": "9.0",
         "sm_count": 132,
         "memory_bytes": 80 << 30,
-        "memory_bandwidth_bytes_per_s": 3_352_320_000_000,
+        "memory_bytes_per_s": 3_352_320_000_000,
         "l2_bytes": 52_428_800,
-        "sm_clock_hz": 1_980_000_000,
+        "clock_hz": 1_980_000_000,
     }
 
 

@@ -6,7 +6,8 @@ operator, FLOPs, and a known kernel family. Kernels without times do not count. 
 
     python benchmarks/profile_coverage.py FOLDER [--write FILE.json] [--against FILE.json]
 
-`--write` keeps the rows; `--against` prints the shares of such a file before those of today, as "before > now".
+`--write` keeps the rows, e.g. in benchmarks/results/profile_coverage.json; `--against` prints the shares of such a file
+before those of today, as "before > now".
 """
 
 from __future__ import annotations

@@ -79,6 +79,7 @@ _PARTICLES = "profile of a particle transformer on A100 (harryjmoss/particle_tra
 _VLLM = "vLLM, names of its own and of its Triton kernels"
 _FLASHINFER = "FlashInfer, names of its kernels"
 _ROCM = "MIOpen, Tensile, Composable Kernel and AITER, names of their kernels"
+_XLA = "JAX 0.8 on MI300X (AMD-AGI/TraceLens), and XLA's names of fusions"
 _MAMBA = "Mamba, names of its Triton kernels"
 _KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
 
@@ -145,6 +146,12 @@ RULES: tuple[Rule, ...] = (
     Rule(r"cutlass\w*::Kernel\d?<|cutlass(_\d+|3x)?_|\bKernel2\b", GEMM, "CUTLASS", "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_f32_128x128x64_2x1x1_0_ntn_align8", _CUTLASS),
     Rule(r"xmma_gemm|gemmSN|gemmk1|magma_\w*gemm|(^|[_ ])[shdzic]?gemm(_|Ex|\d|$)|[sh]\d*gemm|sgemm|hgemm|dgemm|addmm|::gemm|\bbmm\b", GEMM, None, "maxwell_sgemm_32x128_nn", _NEUSIGHT),
     Rule(r"triton_(tem|mm|bmm)|^matmul_kernel", GEMM, "Triton", "triton_tem_fused_addmm_3", _INDUCTOR),
+    # XLA names a fusion by the operation at its root.
+    Rule(r"^gemm_fusion|^triton_gemm|_gemm_fusion", GEMM, None, "gemm_fusion_dot_12", _XLA),
+    Rule(r"^(input_)?\w*(reduce|variadic_reduce)\w*_fusion|^triton_softmax", REDUCTION, None, "input_reduce_fusion_3", _XLA),
+    Rule(r"^\w*(transpose|copy|concatenate|slice|pad)\w*_fusion", LAYOUT, None, "wrapped_transpose_fusion", _XLA),
+    Rule(r"^\w*(scatter|gather)\w*_fusion", INDEXING, None, "loop_gather_fusion", _XLA),
+    Rule(r"^(loop|wrapped|input)_\w+|^fusion(_\d+)?$", ELEMENTWISE, None, "loop_convert_fusion.kd", _XLA),
     # Everything else.
     Rule(r"triton_(red|per)_", REDUCTION, "Triton", "triton_red_fused_native_layer_norm_0", _INDUCTOR),
     Rule(r"triton_(poi|for)_", ELEMENTWISE, "Triton", "triton_poi_fused_add_relu_1", _INDUCTOR),

@@ -147,9 +147,10 @@ class EventRing {
   }
 
   void append(const Event& event) noexcept {
-    // Counted before the event can be taken, so that never more events are written than were begun.
-    if (begins(event.kind)) block_->begun.store(++begun_, std::memory_order_relaxed);
     block_->events[head_ % RingBlock::kCapacity] = event;
+    // Before the head, so that never more events are written than were begun; after the event, whose page fault lasts:
+    // a process that is killed in it has not begun this one.
+    if (begins(event.kind)) block_->begun.store(++begun_, std::memory_order_release);
     block_->head.store(++head_, std::memory_order_release);
   }
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from curvescope.profiling.measure.processes import ChildProcess
+from curvescope.profiling.measure.step_factors import priority
 
 _WAIT = "import time; time.sleep(600)"
 
@@ -28,6 +29,10 @@ class Loads:
         worker.start()
         return worker.pid
 
+    def leave_autogroup(self):
+        priority._leave_autogroup(0)
+        return os.getsid(0), os.getpid()
+
     def parents_of(self, pid):
         with open(f"/proc/{pid}/stat") as stat:
             return int(stat.read().rpartition(")")[2].split()[1]), os.getpid()
@@ -42,6 +47,13 @@ def is_running(pid):
         return False
 
 
+def assert_ends(pid):
+    deadline_s = time.monotonic() + 30
+    while is_running(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not is_running(pid)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("start", ["start_program", "start_worker"])
 def test_processes_of_a_step_are_its_children_and_end_with_it(start):
@@ -50,7 +62,15 @@ def test_processes_of_a_step_are_its_children_and_end_with_it(start):
     parent, step = child.call("parents_of", pid)
     assert parent == step
     child.end()
-    deadline_s = time.monotonic() + 30
-    while is_running(pid) and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    assert not is_running(pid)
+    assert_ends(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_step_with_a_session_of_its_own_still_ends_with_its_processes():
+    """The session gives the step a scheduling group of its own, in which its priority counts."""
+    child = ChildProcess(Loads)
+    session, step = child.call("leave_autogroup")
+    assert session == step
+    pid = child.call("start_program")
+    child.end()
+    assert_ends(pid)

@@ -67,19 +67,13 @@ class CudaDriver:
         self._call("cuDeviceGet", ctypes.byref(device), index)
         self._call("cuDeviceGetName", name, len(name), device)
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory_bytes), device)
-
-        def read(attribute: int) -> int:
-            value = ctypes.c_int()
-            self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
-            return value.value
-
         return {
             "kind": "cuda",
             "device": index,
             "name": name.value.decode(),
-            "compute_capability": f"{read(_MAJOR)}.{read(_MINOR)}",
+            "compute_capability": f"{self._attribute(device, _MAJOR)}.{self._attribute(device, _MINOR)}",
             "memory_bytes": memory_bytes.value,
-            **{fact: read(attribute) * factor for fact, (attribute, factor) in _FACTS.items()},
+            **{fact: self._attribute(device, attribute) * factor for fact, (attribute, factor) in _FACTS.items()},
         }
 
     @contextmanager
@@ -90,15 +84,13 @@ class CudaDriver:
             BackendMissingError: the device cannot be used.
         """
         device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("cuInit", 0)
         self._call("cuDeviceGet", ctypes.byref(device), index)
-        for value, attribute in ((major, _MAJOR), (minor, _MINOR)):
-            self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
-        modern = major.value >= 5
+        major, minor = self._attribute(device, _MAJOR), self._attribute(device, _MINOR)
+        modern = major >= 5
         source = _EMPTY_KERNEL.format(
             version="6.3" if modern else "4.3",
-            target="sm_50" if modern else f"sm_{major.value}{minor.value}",
+            target="sm_50" if modern else f"sm_{major}{minor}",
             name=KERNEL_NAME,
         )
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
@@ -111,6 +103,11 @@ class CudaDriver:
             self._call("cuCtxSynchronize")
         finally:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
+
+    def _attribute(self, device: ctypes.c_int, attribute: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        return value.value
 
     def _call(self, name: str, *arguments: Any) -> None:
         function = getattr(self._library, name, None)

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import CurvescopeError
 from ..prefetch import map_ahead
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
@@ -46,6 +47,9 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
 
     Returns:
         The joined timeline, with the steps.
+
+    Raises:
+        CurvescopeError: the profile has no work of the device that the user wants.
     """
     return _Assembly(profile, writer, options).run()
 
@@ -60,6 +64,7 @@ class _Assembly:
         self._has_shapes = bool(self._nested.operations)
         self._names = pa.array([], pa.string())  # names of kernels
         self._phases: dict[int, set[str]] = {}
+        self._devices: set[int] = set()  # devices with work; filled if the user wants one of them
         self._writer = writer
         self._workers = ThreadPoolExecutor(_WORKERS)
         self._done = 0
@@ -83,6 +88,7 @@ class _Assembly:
                     timeline.find_steps(work)
                 self._write_collected(work)
                 self._write_operators(work)
+        self._refuse_idle_device()
         for name, count in (self._lost + timeline.lost).items():
             self._writer.count_lost(name, count)
         for row in timeline.step_rows:
@@ -94,6 +100,18 @@ class _Assembly:
             device_time_in_steps=inside / total if total and timeline.step_rows else None,
         )
         return timeline
+
+    def _refuse_idle_device(self) -> None:
+        """Refuse a device that the user wants and the profile has no work of.
+
+        Raises:
+            CurvescopeError: there is none; it names the devices with work.
+        """
+        device = self._options.device
+        if device is not None and device not in self._devices:
+            others = ", ".join(map(str, sorted(self._devices)))
+            known = f"it has work of {others}" if others else "it names no device; omit --device"
+            raise CurvescopeError(f"--device {device}: the profile has no work of this device; {known}.")
 
     def _in_order(self, work: Callable[..., _Result], items: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
         """Results of `work`, in the order of the items; the workers take the next items meanwhile."""
@@ -140,7 +158,11 @@ class _Assembly:
         device = self._options.device
         for table, batches in (("kernels", self._profile.kernels), ("memory", self._profile.memory)):
             for batch in batches(needed if device is None or needed is None else (*needed, "device")):
-                yield table, batch if device is None else batch.filter(pc.equal(batch["device"], device))
+                if device is not None:
+                    of_row = int_column(batch, "device")
+                    self._devices.update(np.unique(of_row[of_row != NONE]).tolist())
+                    batch = batch.filter(of_row == device)
+                yield table, batch
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
         """Times, processes, ranges and steps of device work."""

@@ -136,6 +136,16 @@ def test_work_of_one_device_can_be_read_alone(tmp_path):
     assert 2 * one.count_rows("kernels") == both.count_rows("kernels") == 3442
 
 
+def test_a_device_without_work_is_refused_with_the_devices_that_have_some(tmp_path):
+    with pytest.raises(CurvescopeError, match=r"--device 9: .* it has work of 0, 1\."):
+        import_profile(PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz", tmp_path / "nine", Options(device=9))
+    trace = Trace()
+    trace.span("aten::mm", 1000, 10)  # the work of a CPU has no column for the device
+    with pytest.raises(CurvescopeError, match="it names no device; omit --device"):
+        import_profile(trace.write(tmp_path / "trace.json"), tmp_path / "cpu", Options(device=0))
+    assert not (tmp_path / "nine").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -120,17 +120,14 @@ def break_down(
     profiled = profiled if batch is None else profiled[profiled["batch"] == batch]
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    keys = KEYS[by]
-    groups, idle_ns = group_times(work, profiled, [*keys, "name"] if by == "layer" else keys, _AMOUNTS)
+    groups, idle_ns = group_times(work, profiled, _grouped_by(by), _AMOUNTS)
     if groups.empty and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
         raise CurvescopeError(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
-    if by == "layer":
-        groups = _with_layer_labels(groups, layer_classes or {})
     window, idle_ms = profiled["duration_ns"].to_numpy(np.int64), idle_ns / 1e6
     used = undisturbed(window / 1e6)
-    rows = _rows(groups, keys, used, len(window))
+    rows = _rows(groups, by, layer_classes or {}, used, len(window))
     low, high = np.percentile(idle_ms[used], [25, 75])
     rows.append(Row(IDLE, float(idle_ms[used].mean()), float(high - low) / 2, None, None, None, None))
     if curve is None:
@@ -170,17 +167,19 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
 
 def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but no start."""
-    keys = KEYS[by]
-    groups = kernel_totals(work, [*keys, "name"] if by == "layer" else keys, _AMOUNTS).assign(step=0)
+    groups = kernel_totals(work, _grouped_by(by), _AMOUNTS).assign(step=0)
     if groups.empty:
         raise CurvescopeError(
             "No kernel, memcpy or memset of this recording has a duration: there is nothing to break down. "
             f"`curvescope roofline` shows metrics, if it has some. {RECORD_DEVICE}"
         )
-    if by == "layer":
-        groups = _with_layer_labels(groups, classes)
-    rows = _rows(groups, keys, np.zeros(1, np.int64), 1)
+    rows = _rows(groups, by, classes, np.zeros(1, np.int64), 1)
     return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0)
+
+
+def _grouped_by(by: str) -> list[str]:
+    """Columns of `kernels` to group by; layers need the names, which tell communication from other work."""
+    return [*KEYS[by], "name"] if by == "layer" else KEYS[by]
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
@@ -195,8 +194,11 @@ def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.D
     return groups.assign(layer=labels)
 
 
-def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list[Row]:
+def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints, steps: int) -> list[Row]:
     """One row per group, over the steps used, largest first."""
+    keys = KEYS[by]
+    if by == "layer":
+        groups = _with_layer_labels(groups, classes)
     code = groups.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     labels = [
         " ".join(str(part) for part in key if not pd.isna(part)) or f"no {keys[0]}"
@@ -218,11 +220,9 @@ def _rows(groups: pd.DataFrame, keys: list[str], used: Ints, steps: int) -> list
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
-        rates = (_giga_per_s(value, ms) for value, ms in zip(values, known_ms[:, i].tolist(), strict=True))
-        shares = (
-            None if value is None or not time_ms else min(ms / time_ms, 1.0)
-            for value, ms in zip(values, known_ms[:, i].tolist(), strict=True)
-        )
+        known = list(zip(values, known_ms[:, i].tolist(), strict=True))
+        rates = (_giga_per_s(value, ms) for value, ms in known)
+        shares = (None if value is None or not time_ms else min(ms / time_ms, 1.0) for value, ms in known)
         rows.append(
             Row(
                 label,

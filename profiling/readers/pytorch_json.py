@@ -65,7 +65,7 @@ _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
 _CORRELATION = Field("correlation", NUMBER, True)
 _HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values())
-_CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION, _LAUNCHED)
+_CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
 _DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
 _HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER, _KNOWN = range(1, 10)
 _CATEGORIES = {
@@ -123,8 +123,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     assemble(profile, writer, options)
 
 
-def _read_events(source: Source, options: Options) -> tuple[_Events, dict[str, Any]]:
-    events = _Events()
+def _read_events(source: Source, options: Options, *, is_capture: bool = False) -> tuple[_Events, dict[str, Any]]:
+    events = _Events(is_capture)
     trace = TraceEvents(source, events.event_type, options.report)
     for batch in trace:
         events.take(batch)
@@ -142,7 +142,7 @@ def _with_capture(tables: _Tables, options: Options, writer: RecordingWriter) ->
     with Source(options.capture) as source:
         if not recognises(source):
             raise CurvescopeError(f"--capture {options.capture}: no JSON of the PyTorch profiler.")
-        captured_ranges, captured_launches, *_ = _read_events(source, options)[0].tables(False)
+        captured_ranges, captured_launches, *_ = _read_events(source, options, is_capture=True)[0].tables(False)
     ranges, launches, kernels, memory = tables
     joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches)
     how = "names of the kernels" if joined.by_name else "order of the kernels; the capture does not name them"
@@ -159,11 +159,17 @@ class _Events:
         lacks_device: whether a GPU did the work, but its events are not in the trace.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_capture: bool = False) -> None:
+        """Prepare to convert.
+
+        Args:
+            is_capture: whether the trace is of the capture of graphs, so that API calls need the names of kernels.
+        """
         self.lost: Counter[str] = Counter()
         self.devices: set[int] = set()
         self.lacks_device = False
-        self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *_CALL_FIELDS, *_DEVICE_FIELDS))))
+        self._call_fields = (*_CALL_FIELDS, _LAUNCHED) if is_capture else _CALL_FIELDS
+        self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS))))
         self._texts = self._columns.texts
         self.event_type = self._columns.event_type
         self._category = Memo(lambda category: _CATEGORIES.get(str(category).lower(), 0))
@@ -199,10 +205,12 @@ class _Events:
         self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
 
     def _take_calls(self, events: list[Any]) -> None:
-        columns = self._columns.columns(events, _CALL_FIELDS)
+        columns = self._columns.columns(events, self._call_fields)
         rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"))
-        launched = columns["kernel"].values.astype(np.int32)
-        self._keep("calls", rows, {**timed, "correlation_id": columns["correlation"].values, "kernel": launched})
+        kept = {**timed, "correlation_id": columns["correlation"].values}
+        if _LAUNCHED in self._call_fields:
+            kept["kernel"] = columns["kernel"].values.astype(np.int32)
+        self._keep("calls", rows, kept)
 
     def _take_device(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
         columns = self._columns.columns(events, _DEVICE_FIELDS)
@@ -261,8 +269,11 @@ class _Events:
         has_device = len(device["kind"]) or len(calls["name"]) or self.lost["counter_ranges"]
         self.lacks_device = not has_device and (on_gpu or self._calls_nccl(host))
         kernel_rows = self._kernel_rows(kernels) if has_device or self.lacks_device else self._own_rows(host)
-        launched = self._text(calls.pop("kernel"))
-        return ranges, self._named(calls).append_column("kernel", launched), kernel_rows, self._memory_rows(memory)
+        launched = calls.pop("kernel", None)
+        call_rows = self._named(calls)
+        if launched is not None:
+            call_rows = call_rows.append_column("kernel", self._text(launched))
+        return ranges, call_rows, kernel_rows, self._memory_rows(memory)
 
     def _calls_nccl(self, host: _Table) -> bool:
         return bool((_PerText(self._texts, lambda text: int(text.startswith("nccl:"))).of(host["name"]) == 1).any())

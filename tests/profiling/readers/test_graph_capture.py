@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
+from curvescope.profiling.readers.pytorch_json import _Events
 from curvescope.profiling.recording.store import open_recording
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
@@ -31,6 +33,12 @@ def test_a_decode_step_has_the_layers_of_its_capture(tmp_path):
     assert set(kernels["step"]) == {0}
     alone = open_recording(import_profile(DECODE, tmp_path / "alone").path).frame("kernels")
     assert alone["layer"].notna().sum() < 10
+
+
+def test_only_a_capture_decodes_the_kernels_that_calls_name():
+    for is_capture in (False, True):
+        event = msgspec.json.decode(b'{"args": {"kernel": "gemm"}}', type=_Events(is_capture).event_type)
+        assert hasattr(event.args, "of_kernel") == is_capture
 
 
 def span(category, name, start, duration, **args):

@@ -21,8 +21,8 @@
 namespace curvescope::activity {
 namespace {
 
-constexpr std::int64_t kFlushNs = 100'000'000;           // longest GPU work that a killed process loses
-constexpr std::uint32_t kMostCalls = 2048;               // number of callback ids to try
+constexpr std::int64_t kFlushNs = 50'000'000;  // with the span of a buffer and the writer's period less than 100 ms
+constexpr std::uint32_t kMostCalls = 2048;     // number of callback ids to try
 constexpr std::uint32_t kFirstWithGraphsAgain = 130101;  // CUDA 13.1 update 1
 constexpr std::uint32_t kFirstThatTakesNull = 27;  // CUDA 12.9; an older CUPTI crashes the program without a buffer
 
@@ -128,9 +128,9 @@ std::uint64_t CUPTIAPI monotonic_ns() { return static_cast<std::uint64_t>(curves
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   Session* s = session.load(std::memory_order_acquire);
-  *buffer = s == nullptr ? nullptr : s->buffers.request(s->found.version < kFirstThatTakesNull);
+  *bytes = 0;
+  *buffer = s == nullptr ? nullptr : s->buffers.request(s->found.version < kFirstThatTakesNull, bytes);
   if (*buffer != nullptr && s->counts != nullptr) ++s->counts->gpu_buffers;
-  *bytes = *buffer == nullptr ? 0 : ActivityBuffers::kBytes;
   *most_records = 0;
 }
 
@@ -303,11 +303,11 @@ void give_place(Session* s, ChunkWriter* writer) noexcept {
            "Another client of CUPTI in this process took the collector's place: GPU work after that is missing.");
 }
 
-// CUPTI has one pair of callbacks, and does not tell who loses it. So the collector makes a call of its own ten times a
-// second, of which it must get a record. Where CUPTI never told of one, nothing is concluded; while CUPTI has a buffer,
+// CUPTI has one pair of callbacks, and does not tell who loses it. So the collector makes a call of its own before each
+// flush, of which it must get a record. Where CUPTI never told of one, nothing is concluded; while CUPTI has a buffer,
 // not before the end.
 void check_place(Session* s, ChunkWriter* writer) noexcept {
-  constexpr int kMostUnanswered = 3;
+  constexpr int kMostUnanswered = 6;  // 300 ms
   const bool answered = s->reader.probes() != s->probes_answered;
   // A buffer of ours at CUPTI may hold the record.
   if (answered || s->buffers.any_given()) s->probes_unanswered = 0;
@@ -440,6 +440,7 @@ void drain(ChunkWriter* writer) noexcept {
   if (s != nullptr && s->active && !exiting) {
     const std::int64_t now_ns = curvescope_clock_ns();
     if (now_ns >= s->next_flush_ns) {
+      s->buffers.adapt(now_ns - s->next_flush_ns + kFlushNs);
       s->next_flush_ns = now_ns + kFlushNs;
       probe(s);
       s->found.api.ActivityFlushAll(0);

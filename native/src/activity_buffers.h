@@ -1,5 +1,6 @@
 // The buffers that CUPTI fills: a fixed number that circulates between CUPTI and the writer without a lock. An empty
-// buffer is zeroed, because CUPTI would otherwise zero it in the user's thread.
+// buffer is zeroed, because CUPTI would otherwise zero it in the user's thread. CUPTI keeps a buffer until it is full
+// and its work is done, and a killed process loses it. So CUPTI gets as many bytes of a buffer as it fills in kSpanNs.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,11 @@ namespace curvescope {
 
 class ActivityBuffers {
  public:
-  // Some 2,500 kernels, or 2,000 launches with their kernels: a killed process loses the one that CUPTI fills.
+  // Most bytes of a buffer: some 2,500 kernels, or 2,000 launches with their kernels. Fewest: 16 launches.
   static constexpr std::size_t kBytes = std::size_t{512} << 10;
+  static constexpr std::size_t kFewestBytes = std::size_t{4} << 10;
+  static constexpr std::size_t kFirstBytes = std::size_t{64} << 10;
+  static constexpr std::int64_t kSpanNs = 30'000'000;
   static constexpr std::size_t kMost = 512;   // 256 MiB
   static constexpr std::size_t kBeyond = 64;  // for a CUPTI that needs them, beyond the others
 
@@ -26,10 +30,14 @@ class ActivityBuffers {
     std::size_t slot;
   };
 
-  // In the user's thread: an empty buffer. If all are in use, null, or, if `always`, a buffer that will not be read.
-  std::uint8_t* request(bool always) noexcept {
-    std::uint8_t* data = request_of(slots_.data(), kMost);
-    return data == nullptr && always ? request_of(slots_.data() + kMost, kBeyond) : data;
+  // In the user's thread: an empty buffer, and how many bytes of it to fill. If all are in use, null, or, if `always`,
+  // a buffer that will not be read.
+  std::uint8_t* request(bool always, std::size_t* bytes) noexcept {
+    *bytes = next_bytes();
+    std::uint8_t* data = request_of(slots_.data(), kMost, *bytes);
+    if (data != nullptr || !always) return data;
+    *bytes = kBytes;
+    return request_of(slots_.data() + kMost, kBeyond, *bytes);
   }
 
   // In the user's thread. False for a buffer that is not one of these.
@@ -69,11 +77,25 @@ class ActivityBuffers {
     }
     if (first == nullptr || first->order >= end) return false;
     *out = {first->data, first->bytes, static_cast<std::size_t>(first - slots_.data())};
+    taken_bytes_ += first->bytes;
     return true;
   }
 
+  // In the writer, from time to time: adapts the size of the next buffers to the bytes that came back since the last
+  // call. A moving average, because buffers come back in bursts.
+  void adapt(std::int64_t elapsed_ns) noexcept {
+    constexpr double kWeight = 0.25;
+    const double rate = static_cast<double>(taken_bytes_) / static_cast<double>(std::max<std::int64_t>(elapsed_ns, 1));
+    bytes_per_ns_ += kWeight * (rate - bytes_per_ns_);
+    taken_bytes_ = 0;
+    const double wanted = bytes_per_ns_ * static_cast<double>(kSpanNs);
+    const double bytes = std::clamp(wanted, static_cast<double>(kFewestBytes), static_cast<double>(kBytes));
+    bytes_.store(static_cast<std::size_t>(bytes), std::memory_order_relaxed);
+    given_since_.store(0, std::memory_order_relaxed);
+  }
+
   void release(std::size_t slot) noexcept {
-    std::memset(slots_[slot].data, 0, kBytes);
+    std::memset(slots_[slot].data, 0, slots_[slot].most_bytes);
     slots_[slot].state.store(State::kReady, std::memory_order_release);
   }
 
@@ -108,12 +130,22 @@ class ActivityBuffers {
   struct alignas(64) Slot {
     std::atomic<State> state{State::kUnmade};
     std::uint8_t* data = nullptr;
-    std::size_t bytes = 0;
-    std::uint64_t order = 0;  // of coming back
+    std::size_t most_bytes = 0;  // that CUPTI may fill
+    std::size_t bytes = 0;       // that it filled
+    std::uint64_t order = 0;     // of coming back
     std::atomic<std::uint64_t> given{0};
   };
 
-  std::uint8_t* request_of(Slot* slots, std::size_t count) noexcept {
+  // Sizes double while buffers are taken faster than expected, so that their number suffices.
+  std::size_t next_bytes() noexcept {
+    constexpr std::uint32_t kExpected = 4;  // until the next call of adapt(), some of them by flushes
+    constexpr std::uint32_t kMostDoublings = 7;
+    const std::uint32_t given = given_since_.fetch_add(1, std::memory_order_relaxed);
+    const std::uint32_t doublings = given < kExpected ? 0 : std::min(given - kExpected + 1, kMostDoublings);
+    return std::min(bytes_.load(std::memory_order_relaxed) << doublings, kBytes);
+  }
+
+  std::uint8_t* request_of(Slot* slots, std::size_t count, std::size_t bytes) noexcept {
     for (const State ready : {State::kReady, State::kUnmade}) {
       for (Slot* slot = slots; slot != slots + count; ++slot) {
         if (slot->state.load(std::memory_order_relaxed) != ready) continue;  // cheaper, where many wait to be written
@@ -124,6 +156,7 @@ class ActivityBuffers {
           untouched_.store(true, std::memory_order_relaxed);
         }
         std::uint8_t* data = slot->data;
+        slot->most_bytes = bytes;
         slot->given.store(given_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
         slot->state.store(data != nullptr ? State::kFilling : State::kUnmade, std::memory_order_release);
         return data;
@@ -144,6 +177,10 @@ class ActivityBuffers {
   std::atomic<std::uint64_t> given_{0};
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<std::uint64_t> unread_{0};
+  std::atomic<std::size_t> bytes_{kFirstBytes};  // of the next buffers
+  std::atomic<std::uint32_t> given_since_{0};    // buffers since the last call of adapt()
+  std::uint64_t taken_bytes_ = 0;                // owned by the writer, since then
+  double bytes_per_ns_ = static_cast<double>(kFirstBytes) / static_cast<double>(kSpanNs);  // owned by the writer
   std::atomic<bool> untouched_{false};  // a user's thread took an untouched buffer
   std::size_t spare_ = 16;              // owned by the writer: number of spare buffers
 };

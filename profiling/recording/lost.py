@@ -42,7 +42,7 @@ _SENTENCES = {
         "nvtx_unwritten": f"ranges and marks that {_UNWRITTEN}",
         "nvtx_unsaved": "ranges and marks that neither the file nor the memory of their process contains any more",
         "cupti_dropped": "GPU records that CUPTI dropped; they came faster than they could be written",
-        "cupti_unsaved": f"buffers of GPU records, each of up to 512 KiB, {_UNSAVED}",
+        "cupti_unsaved": f"buffers of GPU records, each less than 100 ms of GPU work, {_UNSAVED}",
         "cupti_unread": "buffers of GPU records that were thrown away unread, because 512 others waited to be written",
         "cupti_paused": "pauses for another client of CUPTI, e.g. torch's profiler; GPU work of that time is lost",
         "cupti_taken": "times that another client of CUPTI took the collector's place; GPU work after that is lost",

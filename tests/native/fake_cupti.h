@@ -45,6 +45,9 @@ FAKE_API void fake_use_idle_client(int idle);
 FAKE_API std::uint64_t fake_zeroed_buffers();
 FAKE_API std::uint64_t fake_dirty_buffers();
 
+// Flushes that were not forced, by the client or by fake_flush.
+FAKE_API std::uint64_t fake_flushes();
+
 // Ends all kernels that were emitted without an end; their buffers may now be returned.
 FAKE_API void fake_finish_kernels(std::uint64_t end_ns);
 FAKE_API int fake_is_collecting(int kind);

@@ -69,6 +69,7 @@ std::atomic<bool> zeroed_by_client{false};
 std::atomic<int> per_thread{-1};  // -1: the version's default
 std::atomic<std::uint64_t> zeroed{0};
 std::atomic<std::uint64_t> dirty{0};
+std::atomic<std::uint64_t> flushes{0};
 CUpti_BuffersCallbackRequestFunc registered_request = nullptr;
 CUpti_BuffersCallbackCompleteFunc registered_complete = nullptr;
 std::atomic<CUpti_BuffersCallbackRequestFunc> request{nullptr};
@@ -203,6 +204,7 @@ void flush_buffers(bool forced) {
   for_each_emitter([forced](Buffer* b) {
     if (forced || b->unfinished.empty()) hand_over(b);
   });
+  flushes += forced ? 0 : 1;
 }
 
 extern "C" {
@@ -267,6 +269,8 @@ void fake_wait_for_room(int wait) { wait_for_room = wait != 0; }
 void fake_hold_reader(int hold) { reader_held = hold != 0; }
 
 std::uint64_t fake_zeroed_buffers() { return zeroed; }
+
+std::uint64_t fake_flushes() { return flushes; }
 
 std::uint64_t fake_dirty_buffers() { return dirty; }
 

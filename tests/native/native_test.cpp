@@ -377,7 +377,8 @@ long fill(curvescope::ActivityBuffers* buffers, int count) {
   std::vector<std::uint8_t*> filling;
   const long before = page_faults_of_this_thread();
   for (int i = 0; i < count; ++i) {
-    std::uint8_t* data = buffers->request(false);
+    std::size_t bytes = 0;
+    std::uint8_t* data = buffers->request(false, &bytes);
     check(data != nullptr, "there is a buffer");
     for (std::size_t at = 0; at < kBytes; at += 4096) data[at] = 1;
     filling.push_back(data);
@@ -404,9 +405,11 @@ void beyond_the_limit_there_are_buffers_that_are_counted_and_not_read() {
   using curvescope::ActivityBuffers;
   auto* buffers = new ActivityBuffers;
   std::vector<std::uint8_t*> given;
-  for (std::size_t i = 0; i < ActivityBuffers::kMost; ++i) given.push_back(buffers->request(false));
-  check(buffers->request(false) == nullptr, "a CUPTI that takes no buffer for an answer gets none beyond the limit");
-  std::uint8_t* beyond = buffers->request(true);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < ActivityBuffers::kMost; ++i) given.push_back(buffers->request(false, &bytes));
+  check(buffers->request(false, &bytes) == nullptr,
+        "a CUPTI that takes no buffer for an answer gets none beyond the limit");
+  std::uint8_t* beyond = buffers->request(true, &bytes);
   check(beyond != nullptr, "one that does not gets one");
   check(buffers->complete(beyond, 8) && buffers->take_unread() == 1, "it is counted");
   ActivityBuffers::Full full{};
@@ -414,8 +417,47 @@ void beyond_the_limit_there_are_buffers_that_are_counted_and_not_read() {
   std::memset(given[7], 1, ActivityBuffers::kBytes);
   check(buffers->complete(given[7], 8) && buffers->take(&full) && full.data == given[7], "the others are");
   buffers->release(full.slot);
-  check(buffers->request(true) == given[7], "a buffer that was read is given again");
+  check(buffers->request(true, &bytes) == given[7], "a buffer that was read is given again");
   check(given[7][0] == 0 && given[7][ActivityBuffers::kBytes - 1] == 0, "zeroed");
+}
+
+// A killed process loses the buffer that CUPTI fills. From 400 launches a second on, each with a kernel, it holds less
+// than 50 ms of them, and what waits for the next flush is less than that again.
+void a_buffer_holds_less_than_50_ms_of_launches() {
+  using curvescope::ActivityBuffers;
+  constexpr std::int64_t kFlushNs = 50'000'000;
+  constexpr std::size_t kLaunchBytes = 248;  // kernel and call
+  for (const std::int64_t launches_per_s : {400, 1'000, 3'000, 10'000, 50'000, 200'000}) {
+    auto buffers = std::make_unique<ActivityBuffers>();
+    const std::int64_t launch_ns = 1'000'000'000 / launches_per_s;
+    std::int64_t now_ns = 0;
+    std::int64_t flush_ns = kFlushNs;
+    ActivityBuffers::Full full{};
+    while (now_ns < 4'000'000'000) {
+      const std::int64_t from_ns = now_ns;
+      std::size_t bytes = 0;
+      const std::uint8_t* data = buffers->request(false, &bytes);
+      const std::size_t launches = bytes / kLaunchBytes;
+      now_ns += static_cast<std::int64_t>(launches) * launch_ns;
+      check(buffers->complete(data, launches * kLaunchBytes) && buffers->take(&full), "CUPTI fills it");
+      buffers->release(full.slot);
+      const bool adapted = from_ns > 3'000'000'000;
+      check(!adapted || now_ns - from_ns < kFlushNs, "it holds less than 50 ms");
+      check(launches_per_s < 50'000 || !adapted || bytes > (std::size_t{256} << 10), "quick launches get large ones");
+      for (; flush_ns < now_ns; flush_ns += kFlushNs) buffers->adapt(kFlushNs);
+    }
+  }
+}
+
+// After an idle time buffers are small, and a burst would soon have used up their number.
+void a_burst_gets_large_buffers() {
+  auto buffers = std::make_unique<curvescope::ActivityBuffers>();
+  for (int i = 0; i < 50; ++i) buffers->adapt(50'000'000);
+  std::size_t bytes = 0;
+  buffers->request(false, &bytes);
+  check(bytes == curvescope::ActivityBuffers::kFewestBytes, "few bytes after an idle time");
+  for (int i = 0; i < 10; ++i) buffers->request(false, &bytes);
+  check(bytes == curvescope::ActivityBuffers::kBytes, "all of them after ten buffers");
 }
 
 }  // namespace
@@ -427,6 +469,8 @@ int main(int count, char** arguments) {
   every_range_is_recorded_or_counted_as_lost();
   buffers_are_touched_before_threads_ask_for_them();
   beyond_the_limit_there_are_buffers_that_are_counted_and_not_read();
+  a_buffer_holds_less_than_50_ms_of_launches();
+  a_burst_gets_large_buffers();
   clock_lies_between_two_readings_of_the_monotonic_clock();
   std::printf("native: %s\n", failures == 0 ? "all checks hold" : "checks failed");
   return failures == 0 ? 0 : 1;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +16,7 @@ from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
 from curvescope.kernels.replay import factors
 from curvescope.profiling.hardware import devices
+from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
 from curvescope.profiling.measure.step_factors import STEP_FACTORS
 from curvescope.profiling.readers import metrics
 from curvescope.profiling.recording import schema_doc
@@ -74,32 +75,97 @@ def _spelling(action: argparse.Action) -> str:
     return ", ".join(_code(f"{option} {value}" if action.nargs != 0 else option) for option in action.option_strings)
 
 
+_CARD_COLUMNS = {
+    "SMs": ("sm_count", 1.0),
+    "base MHz": ("base_clock_hz", 1e6),
+    "boost MHz": ("boost_clock_hz", 1e6),
+    "tensor MHz": ("tensor_clock_hz", 1e6),
+    "DRAM GB/s": ("memory_bytes_per_s", 1e9),
+    "L2 MB": ("l2_bytes", 1e6),
+    "DRAM GB": ("memory_bytes", 1e9),
+}
+
+
 def devices_page() -> str:
-    """Every GPU, each number with its source."""
+    """Every GPU, each number with its source, and its peaks."""
+    listed = devices.devices()
+    sources = {fact.source: 0 for device in listed for fact in device.facts.values()}
+    sources = {source: number for number, source in enumerate(sources, 1)}
+
+    def cell(fact: devices.Fact | None, unit: float = 1.0) -> str:
+        if fact is None:
+            return ""
+        return f"{fact.value / unit:,.5g} [{sources[fact.source]}{'' if fact.verified else '?'}]"
+
     lines = [
         "# Devices",
         "",
-        "Generated from `profiling/hardware/devices.toml`. Peaks are not stored: they follow from lanes, SMs and a "
-        "clock, with one FMA as two FLOPs. What nobody has looked up says *not verified*.",
+        "Generated from `profiling/hardware/devices*.toml`. A number in brackets is that of its source, below; `?` "
+        "marks what nobody has looked up again. An empty cell: no source was found. `curvescope devices NAME` prints "
+        "one card with its sources.",
+        "",
+        "## Cards",
+        "",
+        f"| key | name | chip | capability | clock of long kernels | {' | '.join(_CARD_COLUMNS)} |",
+        "|---|---|---|---|---|" + "--:|" * len(_CARD_COLUMNS),
     ]
-    for device in devices.devices():
-        peak = device.peak_flops_per_s()
-        lines += [
-            "",
-            f"## {device.key}",
-            "",
-            f"{device.name}, chip {device.chip}, {device.architecture.title()}, compute capability "
-            f"{device.compute_capability}. Long kernels run at the {device.running_clock} clock"
-            + (f": fp32 peak {peak / 1e12:.2f} TFLOP/s." if peak else "."),
-            "",
-            "| fact | value | source |",
-            "|---|--:|---|",
-        ]
-        for name, fact in device.facts.items():
-            lines.append(
-                f"| `{name}` | {fact.value:,.0f} | {_cell(fact.source)}{'' if fact.verified else ' (not verified)'} |"
-            )
+    for device in listed:
+        cells = (cell(device.facts.get(name), unit) for name, unit in _CARD_COLUMNS.values())
+        named = (f"`{device.key}`", device.name, device.chip, device.compute_capability, device.running_clock)
+        lines.append(f"| {' | '.join((*named, *cells))} |")
+    lines += [*_peaks(listed), *_units(listed, cell), "", "## Sources", ""]
+    lines += [f"{number}. {_cell(source)}" for source, number in sources.items()]
     return "\n".join(lines) + "\n"
+
+
+def _peaks(listed: tuple[devices.Device, ...]) -> Iterator[str]:
+    """Peaks by precision."""
+    yield from (
+        "",
+        "## Peaks",
+        "",
+        "TFLOP/s of products (TOP/s of int8) on dense operands, at the clock of long kernels: SMs x FMAs per SM and "
+        "clock x 2 x clock. *t*: in tensor cores, with sums in fp32. Without them products of fp16, bf16 and TF32 run "
+        "in fp32. A test compares the peaks with those that data sheets and TechPowerUp print (`published_*`).",
+        "",
+        f"| key | {' | '.join(devices.PEAK_PRECISIONS)} |",
+        "|---|" + "--:|" * len(devices.PEAK_PRECISIONS),
+    )
+    for device in listed:
+        cells = []
+        for precision in devices.PEAK_PRECISIONS:
+            peak = device.peak_products_per_s(precision)
+            mark = " *t*" if peak is not None and peak == device.tensor_flops_per_s(precision) else ""
+            cells.append("" if peak is None else f"{peak / 1e12:.4g}{mark}")
+        yield f"| `{device.key}` | {' | '.join(cells)} |"
+
+
+def _units(listed: tuple[devices.Device, ...], cell: Callable[[devices.Fact | None], str]) -> Iterator[str]:
+    """FMAs per SM and clock, and the limits of an SM, by compute capability and board."""
+    yield from (
+        "",
+        "## SMs",
+        "",
+        "FMAs that an SM starts per clock, without and (*t*) with tensor cores, and its limits by compute capability. "
+        "The first card of each is named; `l40` and `titan_rtx` have tensor rates of their own. "
+        f"Limits: {_cell(SOURCE)}.",
+        "",
+    )
+    kinds = [(precision, unit) for unit in ("lanes", "tensor_fmas") for precision in devices.PEAK_PRECISIONS]
+    seen = {(d.compute_capability, d.board == "geforce"): d for d in reversed(listed)}
+    rows = {d.key: d for d in listed if d in seen.values()}
+    used = [kind for kind in kinds if any(f"{kind[0]}_{kind[1]}_per_sm" in d.facts for d in rows.values())]
+    titles = [f"{precision}{' *t*' if unit == 'tensor_fmas' else ''}" for precision, unit in used]
+    limits = ("registers", "warps", "blocks", "shared KiB", "of a block")
+    yield f"| capability | e.g. | {' | '.join(titles)} | {' | '.join(limits)} |"
+    yield "|---|---|" + "--:|" * (len(used) + len(limits))
+    for key, device in rows.items():
+        cells = [cell(device.facts.get(f"{precision}_{unit}_per_sm")) for precision, unit in used]
+        sm = find_limits(device.compute_capability)
+        if sm is not None:
+            shared = (sm.shared_bytes // 1024, sm.shared_block_bytes // 1024)
+            cells += [f"{number:,}" for number in (sm.registers, sm.warps, sm.blocks, *shared)]
+        yield f"| {device.compute_capability} | `{key}` | {' | '.join(cells)} |"
 
 
 def factors_page() -> str:

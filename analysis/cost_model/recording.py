@@ -37,13 +37,32 @@ def is_modelled(meta: Mapping[str, Any]) -> bool:
 
 
 def machine_for(device: Device) -> ModelledGpu:
-    """The GPU with the constants of its architecture; see `constants_for`."""
+    """The GPU with the constants of its architecture; see `constants_for`.
+
+    Raises:
+        CurvescopeError: the model has no constants for the architecture.
+    """
+    _check(device)
     return ModelledGpu(device, constants_for(device.architecture, load_fitted().constants))
 
 
 def usual_library(device: Device) -> str:
-    """The default library of a GPU."""
+    """The default library of a GPU.
+
+    Raises:
+        CurvescopeError: the model has no constants for the architecture.
+    """
+    _check(device)
     return _USUAL_LIBRARY[device.architecture]
+
+
+def _check(device: Device) -> None:
+    if device.architecture not in _USUAL_LIBRARY:
+        known = ", ".join(_USUAL_LIBRARY)
+        raise CurvescopeError(
+            f"The cost model has no constants for {device.architecture} GPUs such as {device.name}: choose one of "
+            f"{known} (`curvescope devices`)."
+        )
 
 
 def model_steps(

@@ -1,4 +1,4 @@
-"""GPUs by name, from `devices.toml`: every number has a source, every peak the clock it assumes."""
+"""GPUs by name, from `devices*.toml`: every number has a source, every peak the clock it assumes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ else:
     import tomli as tomllib
 
 FACTS = Path(__file__).with_name("devices.toml")
+_MORE = "devices_*.toml"  # the other cards, beside it
 CLOCKS = ("base", "boost")
+# Precisions of matrix products with a peak of their own.
+PEAK_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 _FLOPS_PER_FMA = 2
 
 
@@ -43,13 +46,15 @@ class Device:
         name: the vendor's name.
         aliases: alternative keys.
         chip: name of the chip, e.g. GP104.
-        board: geforce or tesla; geforce boards raise their clock above the boost clock as power and heat permit.
-        compute_capability: compute capability, e.g. 6.1.
-        architecture: kepler, maxwell, pascal, volta or hopper.
+        board: geforce, workstation, tesla or instinct; geforce boards raise their clock above the boost clock as power
+            and heat permit.
+        compute_capability: compute capability, e.g. 6.1; of AMD the target, e.g. gfx942.
+        architecture: kepler, maxwell, pascal, volta, turing, ampere, ada, hopper, blackwell, cdna2 or cdna3.
         running_clock: base or boost, the clock of long kernels in a default installation.
-        facts: sm_count, fp32_lanes_per_sm, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s,
-            l2_bytes, memory_bytes; with tensor cores fp16_tensor_fmas_per_sm, tf32_tensor_fmas_per_sm, and
-            tensor_clock_hz if they run slower. Unpublished facts are missing.
+        facts: sm_count, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s, l2_bytes, memory_bytes;
+            fp32_lanes_per_sm and others: FMAs per SM and clock without tensor cores; fp16_tensor_fmas_per_sm and
+            others: the same in tensor cores; tensor_clock_hz if these run slower; published_fp32_flops_per_s and
+            others: peaks as printed, for checks. Unpublished facts are missing.
     """
 
     key: str
@@ -88,6 +93,11 @@ class Device:
     def clock_hz(self) -> float:
         """Running clock, Hz."""
         return self.facts[f"{self.running_clock}_clock_hz"].value
+
+    @property
+    def tensor_clock_hz(self) -> float:
+        """Clock of the tensor cores, Hz: the running clock unless they are known to run slower."""
+        return self.facts["tensor_clock_hz"].value if "tensor_clock_hz" in self.facts else self.clock_hz
 
     @property
     def memory_bytes_per_s(self) -> float:
@@ -132,25 +142,49 @@ class Device:
     def peak_products_per_s(self, precision: str) -> float | None:
         """Peak FLOP/s of dense products with operands of this precision and fp32 sums; None if unknown.
 
-        Without tensor cores for the precision (fp16 before 7.0, TF32 and bf16 before 8.0) the products run in fp32.
+        fp64 and int8 are summed in fp64 and int32. Where the device has no tensor cores for fp16, bf16 or TF32,
+        products run in fp32, or those of fp16 in fp16 if that is faster (GP100).
 
         Args:
-            precision: fp32, tf32, fp16 or bf16.
+            precision: one of `PEAK_PRECISIONS`.
         """
-        kind = PRECISIONS.get(precision)
-        if kind is None or kind.tensor_fact is None or kind.tensor_cores_since is None:
-            return self.peak_flops_per_s() if precision == "fp32" else None
-        major, minor = self.compute_capability.split(".")
-        if (int(major), int(minor)) < kind.tensor_cores_since:
-            return self.peak_flops_per_s()
-        fmas = self.facts.get(kind.tensor_fact)
-        clock = self.facts.get("tensor_clock_hz", self.facts.get(f"{self.running_clock}_clock_hz"))
+        rates = [self.tensor_flops_per_s(precision), self.lane_flops_per_s(precision)]
+        if precision in ("tf32", "fp16", "bf16") and not self._has_tensor_cores(precision):
+            rates.append(self.peak_flops_per_s())
+        return max((rate for rate in rates if rate is not None), default=None)
+
+    def tensor_flops_per_s(self, precision: str) -> float | None:
+        """Peak of the tensor cores (AMD's matrix cores) on dense operands; None if it has none, or the rate is unknown.
+
+        Args:
+            precision: as in `peak_products_per_s`.
+        """
+        fmas = self.facts.get(f"{'fp16' if precision == 'bf16' else precision}_tensor_fmas_per_sm")
+        # Tensor cores run fp64 at the clock of the SM (openxla/xla, cuda_core_info_table.cc).
+        clock = self.facts.get(f"{self.running_clock}_clock_hz")
+        if precision != "fp64":
+            clock = self.facts.get("tensor_clock_hz", clock)
+        if fmas is None or clock is None or not self._has_tensor_cores(precision):
+            return None
+        return _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
+
+    def lane_flops_per_s(self, precision: str) -> float | None:
+        """Peak without tensor cores, in arithmetic of this precision; None if unknown."""
+        fmas = self.facts.get(f"{precision}_lanes_per_sm")
+        clock = self.facts.get(f"{self.running_clock}_clock_hz")
         return None if fmas is None or clock is None else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
+
+    def _has_tensor_cores(self, precision: str) -> bool:
+        """Whether the compute capability has tensor cores for the precision."""
+        kind = PRECISIONS.get(precision)
+        since = None if kind is None else kind.tensor_cores_since
+        numbers = self.compute_capability.split(".")
+        return since is None or not numbers[0].isdecimal() or tuple(int(n) for n in numbers) >= since
 
 
 def devices() -> tuple[Device, ...]:
-    """Every GPU of the table, oldest architecture first."""
-    return tuple(_load().values())
+    """Every GPU of the table, oldest architecture first, AMD last."""
+    return tuple(sorted(_load().values(), key=_age))
 
 
 def get_device(name: str) -> Device:
@@ -160,8 +194,8 @@ def get_device(name: str) -> Device:
         CurvescopeError: the GPU is unknown; the message lists similar names, or all.
     """
     known = _load()
-    keys = {alias: device for device in known.values() for alias in (device.key, *device.aliases)}
-    wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
+    keys = {_key(alias): device for device in known.values() for alias in (device.key, *device.aliases)}
+    wanted = _key(name)
     if wanted not in keys:
         close = difflib.get_close_matches(wanted, keys, n=2)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
@@ -169,10 +203,22 @@ def get_device(name: str) -> Device:
     return keys[wanted]
 
 
+def _key(name: str) -> str:
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def _age(device: Device) -> tuple[bool, float, str]:
+    """Order of devices: by compute capability, AMD last."""
+    number = device.compute_capability
+    return (True, 0.0, number) if number.startswith("gfx") else (False, float(number), "")
+
+
 @cache
 def _load() -> dict[str, Device]:
     ours = tomllib.loads(FACTS.read_text())
     loaded = _parse(ours, ours)
+    for path in sorted(FACTS.parent.glob(_MORE)):
+        loaded |= _parse(tomllib.loads(path.read_text()), ours)
     for plugin in plugins.plugins(plugins.DEVICES):
         try:
             more = _parse(tomllib.loads(Path(plugin.module.DEVICES).read_text()), ours)
@@ -191,26 +237,33 @@ def _parse(tables: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Devi
     loaded = {}
     for key, row in tables["devices"].items():
         capability = capabilities[row["compute_capability"]]
-        facts = {
-            name: Fact(float(entry["value"]), sources[entry["source"]], entry.get("verified", True))
-            for name, entry in (_numbers(capability) | _numbers(row)).items()
-        }
+        given = _facts(capability, sources) | _facts(capability.get(row["board"], {}), sources) | _facts(row, sources)
         limits = find_limits(row["compute_capability"])
         if limits:
-            facts.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
+            given.setdefault("registers_per_sm", Fact(limits.registers, SOURCE))
         loaded[key] = Device(
             key,
             row["name"],
-            tuple(row["aliases"]),
+            tuple(row.get("aliases", ())),
             row["chip"],
             row["board"],
             row["compute_capability"],
             capability["architecture"],
-            row["running_clock"],
-            facts,
+            row.get("running_clock", "boost"),
+            given,
         )
     return loaded
 
 
-def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: entry for name, entry in row.items() if isinstance(entry, dict)}
+def _facts(row: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Fact]:
+    """The numbers of a table: alone with the table's source, or with their own; then what was published, by source."""
+    facts = {}
+    for name, entry in row.items():
+        if isinstance(entry, (int, float)):
+            facts[name] = Fact(float(entry), sources[row["source"]])
+        elif isinstance(entry, dict) and "value" in entry:
+            facts[name] = Fact(float(entry["value"]), sources[entry["source"]], entry.get("verified", True))
+    for source, printed in row.get("published_tflops_per_s", {}).items():
+        for kind, tflops_per_s in printed.items():
+            facts[f"published_{kind}_flops_per_s"] = Fact(tflops_per_s * 1e12, sources[source])
+    return facts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .ceilings import BANDWIDTH_KEYS
-from .devices import Device, devices
+from .devices import PEAK_PRECISIONS, Device, devices
 from .occupancy import MOST_THREADS_PER_BLOCK, SmLimits, find_limits, occupancy_of
 
 PEAK = "peak"  # from a datasheet
@@ -47,6 +47,7 @@ class Hardware:
         cache_bytes: size of the L2 of a GPU, or of the last level cache of a CPU.
         memory_bytes: size of the DRAM.
         roofs: measured ceilings and peaks; the compute roof is for the recording's precision.
+        other_precisions: compute roofs of the other precisions, for kernels whose names say their own.
     """
 
     name: str | None
@@ -57,16 +58,27 @@ class Hardware:
     cache_bytes: int | None = None
     memory_bytes: int | None = None
     roofs: tuple[Roof, ...] = field(default=())
+    other_precisions: tuple[Roof, ...] = field(default=())
 
-    def roof(self, level: str) -> Roof | None:
-        """The limit of one level: measured if possible, else the peak."""
-        found = [roof for roof in self.roofs if roof.level == level]
+    def roof(self, level: str, precision: str | None = None) -> Roof | None:
+        """The limit of one level: measured if possible, else the peak.
+
+        Args:
+            level: L1, L2, DRAM or compute.
+            precision: precision of a compute roof; None for the recording's.
+        """
+        named = [roof for roof in (*self.roofs, *self.other_precisions) if roof.precision == precision]
+        found = [roof for roof in (named if precision else self.roofs) if roof.level == level]
         return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
 
-    def exceeded(self, flops_per_s: float | None, bytes_per_s: float | None) -> tuple[str, ...]:
-        """The roofs (`compute`, `DRAM`) that these rates exceed."""
+    def exceeded(
+        self, flops_per_s: float | None, bytes_per_s: float | None, precision: str | None = None
+    ) -> tuple[str, ...]:
+        """The roofs (`compute`, `DRAM`) that these rates exceed; `precision` as in `roof`."""
         rates = {"compute": flops_per_s, "DRAM": bytes_per_s}
-        found = ((level, rate, self.roof(level)) for level, rate in rates.items())
+        found = (
+            (level, rate, self.roof(level, precision if level == "compute" else None)) for level, rate in rates.items()
+        )
         return tuple(
             level for level, rate, roof in found if roof is not None and rate is not None and rate > roof.per_s
         )
@@ -89,13 +101,20 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     facts, host = meta.get("device") or {}, meta.get("host") or {}
     name, kind = facts.get("name"), facts.get("kind")
     precision = meta.get("precision") or "fp32"
-    roofs = _measured(meta.get("ceilings") or {}, precision)
+    ceilings = _measured(meta.get("ceilings") or {})
     if kind == "cpu":
-        return Hardware(name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs)
-    known = match_device(name, facts.get("compute_capability"))
+        roofs, others = _split(ceilings, precision)
+        return Hardware(
+            name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs, other_precisions=others
+        )
+    known = match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
     if known is not None and facts.get("what_if"):
         known = known.with_facts(facts["what_if"])
-    roofs += _of_driver(facts, precision)
+    peaks = _of_driver(facts, known)
+    if known is not None:
+        said = {(roof.level, roof.precision) for roof in peaks}
+        peaks += tuple(roof for roof in _of_table(known, precision) if (roof.level, roof.precision) not in said)
+    roofs, others = _split(ceilings + peaks, precision)
     if known is None:
         return Hardware(
             name,
@@ -106,14 +125,8 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
             cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes"),
             memory_bytes=facts.get("memory_bytes"),
             roofs=roofs,
+            other_precisions=others,
         )
-    peak = known.peak_products_per_s(precision)
-    dram = known.facts.get("memory_bytes_per_s")
-    levels = {roof.level for roof in roofs if roof.kind == PEAK}
-    if peak is not None and "compute" not in levels:
-        roofs += (Roof("compute", peak, PEAK, _peak_source(known, precision, peak), precision),)
-    if dram is not None and "DRAM" not in levels:
-        roofs += (Roof("DRAM", dram.value, PEAK, dram.source),)
     return Hardware(
         name,
         kind or "cuda",
@@ -123,29 +136,50 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes") or _integer_fact(known, "l2_bytes"),
         memory_bytes=facts.get("memory_bytes") or _integer_fact(known, "memory_bytes"),
         roofs=roofs,
+        other_precisions=others,
     )
 
 
+def _split(roofs: tuple[Roof, ...], precision: str) -> tuple[tuple[Roof, ...], tuple[Roof, ...]]:
+    """The roofs of memory and of this precision; then those of other precisions."""
+    ours = tuple(roof for roof in roofs if roof.precision in (None, precision))
+    return ours, tuple(roof for roof in roofs if roof not in ours)
+
+
+def _of_table(device: Device, precision: str) -> tuple[Roof, ...]:
+    """Peaks of the table: of the recording's precision, and of those that the device has units for; then of memory."""
+    roofs = []
+    for name in PEAK_PRECISIONS:
+        native = device.tensor_flops_per_s(name) or device.lane_flops_per_s(name)
+        peak = device.peak_products_per_s(name)
+        if peak is not None and (native or name == precision):
+            roofs.append(Roof("compute", peak, PEAK, _peak_source(device, name, peak), name))
+    if dram := device.facts.get("memory_bytes_per_s"):
+        roofs.append(Roof("DRAM", dram.value, PEAK, dram.source))
+    return tuple(roofs)
+
+
 def _peak_source(device: Device, precision: str, peak: float) -> str:
-    if peak == device.peak_flops_per_s():
-        clock = f"{device.running_clock} clock {device.clock_hz / 1e6:.0f} MHz"
-        instead = "" if precision == "fp32" else f": it has no {precision} tensor cores"
-        return f"fp32, lanes and SMs of {device.name} at its {clock}{instead}"
-    hertz = device.facts["tensor_clock_hz"].value if "tensor_clock_hz" in device.facts else device.clock_hz
-    return f"{precision}, dense, tensor cores of {device.name} at {hertz / 1e6:.0f} MHz"
+    clock = f"{device.running_clock} clock {device.clock_hz / 1e6:.0f} MHz"
+    if peak == device.tensor_flops_per_s(precision):
+        hertz = device.clock_hz if precision == "fp64" else device.tensor_clock_hz
+        return f"{precision}, dense, tensor cores of {device.name} at {hertz / 1e6:.0f} MHz"
+    if peak == device.lane_flops_per_s(precision):
+        return f"{precision}, lanes and SMs of {device.name} at its {clock}"
+    return f"fp32, lanes and SMs of {device.name} at its {clock}: it has no {precision} tensor cores"
 
 
-def _of_driver(facts: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
+def _of_driver(facts: Mapping[str, Any], known: Device | None) -> tuple[Roof, ...]:
     """Peaks from the driver's facts in the profile: clock, SMs, memory rate."""
     # The collector of version 0.1 called two facts otherwise.
     roofs, clock_hz = [], facts.get("clock_hz") or facts.get("sm_clock_hz")
     memory_bytes_per_s = facts.get("memory_bytes_per_s") or facts.get("memory_bandwidth_bytes_per_s")
     capability = facts.get("compute_capability")
-    alike = next((d for d in devices() if d.compute_capability == capability), None)
-    if alike is not None and clock_hz and facts.get("sm_count") and precision == "fp32":
+    alike = known or next((d for d in devices() if d.compute_capability == capability), None)
+    if alike is not None and clock_hz and facts.get("sm_count"):
         lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
         source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
-        roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, precision))
+        roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, "fp32"))
     if memory_bytes_per_s:
         roofs.append(Roof("DRAM", float(memory_bytes_per_s), PEAK, "memory clock and bus of the profile"))
     return tuple(roofs)
@@ -155,39 +189,55 @@ def _integer_fact(device: Device, fact: str) -> int | None:
     return int(device.facts[fact].value) if fact in device.facts else None
 
 
-# Drivers' names whose words match two GPUs.
+# Drivers' names whose words are those of another GPU.
 _DRIVER_NAMES = {"geforce gtx titan x": "titanx_maxwell"}
 # Words that do not distinguish GPUs. Form factors (e.g. SXM2) do: their clocks differ.
-_ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "hbm2", "hbm3"}
+_ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "amd", "radeon", "instinct"}
 
 
-def match_device(name: str | None, compute_capability: str | None = None) -> Device | None:
-    """The GPU with a driver's name, e.g. `Tesla V100-SXM2-16GB`; None if none or several match."""
+def match_device(name: str | None, compute_capability: str | None = None, sm_count: int | None = None) -> Device | None:
+    """The GPU with a driver's name, e.g. `Tesla V100-SXM2-16GB`; None if none or several match.
+
+    All words of a name count, in any order, so that a `SUPER`, a `Laptop GPU` or a slice of a GPU is none of its
+    namesakes.
+
+    Args:
+        name: name as CUDA, nsys or Kineto report it.
+        compute_capability: capability of the device, if known.
+        sm_count: number of its SMs, if known.
+    """
     if not name:
         return None
-    words, exact = _words(name), _DRIVER_NAMES.get(name.lower())
-    ranked = []
-    for device in devices():
-        if compute_capability is None or device.compute_capability == compute_capability:
-            names = [_words(n) for n in (device.name, device.key, *device.aliases)]
-            fits = max((len(n) for n in names if n and n <= words), default=0)
-            ranked.append((100 if device.key == exact else fits, device))
-    ranked.sort(key=lambda pair: -pair[0])
-    if not ranked or not ranked[0][0] or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
-        return None
-    return ranked[0][1]
+    plain = name.lower().removeprefix("nvidia ")
+    if key := _DRIVER_NAMES.get(plain):
+        return next(device for device in devices() if device.key == key)
+    words = _words(name)
+    found = [d for d in devices() if words in map(_words, (d.name, d.key, *d.aliases))]
+    found = [device for device in found if _fits(device, compute_capability, sm_count)]
+    return found[0] if len(found) == 1 else None
 
 
-def _words(name: str) -> set[str]:
+def _fits(device: Device, compute_capability: str | None, sm_count: int | None) -> bool:
+    # ROCm reports capabilities that NVIDIA's GPUs have, too: 9.0 for gfx90a.
+    amd = not device.compute_capability[0].isdecimal()
+    return (amd or compute_capability in (None, device.compute_capability)) and sm_count in (None, device.sm_count)
+
+
+def _words(name: str) -> frozenset[str]:
     plain = re.sub(r"\(one of.*?\)", " ", name.lower())
-    return {w for w in re.split(r"[^a-z0-9]+", plain) if w not in _ORDINARY and not re.fullmatch(r"(\d+gb)?", w)}
+    return frozenset(word for word in re.split(r"[^a-z0-9]+", plain) if word and word not in _ORDINARY)
 
 
-def _measured(ceilings: Mapping[str, Any], precision: str) -> tuple[Roof, ...]:
-    """Measured ceilings of memory, and of products in this precision only."""
-    named = (ceilings.get("compute") or {}).get(precision) or {}
-    products = named.get("per_s") or (ceilings.get("flops_per_s") if precision == "fp32" else None)
-    compute = (Roof("compute", float(products), CEILING, _how(named, ceilings), precision),) if products else ()
+def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
+    """Measured ceilings of products, by precision, and of memory."""
+    named = dict(ceilings.get("compute") or {})
+    if ceilings.get("flops_per_s"):
+        named["fp32"] = {"per_s": ceilings["flops_per_s"], **named.get("fp32", {})}
+    compute = tuple(
+        Roof("compute", float(one["per_s"]), CEILING, _how(one, ceilings), precision)
+        for precision, one in named.items()
+        if one.get("per_s")
+    )
     return compute + tuple(
         Roof(level, float(ceilings[key]), CEILING, _how((ceilings.get("bandwidth") or {}).get(level), ceilings))
         for level, key in BANDWIDTH_KEYS.items()

@@ -20,7 +20,6 @@ class Precision:
         result_roundoff: roundoff of the stored result.
         cuda_since: first compute capability with the format; None for all.
         tensor_cores_since: first compute capability with the format in tensor cores; earlier ones compute in fp32.
-        tensor_fact: fact in `devices.toml` with the FMAs per clock of an SM's tensor cores.
         on_cpu: whether CPUs support it.
     """
 
@@ -32,23 +31,19 @@ class Precision:
     result_roundoff: float
     cuda_since: tuple[int, int] | None = None
     tensor_cores_since: tuple[int, int] | None = None
-    tensor_fact: str | None = None
     on_cpu: bool = True
 
 
-_VOLTA, _AMPERE = (7, 0), (8, 0)
+_VOLTA, _TURING, _AMPERE, _ADA = (7, 0), (7, 5), (8, 0), (8, 9)
 # Significant bits: fp64 53, fp32 24, tf32 11 (2^-10, because the hardware may truncate), fp16 11, bf16 8.
 # Sources: IEEE 754-2019 table 3.5; for tf32, bf16 and the tensor cores of Ampere the CUDA C++ Programming Guide,
 # "Alternate Floating Point" and "Compute Capability 8.x".
-_TF32 = (_AMPERE, _AMPERE, "tf32_tensor_fmas_per_sm", False)
 PRECISIONS = {
     "fp64": Precision(8, "float64", "double", 0.0, 2.0**-53, 2.0**-53),
     "fp32": Precision(4, "float32", "float", 0.0, 2.0**-24, 2.0**-24),
-    "tf32": Precision(4, "float32", "float", 2.0**-10, 2.0**-24, 2.0**-24, *_TF32),
-    "fp16": Precision(2, "float16", "c10::Half", 0.0, 2.0**-24, 2.0**-11, None, _VOLTA, "fp16_tensor_fmas_per_sm"),
-    "bf16": Precision(
-        2, "bfloat16", "c10::BFloat16", 0.0, 2.0**-24, 2.0**-8, _AMPERE, _AMPERE, "fp16_tensor_fmas_per_sm"
-    ),
+    "tf32": Precision(4, "float32", "float", 2.0**-10, 2.0**-24, 2.0**-24, _AMPERE, _AMPERE, False),
+    "fp16": Precision(2, "float16", "c10::Half", 0.0, 2.0**-24, 2.0**-11, None, _VOLTA),
+    "bf16": Precision(2, "bfloat16", "c10::BFloat16", 0.0, 2.0**-24, 2.0**-8, _AMPERE, _AMPERE),
 }
 # Precisions of a training step: fp32 is without TF32; fp16 and bf16 are mixed precision (AMP): autocast, with loss
 # scaling for training in fp16.

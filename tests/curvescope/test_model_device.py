@@ -33,6 +33,12 @@ def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
     assert "modelled" in (tmp_path / "page.html").read_text()
 
 
+def test_a_gpu_whose_architecture_is_not_modelled_is_refused(capsys, tmp_path):
+    """AMD's GPUs are listed to read traces."""
+    assert main(["diagnose", "vgg_a", "--device", "model:mi300x", "--batch", "16", "-o", str(tmp_path / "run")]) == 2
+    assert "no constants for cdna3" in capsys.readouterr().err
+
+
 def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path):
     modelled(capsys, tmp_path, "vgg_a", "--device", "model:gtx1080", "--batch", "16..128")
     assert main(["explain", str(tmp_path / "run"), "--pair", "64,128", "--json"]) == 0

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from curvescope.profiling.hardware.devices import devices
 from curvescope.profiling.hardware.limits import CEILING, PEAK, hardware_of, match_device
 from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
 
@@ -20,6 +21,23 @@ from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
         ("GeForce GTX 1080 Ti", "gtx1080ti"),
         ("Tesla P100-PCIE-16GB", "p100_pcie"),
         ("Tesla V100-SXM2-16GB", "v100"),
+        ("Tesla V100-PCIE-32GB", "v100_pcie"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti"),
+        ("Quadro RTX 6000", "quadro_rtx6000"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("A100-SXM4-80GB", "a100_80gb"),
+        ("NVIDIA A100 80GB PCIe", "a100_pcie_80gb"),
+        ("NVIDIA RTX A6000", "rtx_a6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx_6000_ada"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100_pcie"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA GeForce RTX 5090", "rtx5090"),
+        ("AMD Instinct MI300X OAM", "mi300x"),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", None),  # another chip under the name
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
         ("GeForce GTX 950", None),
         ("AMD EPYC", None),
         (None, None),
@@ -28,6 +46,33 @@ from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
 def test_a_drivers_name_means_one_gpu_or_none(name, key):
     found = match_device(name)
     assert (found.key if found else None) == key
+
+
+def test_a_gpu_with_another_number_of_sms_is_not_the_listed_one():
+    """The driver calls both RTX 3080 by one name; the one with 12 GB has 70 SMs."""
+    assert match_device("NVIDIA GeForce RTX 3080", "8.6", 68).key == "rtx3080"
+    assert match_device("NVIDIA GeForce RTX 3080", "8.6", 70) is None
+    assert match_device("NVIDIA GeForce RTX 3080", "8.9") is None
+    assert match_device("AMD Instinct MI300X", "9.4", 304).key == "mi300x"  # ROCm's capability
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
+def test_a_recording_from_any_listed_gpu_has_its_roofs(device):
+    for name in (device.name, *device.aliases):
+        recorded = hardware_of({"device": {"name": name, "kind": "cuda", "sm_count": device.sm_count}})
+        assert recorded.roof("DRAM").per_s == device.memory_bytes_per_s
+        assert recorded.roof("compute").per_s == device.peak_flops_per_s()
+        for precision in ("fp16", "fp8", "int8"):
+            roof = recorded.roof("compute", precision)
+            assert (roof is None) == (not (device.tensor_flops_per_s(precision) or device.lane_flops_per_s(precision)))
+
+
+def test_kernels_of_another_precision_have_a_roof_of_their_own():
+    recorded = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "bf16"})
+    assert recorded.roof("compute").precision == "bf16"
+    assert recorded.roof("compute", "fp32").per_s == pytest.approx(19.5e12, rel=1e-3)
+    assert recorded.exceeded(100e12, None) == ()
+    assert recorded.exceeded(100e12, None, "fp32") == ("compute",)
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,8 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     """The limits of a recording's device.
 
     Args:
-        meta: contents of `recording.json`. `device` has the name, and changed facts of a modelled device (`what_if`);
-            `ceilings`, if measured, has `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`,
+        meta: contents of `recording.json`. `device` has the name, and of a modelled device its key and changed facts
+            (`what_if`); `ceilings`, if measured, has `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`,
             `l2_bytes_per_s` and `l1_bytes_per_s`; `precision` defaults to fp32.
     """
     facts, host = meta.get("device") or {}, meta.get("host") or {}
@@ -107,7 +107,9 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         return Hardware(
             name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs, other_precisions=others
         )
-    known = match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
+    # A modelled recording names its device by key; its SMs may be those of a what-if.
+    modelled = [device for device in devices() if device.key == facts.get("key")]
+    known = modelled[0] if modelled else match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
     if known is not None and facts.get("what_if"):
         known = known.with_facts(facts["what_if"])
     peaks = _of_driver(facts, known)

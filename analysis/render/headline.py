@@ -7,8 +7,11 @@ from typing import Any
 
 from ..cost_model.recording import is_modelled
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
+from ..decompose.terms import IDLE
 from ..experiments.answer import Answer
 from .numbers import number, signed
+
+_MUCH = 0.2  # of a step; less idle time is normal
 
 
 def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
@@ -48,6 +51,29 @@ def finding_sentence(found: Diagnosis) -> str:
     if all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in found.findings):
         return f"no anomaly {span}; no deviation is significant."
     return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
+
+
+def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
+    """Where the time of a step goes at its largest batch size: idle, and the largest term; empty without terms.
+
+    Args:
+        found: diagnosis of the recording.
+        classes: class of each layer, by path.
+    """
+    terms = found.terms
+    if terms is None or not len(terms.values_ms):
+        return ""
+    times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
+    whole = sum(times.values())
+    busy = {key: time for key, time in times.items() if key.kind != IDLE}
+    idle = whole - sum(busy.values())
+    parts = [f"{idle / whole:.0%} of the profiled step is idle: no kernel runs"] if idle > _MUCH * whole else []
+    if busy:
+        key = max(busy, key=busy.__getitem__)
+        label = key.labelled(classes.get(key.layer or ""))
+        parts.append(f"the largest term is {label} with {number(busy[key], 3)} ms ({busy[key] / whole:.0%})")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
 def answer_on(explanation: Explanation, answers: Sequence[Answer]) -> Answer | None:

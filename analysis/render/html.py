@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ...profiling.escaping import escape_controls
+from .report_verdict import verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")
-_SCRIPTS = ("base.js", "curve.js", "experiments.js", "heat.js", "timeline.js", "roofline.js", "kernels.js", "page.js")
+_SCRIPTS = (
+    *("base.js", "curve.js", "experiments.js", "heat.js", "icicle.js", "timeline.js", "roofline.js", "kernels.js"),
+    "page.js",
+)
 
 
 def render_html(document: Mapping[str, Any]) -> str:
@@ -34,8 +38,7 @@ def render_html(document: Mapping[str, Any]) -> str:
     for name, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",
         "TITLE": html.escape(escape_controls(title)),
-        "HEADLINE": html.escape(escape_controls(run["headline"])),
-        "LEAD": html.escape(escape_controls(run["lead"])),
+        "VERDICTS": "\n".join(verdict_html(run, index) for index, run in enumerate(document["runs"])),
         "STYLE": style,
         "DATA": escape_controls(json_block(document)),
         "SCRIPT": script,

@@ -36,7 +36,7 @@ from ..step_table import cells_of
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .documents import estimate_document, finite
-from .headline import headline
+from .headline import headline, largest_sentence
 from .heat_map import family_document
 from .numbers import quantity, with_minus_signs
 from .report_experiments import answer_entry, experiments_entry
@@ -133,8 +133,8 @@ def _run(one: ReportInput) -> dict[str, Any]:
         **_facts(one, found.curve.profiled),
         "axis": {"name": axis.name, "one": axis.one, "unit": axis.unit, "value": axis.value, "values": axis.values},
         "headline": with_minus_signs(headline(one.meta, found)),
-        "lead": with_minus_signs(_lead(found)),
-        "answers": [answer_entry(answer) for answer in found.answers],
+        "lead": with_minus_signs(_lead(found, recorded.layer_classes)),
+        "answers": [answer_entry(answer, axis) for answer in found.answers],
         "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
         "how_to_test": how_to_test(one.recording, found.answers),
         "curve": _curve(found),
@@ -178,11 +178,13 @@ def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[
     return list(batches[-2:])
 
 
-def _lead(found: Diagnosis) -> str:
-    """The first answer; without one the largest cause of the first anomaly."""
+def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
+    """The first answer; without one the largest cause of the first anomaly, or where a step's time goes."""
     if found.answers:
         return found.answers[0].sentence
-    return verdict_sentence(found.explanations[0].attribution) if found.explanations else ""
+    if found.explanations:
+        return verdict_sentence(found.explanations[0].attribution)
+    return "" if found.findings else largest_sentence(found, classes)
 
 
 def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
@@ -361,23 +363,30 @@ def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFra
 
 
 def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded) -> dict[str, Any]:
-    """Kernels by name, layer and phase: time, calls, rates and exceeded roofs per step at every batch size."""
+    """Kernels by name, layer, phase and operator: time, calls, rates and exceeded roofs per step at every batch size.
+
+    Their times, `more_ms` and `idle_ms` add up to the mean profiled step.
+    """
     batches = list(used)
     of_used = kernel_times["step"].isin([s for steps in used.values() for s in steps])
-    rows = kernel_times[of_used & (kernel_times["name"] != IDLE)]
-    keys = ["name", "layer", "phase"]
+    is_idle = kernel_times["name"] == IDLE
+    rows = kernel_times[of_used & ~is_idle]
+    idle_ms = kernel_times[of_used & is_idle].groupby("batch")["exclusive_ms"].sum()
+    keys = ["name", "layer", "phase", "op"]
     grouped = rows.groupby([*keys, "batch"], dropna=False, sort=False)
     table = grouped[["exclusive_ms", "calls", "flops", "bytes_compulsory"]].sum(min_count=1)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for (*key, batch), row in zip(table.index, table.itertuples(index=False), strict=True):
-        name, layer, phase = (None if pd.isna(k) else str(k) for k in key)
+        name, layer, phase, op = (None if pd.isna(k) else str(k) for k in key)
         entry = found.setdefault(
-            (name, layer, phase),
+            (name, layer, phase, op),
             {
                 "name": name,
                 "short": short_name(name or ""),
                 "family": read_name(name or "").family,
                 "layer": None if layer is None else layer_label(layer, recorded.layer_classes.get(layer)),
+                "path": layer,
+                "op": op,
                 "phase": phase,
                 **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded")},
             },
@@ -398,5 +407,6 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
         "rows": ordered[:MOST_KERNEL_ROWS],
         "more": len(rest),
         "more_ms": left_ms,
+        "idle_ms": [float(idle_ms.get(batch, 0.0)) / len(used[batch]) for batch in batches],
         "calls": int(rows["calls"].sum()),
     }

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Experiment, Stage
 from ..decompose.anomalies import Diagnosis
 from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
-from ..experiments.answer import Answer, Evidence
+from ..experiments.answer import Answer, Evidence, remedy_sentence
 from ..experiments.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome, subject
 from .answers import factor_text, gain_batch, notes, remedy_text, reproduction_sentence, shape_sentence
 from .documents import estimate_document, finite
 from .numbers import with_minus_signs
 
 
-def answer_entry(answer: Answer) -> dict[str, Any]:
-    """One answer, as the page shows it."""
+def answer_entry(answer: Answer, axis: Axis) -> dict[str, Any]:
+    """One answer, as the page shows it; its sentence ends with what to do."""
+    remedy = "" if answer.remedy is None else with_minus_signs(remedy_sentence(answer.remedy, axis))
     return {
         "label": answer.functional.label,
         "sentence": with_minus_signs(answer.sentence),
+        "remedy": remedy,
         "verdict": answer.verdict,
         "how": remedy_text(answer.remedy),
     }

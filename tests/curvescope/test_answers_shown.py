@@ -185,7 +185,7 @@ def test_experiments_are_drawn_at_any_width(page, width, dark):
         opened.settle()
         assert opened.problems == []
         assert opened.evaluate("document.documentElement.scrollWidth") == width
-        assert opened.evaluate("document.querySelectorAll('#answers li').length") == 3
+        assert opened.evaluate("document.querySelectorAll('.answers li').length") == 3
         marks = opened.evaluate("[...document.querySelectorAll('#experiments .mark')].map(e => e.classList[1])")
         assert marks[:3] == ["is-confirmed", "is-undecided", "is-refuted"]
         untried = opened.evaluate("document.querySelector('#experiments details').textContent")
@@ -241,6 +241,6 @@ def test_names_in_experiments_stay_text(tmp_path):
     assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
     with Page(tmp_path / "report.html") as opened:
         opened.settle()
-        assert HOSTILE in opened.evaluate("document.getElementById('answers').textContent")
+        assert HOSTILE in opened.evaluate("document.querySelector('.answers').textContent")
         assert opened.evaluate("document.querySelectorAll('main img').length") == 0
         assert opened.problems == []

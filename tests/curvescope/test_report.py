@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -66,11 +67,30 @@ def test_kernels_of_the_table_add_up_to_the_step_less_idle(page):
         assert listed == pytest.approx(drawn, rel=1e-4)
 
 
+def test_bars_of_the_icicle_add_up_to_the_profiled_step(page):
+    first = embedded(page)["runs"][0]
+    kernels, heat = first["kernels"], first["heat"]
+    for place, batch in enumerate(kernels["batches"]):
+        bars = sum(row["ms"][place] or 0 for row in kernels["rows"]) + kernels["more_ms"][place]
+        step = sum(row["values"][place] for row in heat["rows"]) * batch
+        assert bars + kernels["idle_ms"][place] == pytest.approx(step, rel=1e-4)
+
+
+def test_verdicts_and_curves_read_without_the_script(page):
+    """Everything before the script: the sentence of the terminal, what to do, and the curve as a table."""
+    text = page.read_text().partition("<script")[0]
+    assert text.count('<article class="verdict"') == 2
+    lead = embedded(page)["runs"][0]["lead"]
+    assert html.escape(lead) in text
+    table = text[text.index("<noscript>") : text.index("</noscript>")]
+    assert [int(batch) for batch in re.findall(r"<tr><td>(\d+)</td>", table)] == [4, 8, 16]
+
+
 def test_names_of_a_trace_are_never_markup(page):
     text = page.read_text()
     assert HOSTILE not in text
     assert "<svg onload" not in text
-    assert '<h1 id="headline">&lt;i&gt;net&lt;/i&gt;' in text
+    assert "<h1>&lt;i&gt;net&lt;/i&gt;" in text
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in text
 
@@ -130,7 +150,9 @@ def test_it_opens_without_complaints_or_requests(page, dark):
         opened.settle()
         assert opened.problems == []
         assert opened.requests == [f"file://{page}"]
-        titles = opened.evaluate("[...document.querySelectorAll('section h2')].map(e => e.textContent)")
+        titles = opened.evaluate(
+            "[...document.querySelectorAll('section h2')].filter(e => e.checkVisibility()).map(e => e.textContent)"
+        )
         assert titles[:2] == ["Answers", "Cost over batch size"]
         assert {"Causes", "One step", "Kernels", "Comparison", "Recording"} <= set(titles)
         background = opened.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -167,9 +189,46 @@ def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
         opened.press("+")
         assert opened.evaluate("document.querySelector('#timeline canvas').toDataURL()") != before
         opened.evaluate("document.querySelectorAll('#runs button')[1].click()")
-        assert "planted" in opened.evaluate("document.getElementById('headline').textContent")
+        assert "planted" in opened.evaluate("document.querySelector('.verdict:not([hidden]) h1').textContent")
         assert opened.evaluate("!!document.getElementById('roofline')")
         assert opened.problems == []
+
+
+@browser
+def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
+    with Page(page) as opened:
+        marks = "document.querySelectorAll('#icicle [role=img]')"
+        assert opened.evaluate(f"[...{marks}].filter(e => e.tabIndex === 0).length") == 1
+        opened.evaluate("document.querySelector('#icicle [role=img]').focus()")
+        opened.press("ArrowDown")
+        label = opened.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert label.startswith("layer ")
+        whole = opened.evaluate(f"{marks}.length")
+        opened.press("Enter")
+        assert opened.evaluate(f"{marks}.length") < whole
+        name = label.removeprefix("layer ").partition("\n")[0]
+        assert opened.evaluate("document.querySelector('#icicle [role=status]').textContent").startswith(
+            f"the step › {name}"
+        )
+        opened.evaluate("document.querySelector('#icicle a.rows').click()")
+        opened.settle()
+        listed = opened.evaluate(
+            "[...document.querySelectorAll('#kernel-table tbody tr')].map(r => r.cells[2].textContent)"
+        )
+        assert set(listed) == {name}
+        assert opened.problems == []
+
+
+@browser
+def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
+    runs = embedded(page)["runs"]
+    with Page(page) as opened:
+        told = opened.evaluate("document.querySelector('#icicle [role=img]').getAttribute('aria-label')")
+    place = runs[0]["kernels"]["batches"].index(embedded(page)["comparison"]["batch"])
+    first, second = (
+        sum(row["ms"][place] or 0 for row in run["kernels"]["rows"]) + run["kernels"]["idle_ms"][place] for run in runs
+    )
+    assert f"{numbers.signed(first - second)} ms".replace("-", "−") in told
 
 
 @browser
@@ -204,7 +263,7 @@ def many_kernels(rows):
     """A document of one run whose table and timeline are as large as they get."""
     kernels = [
         {"name": f"kernel_{i}", "short": f"kernel_{i}", "family": "GEMM", "layer": f"layer{i % 97}", "phase": "forward"}
-        | {"ms": [1 / (i + 1)], "calls": [1], "gflops": [None], "gbs": [None]}
+        | {"ms": [1 / (i + 1)], "calls": [1], "gflops": [None], "gbs": [None], "path": f"layer{i % 97}", "op": None}
         for i in range(rows)
     ]
     spans = [[i % 8, i * 10.0, 8.0, i % 50, 1] for i in range(32_000)]
@@ -219,7 +278,7 @@ def many_kernels(rows):
         "heat": {"batches": [], "rows": [], "more": 0},
         "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": list("abcdefgh"), "spans": spans, "names": names}
                       | {"kernels": 32_000, "hidden": 0}],
-        "kernels": {"batches": [8], "rows": kernels, "more": 0, "more_ms": [0.0], "calls": rows},
+        "kernels": {"batches": [8], "rows": kernels, "more": 0, "more_ms": [0.0], "idle_ms": [0.0], "calls": rows},
     }  # fmt: skip
     return {"version": "0", "runs": [run], "comparison": None}
 

@@ -99,6 +99,55 @@ const hideTip = () => { tip.hidden = true; };
 addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
 addEventListener("scroll", hideTip, { passive: true });
 
+// A link to the rows of a table that make a number: `#kernels?batch=8&layer=conv1`. Missing values are left out.
+function rowsHref(table, filters) {
+  const given = Object.entries(filters).filter(([, value]) => value !== null && value !== undefined);
+  return `#${table}?${new URLSearchParams(given)}`;
+}
+const rowsLink = (text, table, filters) => html("a", { href: rowsHref(table, filters), class: "rows" }, text);
+// A link around the marks of a chart.
+const svgRowsLink = (table, filters, ...children) => svg("a", { href: rowsHref(table, filters), tabindex: "-1" }, children);
+// Whether a row of a table has the values of a link; an empty value asks for rows without one, `under` for a layer and all in it.
+const matches = (row, filters) => Object.entries(filters).every(([name, value]) =>
+  name === "under" ? row.path === value || row.path?.startsWith(`${value}.`) : String(row[name] ?? "") === value);
+// The filters of a table as buttons that take them away again.
+const filterButtons = (filters, change) => Object.entries(filters).map(([name, value]) => html("button", {
+  type: "button", class: "chip", "aria-label": `Show all again, not only ${name} ${value || "unknown"}`,
+  onclick: () => { delete filters[name]; change(); },
+}, `${name === "under" ? "layer" : name} ${cut(value || "unknown", 40)} ×`));
+
+// One tabulator stop for many marks: the arrow keys go to the nearest one in their direction, Enter follows a link.
+const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+function rove(container, selector) {
+  const marks = [...container.querySelectorAll(selector)];
+  marks.forEach((mark, index) => mark.setAttribute("tabindex", index ? "-1" : "0"));
+  if (container.roving) return;
+  container.roving = true;
+  container.addEventListener("keydown", (event) => {
+    const direction = ARROWS[event.key];
+    const from = event.target.closest(selector);
+    if (event.key === "Enter" && from?.closest("a") && from.closest("a") !== from) location.hash = from.closest("a").getAttribute("href");
+    if (!direction || !from) return;
+    const own = from.getBoundingClientRect();
+    const [along, across] = direction[0] ? ["x", "y"] : ["y", "x"];
+    const side = { x: "width", y: "height" };
+    let [best, least] = [null, Infinity];
+    for (const mark of container.querySelectorAll(selector)) {
+      const box = mark.getBoundingClientRect();
+      const ahead = (direction[0] + direction[1]) * (box[along] + box[side[along]] / 2 - own[along] - own[side[along]] / 2);
+      // Distance sideways: 0 for marks that lie beside each other.
+      const aside = Math.max(0, box[across] - own[across] - own[side[across]], own[across] - box[across] - box[side[across]]);
+      if (mark !== from && ahead > 0.5 && ahead + 3 * aside < least) [best, least] = [mark, ahead + 3 * aside];
+    }
+    if (best) {
+      from.setAttribute("tabindex", "-1");
+      best.setAttribute("tabindex", "0");
+      best.focus();
+    }
+    event.preventDefault();
+  });
+}
+
 // A mark with a description on hover, on focus and for screen readers.
 function described(node, text) {
   node.setAttribute("tabindex", "0");
@@ -121,6 +170,7 @@ function chart(label, draw) {
   const redraw = () => {
     width = Math.max(240, Math.floor(host.clientWidth));
     host.replaceChildren(draw(width));
+    rove(host, "[role=img]");
   };
   new ResizeObserver(() => { if (Math.abs(host.clientWidth - width) > 1 && host.clientWidth) redraw(); }).observe(host);
   host.redraw = redraw;
@@ -130,7 +180,9 @@ function chart(label, draw) {
 function choice(label, options, chosen, change) {
   const select = html("select", { onchange: () => change(options[select.selectedIndex][0]) },
     options.map(([value, text]) => html("option", { selected: value === chosen }, text)));
-  return html("label", {}, label, select);
+  const made = html("label", {}, label, select);
+  made.choose = (value) => { select.selectedIndex = options.findIndex(([one]) => one === value); };
+  return made;
 }
 
 function toggles(label, options, chosen, change) {

@@ -1,16 +1,4 @@
-// Answers, and the experiments behind them: a term alone beside the same term in the step, and one line per factor.
-
-
-function answersSection(run) {
-  if (!run.answers.length) return null;
-  const made = block("answers", run.answers.length > 1 ? "Answers" : "Answer", [], html("ol", { class: "answers" },
-    run.answers.map((answer) => html("li", { class: `is-${answer.verdict}` },
-      html("p", {}, verdictBadge(answer.verdict), " ", answer.sentence),
-      answer.how ? html("p", { class: "how" }, answer.how) : null))),
-    run.how_to_test ? note(run.how_to_test) : null);
-  made.classList.add("long");
-  return made;
-}
+// The experiments behind the answers: a term alone beside the same term in the step, and one line per factor.
 
 const verdictBadge = (verdict) => html("span", { class: `badge is-${verdict}` }, verdict);
 
@@ -32,7 +20,8 @@ function experimentsSection(run) {
 
 function termExperiments(run, tested, term) {
   const changed = term.factors.filter((factor) => factor.times.length);
-  let chosen = changed[0] ?? null;
+  // First the change that decides: factors are in the order of their verdicts.
+  let chosen = changed.find((factor) => factor.verdict === "confirmed") ?? changed.find((factor) => (factor.taken?.low ?? null) !== null) ?? changed[0] ?? null;
   const curves = chart(`Time of ${term.label}`, (width) => termCurves(run, term, chosen, width));
   const choose = (factor) => { chosen = factor; curves.redraw(); };
   const select = changed.length

@@ -9,6 +9,7 @@ function kernelsSection(run) {
   const focus = anomaly ? batches.indexOf(anomaly.to) : -1;
   let index = focus >= 0 ? focus : batches.length - 1;
   let words = [];
+  let filters = {};
   let order = ["ms", -1];
   let limit = PAGE_ROWS;
   const hasRates = rows.some((row) => row.gflops.some((v) => v !== null) || row.gbs.some((v) => v !== null));
@@ -16,12 +17,13 @@ function kernelsSection(run) {
   const excess = (row) => index === 0 ? null : (row.ms[index] ?? 0) - (batches[index] / batches[index - 1]) * (row.ms[index - 1] ?? 0);
   const columns = [
     ["kernel", (r) => r.short, true], ["family", (r) => r.family, true], ["layer", (r) => r.layer ?? "", true],
-    ["phase", (r) => r.phase ?? "", true], ["calls", (r) => r.calls[index]], ["ms", (r) => r.ms[index]],
+    ...(rows.some((row) => row.op) ? [["operator", (r) => r.op ?? "", true]] : []), ["phase", (r) => r.phase ?? "", true], ["calls", (r) => r.calls[index]], ["ms", (r) => r.ms[index]],
     ["share", (r) => r.ms[index]], ...(batches.length > 1 ? [["excess ms", excess]] : []),
     ...(hasRates ? [["GFLOP/s", (r) => r.gflops[index]], ["GB/s", (r) => r.gbs[index]]] : []),
   ];
   const rate = (row, value, roof) => html("td", {}, number(value, 3) + (row.exceeded?.[index]?.includes(roof) ? "†" : ""));
   const exceeds = rows.some((row) => row.exceeded?.some((roofs) => roofs?.length));
+  const chips = html("p", { class: "chips" });
   const head = html("tr", {});
   const body = html("tbody", {});
   const count = html("span", { role: "status", class: "note" });
@@ -31,7 +33,7 @@ function kernelsSection(run) {
       scope: "col", class: text ? "left" : null, "aria-sort": order[0] === name ? (order[1] > 0 ? "ascending" : "descending") : "none",
     }, html("button", { type: "button", onclick: () => { order = [name, order[0] === name ? -order[1] : text ? 1 : -1]; draw(); head.querySelectorAll("button")[columns.findIndex(([n]) => n === name)].focus(); } }, name))));
     const value = columns.find(([name]) => name === order[0])[1];
-    const found = rows.filter((row) => words.every((word) => row.text.includes(word)));
+    const found = rows.filter((row) => matches(row, filters) && words.every((word) => row.text.includes(word)));
     found.sort((a, b) => {
       const [left, right] = [value(a), value(b)];
       if (left === right) return 0;
@@ -40,9 +42,11 @@ function kernelsSection(run) {
       return order[1] * (typeof left === "string" ? left.localeCompare(right) : left - right);
     });
     const whole = total();
+    chips.replaceChildren(...filterButtons(filters, draw));
     body.replaceChildren(...found.slice(0, limit).map((row) => html("tr", {},
       html("td", { class: "name", title: row.name }, row.short), html("td", { class: "left" }, row.family),
-      html("td", { class: "left" }, row.layer ?? ""), html("td", { class: "left" }, row.phase ?? ""),
+      html("td", { class: "left" }, row.layer ?? ""), columns.some(([name]) => name === "operator") ? html("td", { class: "left" }, row.op ?? "") : null,
+      html("td", { class: "left" }, row.phase ?? ""),
       html("td", {}, few(row.calls[index], 6)), html("td", {}, number(row.ms[index])), html("td", {}, row.ms[index] === null ? "" : share(row.ms[index], whole)),
       batches.length > 1 ? html("td", {}, excess(row) === null ? "" : signed(excess(row))) : null,
       hasRates ? [rate(row, row.gflops[index], "compute"), rate(row, row.gbs[index], "DRAM")] : null)));
@@ -50,18 +54,25 @@ function kernelsSection(run) {
     count.textContent = `${found.length} of ${rows.length} rows, ${number(sum)} ms per step`;
     further.hidden = found.length <= limit;
   }
-  for (const row of rows) row.text = [row.name, row.family, row.layer, row.phase].join(" ").toLowerCase();
+  for (const row of rows) row.text = [row.name, row.family, row.layer, row.phase, row.op].join(" ").toLowerCase();
   const filter = html("input", {
     type: "search", placeholder: "filter: words", "aria-label": "Filter kernels", id: "filter",
     oninput: () => { words = filter.value.toLowerCase().split(/\s+/).filter(Boolean); limit = PAGE_ROWS; draw(); },
   });
-  const tools = [filter, batches.length > 1 ? choice(run.axis.name, batches.map((b, i) => [i, batchName(b)]), index, (v) => { index = v; draw(); }) : null];
+  const batch = choice(run.axis.name, batches.map((b, i) => [i, batchName(b)]), index, (v) => { index = v; draw(); });
+  const tools = [filter, batches.length > 1 ? batch : null];
   draw();
-  const made = block("kernels", "Kernels", tools,
+  const made = block("kernels", "Kernels", tools, chips,
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
     html("p", { class: "note" }, count, " ", further),
     note("Per profiled step" + (batches.length > 1 ? `; excess is against the next smaller ${run.axis.value}.` : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[index])} ms per step).` : "") +
       (exceeds ? " † above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came from a cache, or another kernel did some of the work." : "")));
   made.classList.add("long");
+  made.show = ({ batch: wanted, ...others }) => {
+    if (wanted !== undefined) index = Math.max(0, batches.findIndex((one) => batchName(one) === wanted));
+    batch.choose(index);
+    [filters, words, limit, filter.value] = [others, [], PAGE_ROWS, ""];
+    draw();
+  };
   return made;
 }

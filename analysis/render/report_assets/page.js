@@ -59,19 +59,32 @@ function recordingSection(run) {
     note(`Based on ${run.kernels.calls} kernels of the profiled steps. Curvescope ${report.version}.`));
 }
 
+// Names of the sections in the head of the page.
+const SHORT = { curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", heat: "Layers", icicle: "Icicle", timeline: "Step",
+  roofline: "Roofline", kernels: "Kernels", family: "Both axes", compare: "Comparison", steps: "Steps", recording: "Recording" };
+
 function show(index) {
   const run = report.runs[index];
   const others = report.runs.filter((other) => other !== run);
-  const sections = [answersSection(run), curveSection(run, others), termsSection(run), causesSection(run), experimentsSection(run), heatSection(run), timelineSection(run),
+  const sections = [curveSection(run, others), termsSection(run), causesSection(run), experimentsSection(run), heatSection(run), icicleSection(run), timelineSection(run),
     rooflineSection(run), kernelsSection(run), familySection(), compareSection(), recordingSection(run)].filter(Boolean);
-  document.getElementById("headline").textContent = run.headline;
-  document.getElementById("lead").textContent = run.answers.length ? "" : run.lead;
-  document.getElementById("over").textContent = [run.network ?? run.name, run.step ? `${run.step} step` : null, run.device].filter(Boolean).join(" · ");
+  document.querySelectorAll(".verdict").forEach((verdict) => { verdict.hidden = verdict.dataset.run !== String(index); });
   document.getElementById("body").replaceChildren(...sections);
-  document.getElementById("sections").replaceChildren(...sections.map((section) =>
-    html("a", { href: `#${section.id}` }, { answers: "Answers", curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", heat: "Layers", timeline: "Step", roofline: "Roofline", kernels: "Kernels", family: "Both axes", compare: "Comparison", recording: "Recording" }[section.id])));
+  document.getElementById("sections").replaceChildren(html("a", { href: "#report" }, "Verdict"),
+    ...sections.map((section) => html("a", { href: `#${section.id}` }, SHORT[section.id])));
   redraw();
 }
+
+// Follows a link to rows, see `rowsHref`.
+function follow() {
+  const [id, query] = location.hash.slice(1).split("?");
+  const section = query === undefined ? null : document.getElementById(id);
+  if (!section?.show) return;
+  section.show(Object.fromEntries(new URLSearchParams(query)));
+  section.scrollIntoView();
+}
+addEventListener("hashchange", follow);
+addEventListener("click", (event) => { if (event.target.closest?.("a")?.getAttribute("href") === location.hash) follow(); });
 
 function redraw() {
   document.querySelectorAll(".chart").forEach((node) => node.redraw());
@@ -89,3 +102,4 @@ if (report.runs.length > 1) {
   document.getElementById("runs").append(toggles("Recording", report.runs.map((run, index) => [index, run.name]), 0, show));
 }
 show(0);
+follow();

@@ -1,0 +1,76 @@
+"""The top of the report as plain HTML, which reads without the page's script: verdicts, remedies and the curve."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from ...profiling.escaping import escape_controls
+from .numbers import number
+
+
+def verdict_html(run: Mapping[str, Any], index: int) -> str:
+    """The verdict on one recording.
+
+    Args:
+        run: entry of `runs` of the report's document.
+        index: position of the recording in the report; the script hides all but one.
+    """
+    over = " · ".join(
+        filter(None, (run["network"] or run["name"], f"{run['step']} step" if run["step"] else None, run["device"]))
+    )
+    lead = "" if run["answers"] or not run["lead"] else f'<p class="lead">{_text(run["lead"])}</p>'
+    return (
+        f'<article class="verdict" data-run="{index}"><p class="over">{_text(over)}</p>'
+        f"<h1>{_text(run['headline'])}</h1>{lead}{_answers(run, index)}"
+        f"<noscript>{_curve(run)}</noscript></article>"
+    )
+
+
+def _answers(run: Mapping[str, Any], index: int) -> str:
+    if not run["answers"]:
+        return ""
+    title = "Answers" if len(run["answers"]) > 1 else "Answer"
+    how = f'<p class="note">{_text(run["how_to_test"])}</p>' if run["how_to_test"] else ""
+    items = "".join(_answer(answer) for answer in run["answers"])
+    return (
+        f'<section id="answers-{index}" aria-labelledby="answers-{index}-title"><div class="head">'
+        f'<h2 id="answers-{index}-title">{title}</h2></div><ol class="answers">{items}</ol>{how}</section>'
+    )
+
+
+def _answer(answer: Mapping[str, Any]) -> str:
+    """The sentence as the terminal prints it, with what to do in bold."""
+    verdict, remedy = _text(answer["verdict"]), answer["remedy"]
+    sentence = _text(answer["sentence"].removesuffix(remedy)) + (f"<strong>{_text(remedy)}</strong>" if remedy else "")
+    how = f'<p class="how">{_text(answer["how"])}</p>' if answer["how"] else ""
+    return (
+        f'<li class="is-{verdict}" data-of="{_text(answer["label"])}"><p><span class="badge is-{verdict}">{verdict}'
+        f"</span> {sentence}</p>{how}</li>"
+    )
+
+
+def _curve(run: Mapping[str, Any]) -> str:
+    """The curve as a table, for a browser without scripts."""
+    rows = "".join(
+        "<tr>"
+        f"<td>{'unknown' if point['batch'] is None else point['batch']}</td><td>{number(point['ms'])}</td>"
+        f"<td>{_interval(point)}</td><td>{point['n']}</td></tr>"
+        for point in run["curve"]["points"]
+    )
+    return (
+        "<p>This page's own script draws the charts and tables below; it is switched off here.</p>"
+        f"<table><thead><tr><th>{_text(run['axis']['value'])}</th><th>ms per step</th><th>95 % interval</th><th>n</th>"
+        f"</tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def _interval(point: Mapping[str, Any]) -> str:
+    if point["low"] is None or point["high"] is None:
+        return "unknown"
+    return f"{number(point['low'])} … {number(point['high'])}"
+
+
+def _text(text: str) -> str:
+    return html.escape(escape_controls(text))

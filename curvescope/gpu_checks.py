@@ -24,7 +24,14 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive to one thread", 2: "prohibited", 3
 
 
 class Check(NamedTuple):
-    """One checked item: whether it is available, details, and a remedy if it is missing."""
+    """One checked item.
+
+    Attributes:
+        name: name of the item.
+        found: whether it is available.
+        detail: what was found, or what it is needed for.
+        remedy: how to get it; empty if nothing helps.
+    """
 
     name: str
     found: bool

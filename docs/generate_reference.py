@@ -1,19 +1,22 @@
 """Writes the reference pages that follow from the code: `python docs/generate_reference.py`; a test holds them to it.
 
-Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from `schema.py`, and
-factors of experiments from their modules.
+Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from `schema.py`,
+factors of experiments from their modules, and documents of `--json` from the types that describe them.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
+from curvescope.json_documents import document_schema
 from curvescope.kernels.replay import factors
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
@@ -29,6 +32,8 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "reference" / "commands.md": commands_page(),
         DOCS / "reference" / "devices.md": devices_page(),
+        DOCS / "reference" / "documents.md": documents_page(),
+        DOCS / "reference" / "documents.schema.json": json.dumps(document_schema(), ensure_ascii=False) + "\n",
         DOCS / "reference" / "factors.md": factors_page(),
         DOCS / "reference" / "metrics.md": metrics_page(),
         DOCS / "schema.md": schema_doc.schema_page(),
@@ -166,6 +171,52 @@ def _units(listed: tuple[devices.Device, ...], cell: Callable[[devices.Fact | No
             shared = (sm.shared_bytes // 1024, sm.shared_block_bytes // 1024)
             cells += [f"{number:,}" for number in (sm.registers, sm.warps, sm.blocks, *shared)]
         yield f"| {device.compute_capability} | `{key}` | {' | '.join(cells)} |"
+def documents_page() -> str:
+    """Every document that `--json` prints, and every type in them."""
+    schema = document_schema()
+    types = schema["$defs"]
+    kinds = [one["$ref"].rpartition("/")[2] for one in schema["oneOf"]]
+    lines = [
+        "# Documents of --json",
+        "",
+        "Generated from `curvescope/json_documents`. Every command with `--json` prints one of these objects on one "
+        "line of standard output, and everything else on standard error. Its first field, `schema`, names its kind and "
+        "version. A field that is renamed, removed or gets another meaning makes the next version of all documents; "
+        "new fields may come at any time. What is missing is null. Units stand in the names; a share is a fraction of "
+        "1.",
+        "",
+        "The same as JSON Schema, draft 2020-12: [documents.schema.json](documents.schema.json).",
+        "",
+        "| `schema` | what it is |",
+        "|---|---|",
+    ]
+    for name in kinds:
+        named = types[name]["properties"]["schema"]["const"]
+        lines.append(f"| [`{named}`](#{name.lower()}) | {_cell(types[name]['description'])} |")
+    for name in [*kinds, *(name for name in types if name not in kinds)]:
+        definition = types[name]
+        lines += ["", f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
+        for field, one in definition["properties"].items():
+            lines.append(f"| `{field}` | {_type(one)} | {_cell(one.get('description', ''))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A type of the schema in words, with a link to its table."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "anyOf" in schema:
+        return " or ".join(_type(one) for one in schema["anyOf"])
+    if "prefixItems" in schema:
+        return f"array of {', '.join(_type(one) for one in schema['prefixItems'])}"
+    if "items" in schema:
+        return f"array of {_type(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"object of {_type(schema['additionalProperties'])}"
+    return str(schema.get("type", "any"))
 
 
 def factors_page() -> str:

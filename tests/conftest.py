@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
+from functools import cache
 
 import pytest
 
+from curvescope.analysis.render import documents
 from curvescope.profiling.hardware import heap
 
 # A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
@@ -28,6 +31,33 @@ def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without thresholds in the environment: Dask sets one, in the process that starts its workers."""
     for name in heap.VARIABLES:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _documents_fit_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every document that a command prints in this process is held to its schema."""
+    as_text = documents.json_text
+
+    def checked(document):
+        text = as_text(document)
+        document_validator(document["schema"]).validate(json.loads(text))
+        return text
+
+    monkeypatch.setattr(documents, "json_text", checked)
+
+
+@cache
+def document_validator(schema):
+    """Validator of the documents of one kind, which takes no field that their schema does not name."""
+    import jsonschema
+
+    from curvescope.json_documents import document_schema
+
+    whole = document_schema()
+    for definition in whole["$defs"].values():
+        definition["additionalProperties"] = False
+    (name,) = (n for n, one in whole["$defs"].items() if one["properties"].get("schema", {}).get("const") == schema)
+    return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

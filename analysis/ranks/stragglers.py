@@ -58,7 +58,9 @@ class Straggler:
     """A rank that delays the others.
 
     Attributes:
-        rank: number of the rank; `node` and `local_rank` if known.
+        rank: number of the rank.
+        node: number of its node; None if unknown.
+        local_rank: its number on the node; None if unknown.
         verdict: slow, or slow at times.
         excess_ms: own time beyond the median of the others, mean over its steps.
         share: `excess_ms` over the median step.

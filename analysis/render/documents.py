@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ..decompose.statistics import Estimate
+
+# A field that is renamed, removed or gets another meaning makes it the next number; new fields do not.
+DOCUMENT_VERSION = 1
 
 
 def to_plain(value: Any) -> Any:
@@ -33,3 +38,18 @@ def estimate_document(estimate: Estimate) -> dict[str, Any]:
 def finite(value: float | None) -> float | None:
     """A number of six digits; None for what is unknown or infinite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def print_document(kind: str, document: Mapping[str, Any]) -> None:
+    """Print one JSON document on standard output; its first field, `schema`, names its kind and version.
+
+    Args:
+        kind: kind of the document, one of `curvescope.json_documents.DOCUMENTS`.
+        document: the document.
+    """
+    print(json_text({"schema": f"curvescope.{kind}/{DOCUMENT_VERSION}", **document}))
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """A document as strict JSON."""
+    return json.dumps(document, allow_nan=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rich.text import Text
@@ -10,7 +9,7 @@ from rich.text import Text
 from ...profiling.recording.store import Recording
 from ..energy import EnergyDiagnosis, explain_energy
 from . import terminal, text
-from .documents import to_plain
+from .documents import print_document, to_plain
 from .numbers import number, signed
 from .show import recording_line, show_gaps
 
@@ -34,7 +33,7 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
     """
     found = explain_energy(recording, axis)
     if as_json:
-        print(json.dumps(_document(recording, found), allow_nan=False))
+        print_document("energy", _document(recording, found))
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..decompose import anomalies, functionals
 from ..decompose.curve import Point
 from ..explaining import explain, recorded
 from . import answers, causes, series, terminal, text
-from .documents import to_plain
+from .documents import print_document, to_plain
 from .headline import answer_on, headline
 
 
@@ -57,7 +56,7 @@ def show_diagnosis(
             anomalies.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),
         )
     if as_json:
-        print(json.dumps(_document(recording, diagnosis, explanations), allow_nan=False))
+        print_document("explain", _document(recording, diagnosis, explanations))
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
@@ -164,7 +163,7 @@ def show_table(
             }
             for one in listed
         ]
-        print(json.dumps({"recording": str(recording.path), "noise": noise, "series": curves}, allow_nan=False))
+        print_document("times", {"recording": str(recording.path), "noise": noise, "series": curves})
         return
     console = terminal.console()
     console.print(series.render_series(listed, everything))

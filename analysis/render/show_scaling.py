@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ...profiling.recording.store import Recording
 from ..ranks.parts import KERNEL_COLUMNS, RankTables
 from ..scaling import PointTables, Series, scale
 from . import terminal
+from .documents import print_document
 from .scaling import render_series, series_document
 
 
@@ -43,7 +43,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     first = next((ranks[0].meta for ranks in recordings.values() if ranks), {})
     complete = is_complete(folder, plan)
     if as_json:
-        print(json.dumps(_document(folder, plan, first, series, empty, complete), allow_nan=False))
+        print_document("scaling", _document(folder, plan, first, series, empty, complete))
         return
     console = terminal.console()
     console.print(Text(_headline(plan, first), "bold"))

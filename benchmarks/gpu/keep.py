@@ -77,12 +77,12 @@ def _when(stages: list[dict[str, Any]]) -> str:
 
 def _machine(stage: Path) -> Iterator[str]:
     yield from ("", "## The machine", "")
-    rows = _json(stage / "doctor.json")
-    if not isinstance(rows, list):
+    document = _json(stage / "doctor.json")
+    if document is None:
         yield "The stage `machine` left nothing."
         return
     yield from ("| what | is here | detail |", "| --- | --- | --- |")
-    for row in rows:
+    for row in document["checks"]:
         yield f"| {row['name']} | {'yes' if row['found'] else 'no'} | {_cell(row['detail'])} |"
 
 

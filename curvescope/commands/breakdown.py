@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 
 from ..profiling.recording.remote_store import as_path
 
@@ -39,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
         document = {"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}
         for row, of_row in zip(document["rows"], breakdown.rows, strict=True):
             row["exceeded_roofs"] = above_roofs(of_row, hardware)
-        print(json.dumps(document))
+        from ..analysis.render.documents import print_document
+
+        print_document("breakdown", document)
         return 0
 
     from ..analysis.render import terminal

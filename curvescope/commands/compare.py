@@ -7,7 +7,6 @@ excludes zero change, after Holm correction over all step times).
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import parse_share
@@ -50,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
     comparison = compare(sides, args.by, args.batch)
     grown = [] if over is None else comparison.regressions(over)
     if args.json:
-        print(json.dumps({**_document(comparison), "fail_over": over, "failed": bool(grown)}, allow_nan=False))
+        from ..analysis.render.documents import print_document
+
+        print_document("compare", {**_document(comparison), "fail_over": over, "failed": bool(grown)})
         return int(bool(grown))
 
     from rich.text import Text

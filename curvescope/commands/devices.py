@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 
@@ -18,6 +17,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from ..analysis.render import terminal
+    from ..analysis.render.documents import print_document
     from ..analysis.render.numbers import number
     from ..analysis.render.text import table
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [
             {**asdict(d), **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(d), strict=True)}} for d in chosen
         ]
-        print(json.dumps({"devices": rows}, allow_nan=False))
+        print_document("devices", {"devices": rows})
         return 0
     console = terminal.console()
     if args.device:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -24,7 +23,9 @@ def run(args: argparse.Namespace) -> int:
     findings = [look() for look in _CHECKS]
     findings += check_gpus()
     if args.json:
-        print(json.dumps([finding._asdict() for finding in findings]))
+        from ..analysis.render.documents import print_document
+
+        print_document("doctor", {"checks": [finding._asdict() for finding in findings]})
         return 0
 
     from rich.text import Text

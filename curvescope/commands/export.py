@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export."""
-    import json
     import sys
 
     from ..profile_files import open_any, progress
@@ -51,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
         else:
             export.export_parquet(recording, target)
     if args.json:
-        print(json.dumps({"path": str(target), "format": kind, "rows_without_time": unplaced}))
+        from ..analysis.render.documents import print_document
+
+        print_document("export", {"path": str(target), "format": kind, "rows_without_time": unplaced})
         return 0
     if unplaced:
         print(

@@ -12,7 +12,6 @@ copied.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,13 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import the file."""
+    from ..analysis.render.documents import print_document
     from ..profile_files import describe_rows, notes
 
     done = _import(args)
     if args.json:
         document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": done.lost}
         found = {name: getattr(done, name) for name in ("steps_from", "device_time_in_steps", "batch_from")}
-        print(json.dumps({**document, "missing": done.missing, **found}))
+        print_document("import", {**document, "missing": done.missing, **found})
         return 0
     print(f"{done.format}: {describe_rows(done.rows)}")
     for line in notes(done):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +29,9 @@ def run(args: argparse.Namespace) -> int:
             {"name": n.name, "paper": n.paper, "input_shape": n.input_shape, **dataclasses.asdict(c)}
             for n, c in zip(networks, costs, strict=True)
         ]
-        print(json.dumps(rows))
+        from ..analysis.render.documents import print_document
+
+        print_document("networks", {"networks": rows})
         return 0
 
     from ..analysis.render import terminal

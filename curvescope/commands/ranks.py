@@ -12,7 +12,6 @@ the difference of other groups of ranks, `--explain node:3` of a node.
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -151,10 +150,10 @@ def _show(
     args: argparse.Namespace, found: Ranks, differences: list[Difference], asked: int, *, interrupted: bool
 ) -> None:
     if args.json:
-        from ..analysis.render.documents import to_plain
+        from ..analysis.render.documents import print_document, to_plain
 
         document = {"interrupted": interrupted, "asked": asked, **to_plain(found), "differences": to_plain(differences)}
-        print(json.dumps(document, allow_nan=False))
+        print_document("ranks", document)
         return
 
     from rich.text import Text

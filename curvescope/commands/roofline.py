@@ -7,7 +7,6 @@ point is labelled with which. --csv and --json are stable formats: docs/roofline
 from __future__ import annotations
 
 import argparse
-import json
 
 from ..profiling.recording.remote_store import as_path
 
@@ -38,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
     parts = kernel_totals(work) if steps.empty else kernel_times(work, steps)
     drawn = roofline.roofline(parts, hardware, args.by, args.batch)
     if args.json:
-        print(json.dumps({**roofline.document(drawn), "device": hardware.name}, allow_nan=False))
+        from ..analysis.render.documents import print_document
+
+        print_document("roofline", {**roofline.document(drawn), "device": hardware.name})
         return 0
     if args.csv:
         import csv

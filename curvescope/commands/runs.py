@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from ..profiling.recording.remote_store import as_path
@@ -35,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
         for recording in list_recordings(root)
     ]
     if args.json:
-        print(json.dumps(rows))
+        from ..analysis.render.documents import print_document
+
+        print_document("runs", {"recordings": rows})
         return 0
     if not rows:
         print(f"No recordings in {root}. `curvescope diagnose alexnet` makes one.")

@@ -7,7 +7,6 @@ its own device and marked as published.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -62,6 +61,7 @@ def show_table(
     from dataclasses import asdict
 
     from ..analysis import step_table
+    from ..analysis.render.documents import print_document
     from ..profiling.escaping import escape_controls
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
@@ -69,7 +69,7 @@ def show_table(
         cells += step_table.published_cells(sorted({cell.network for cell in cells}))
     compared = step_table.common_batch(cells) if batch is None else batch
     if form == "json":
-        print(json.dumps([asdict(cell) for cell in cells], allow_nan=False))
+        print_document("table", {"times": [asdict(cell) for cell in cells]})
     elif form == "csv":
         print(escape_controls(step_table.to_csv(cells)), end="")
     elif form == "markdown":

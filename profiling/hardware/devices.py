@@ -30,7 +30,13 @@ _FLOPS_PER_FMA = 2
 
 @dataclass(frozen=True)
 class Fact:
-    """A published number with its source, and whether the source was checked."""
+    """A published number.
+
+    Attributes:
+        value: the number, in the unit of its name.
+        source: where it was published.
+        verified: whether the source was checked.
+    """
 
     value: float
     source: str

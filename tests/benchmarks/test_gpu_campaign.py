@@ -214,7 +214,7 @@ def test_a_rehearsal_describes_this_machine_once_and_packs_what_it_said(tmp_path
     with tarfile.open(tmp_path / "out.tar.gz") as archive:
         assert archive.getnames()[0] == "summary.md"
         doctor = json.load(archive.extractfile("machine/doctor.json"))
-    assert any(row["name"] == "CPU" for row in doctor)
+    assert any(row["name"] == "CPU" for row in doctor["checks"])
     assert "machine: done before" in run(tmp_path, "--rehearse", "machine").stdout
 
 

@@ -98,7 +98,7 @@ def test_all_names_the_reason_of_every_untested_change(tested, capsys):
 
 def test_the_document_has_the_answers_first_and_every_outcome(tested, capsys):
     document = json.loads(explained(capsys, tested, "--json"))
-    assert list(document)[:2] == ["recording", "answers"]
+    assert list(document)[:3] == ["schema", "recording", "answers"]
     first, *_, last = document["answers"]
     assert (first["cause"], first["verdict"]) == ("slow library call", "confirmed")
     assert (last["functional"]["kind"], last["verdict"]) == ("fixed cost", "confirmed")
@@ -135,7 +135,7 @@ def test_words_follow_the_axis(tmp_path, capsys):
 
 def test_runs_counts_experiments(tested, capsys):
     assert main(["runs", str(tested.parent), "--json"]) == 0
-    assert [row["experiments"] for row in json.loads(capsys.readouterr().out)] == [5]
+    assert [row["experiments"] for row in json.loads(capsys.readouterr().out)["recordings"]] == [5]
 
 
 def test_a_notebook_leads_with_the_answers(tested):

@@ -62,7 +62,7 @@ def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, comm
     assert done.returncode == 0, done.stderr
     assert "gemm 32x32x32 TT fp32" in done.stdout
     assert "Cold caches" in done.stdout
-    rows = json.loads(command("runs", "two", "--json", cwd=tmp_path).stdout)
+    rows = json.loads(command("runs", "two", "--json", cwd=tmp_path).stdout)["recordings"]
     assert [row["path"] for row in rows] == ["two/gemm_32x32x32_NN_fp32", "two/gemm_32x32x32_TT_fp32"]
 
 
@@ -121,7 +121,7 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     assert kept["dram_bytes_per_s"] > 0
     assert kept["flops_per_s"] > 0
     assert main(["doctor", "--json"]) == 0
-    assert {row["name"]: row["found"] for row in json.loads(capsys.readouterr().out)}["ceilings"]
+    assert {row["name"]: row["found"] for row in json.loads(capsys.readouterr().out)["checks"]}["ceilings"]
     axes = [word for name in "mnk" for word in ("--axis", f"{name}=16")]
     assert main(["bench", "gemm", *axes, *options, str(tmp_path / "later")]) == 0
     taken = json.loads((tmp_path / "later/recording.json").read_text())["ceilings"]

@@ -112,7 +112,7 @@ def test_breakdown_adds_up_to_the_step(recorded, workplace, command, by):
 
 
 def test_runs_lists_recordings(recorded, workplace, command):
-    (row,) = json.loads(command("runs", ".", "--json", cwd=workplace).stdout)
+    (row,) = json.loads(command("runs", ".", "--json", cwd=workplace).stdout)["recordings"]
     assert row["path"] == "mine"
     assert row["status"] == "complete"
     assert row["batches"] == [1, 2, 4]
@@ -126,13 +126,13 @@ def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command)
     assert done.returncode == 0, done.stderr
     assert "Step ms by batch size" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
-    cells = json.loads(command("table", "swept", "--json", cwd=workplace).stdout)
+    cells = json.loads(command("table", "swept", "--json", cwd=workplace).stdout)["times"]
     assert [(c["mode"], c["batch"]) for c in cells] == [("forward", 2), ("training", 2)]
     assert all(c["n"] >= 4 and c["low_ms"] < c["time_ms"] < c["high_ms"] for c in cells)
     markdown = command("table", "swept", "--format", "markdown", cwd=workplace).stdout
     assert "| my_model:small | training fp32 |" in markdown
     again = command("sweep", "--resume", "swept", "--json", cwd=workplace)
-    assert json.loads(again.stdout) == cells
+    assert json.loads(again.stdout)["times"] == cells
     assert command("breakdown", "swept/my_model-small_training_fp32", cwd=workplace).returncode == 0
 
 
@@ -166,7 +166,7 @@ def test_table_puts_published_figures_under_their_own_device(tmp_path, command):
 
 
 def test_networks_lists_what_can_be_measured(tmp_path, command):
-    rows = {row["name"]: row for row in json.loads(command("networks", "--json", cwd=tmp_path).stdout)}
+    rows = {row["name"]: row for row in json.loads(command("networks", "--json", cwd=tmp_path).stdout)["networks"]}
     assert rows["vgg_a"]["parameters"] == 132_863_336
     assert "arXiv:1409.1556" in rows["vgg_a"]["paper"]
     out = command("networks", cwd=tmp_path).stdout
@@ -175,7 +175,9 @@ def test_networks_lists_what_can_be_measured(tmp_path, command):
 
 
 def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
-    found = {row["name"]: row["found"] for row in json.loads(command("doctor", "--json", cwd=tmp_path).stdout)}
+    found = {
+        row["name"]: row["found"] for row in json.loads(command("doctor", "--json", cwd=tmp_path).stdout)["checks"]
+    }
     assert found["CPU"]
     assert found["PyTorch"]
     assert found["native library"]

@@ -7,7 +7,6 @@ level (copy, triad, read or write, whichever is fastest). Stored in $CURVESCOPE_
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from . import measuring
@@ -35,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     found = find_ceilings(library.describe(), results)
     path = save(found)
     if args.json:
-        print(json.dumps({"kept": str(path), **found.entry()}))
+        from ...analysis.render.documents import print_document
+
+        print_document("ceilings", {"kept": str(path), **found.entry()})
     else:
         _print(found)
         measuring.print_notes(measured)

@@ -8,7 +8,6 @@ up to the kernel's launch bounds, or fewer registers. All of it is computed from
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -45,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile, then print."""
+    from ...analysis.render.documents import print_document
     from ...kernels.compile import cache_folder, parse_architectures
     from ...kernels.generations import describe_builds
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from_cache = sum(each.from_cache for each in compiled)
         document = {"cache": str(cache_folder()), "cubins": len(compiled), "from_cache": from_cache}
-        print(json.dumps({**document, "kernels": [_plain(build) for build in builds]}))
+        print_document("compile", {**document, "kernels": [_plain(build) for build in builds]})
         return 0
     _print(builds, compiled, args.mix)
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -237,13 +236,14 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
     from ...analysis.render import terminal
+    from ...analysis.render.documents import print_document
     from ...kernels.method import Outcome
 
     recording = getattr(args, "against", None)
     costs = compare_with_step(recording, [(one.sweep, one.results) for one in measured]) if recording else []
     if args.json:
         document = {"method": dataclasses.asdict(method_of(args)), "sweeps": [_document(one) for one in measured]}
-        print(json.dumps({**document, **({"against": [cost._asdict() for cost in costs]} if costs else {})}))
+        print_document("bench", {**document, "against": [cost._asdict() for cost in costs]})
     else:
         _show(measured, args.cache)
         if costs:

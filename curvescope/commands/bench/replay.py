@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,9 +74,11 @@ def run(args: argparse.Namespace) -> int:
         if result.median_ns is None
     ]
     if args.json:
+        from ...analysis.render.documents import print_document
+
         method = dataclasses.asdict(measuring.method_of(args))
         document = {"method": method, "recording": str(args.recording), "calls": rows, "left_out": left_out}
-        print(json.dumps({**document, "minor": plan.minor, "minor_share": plan.minor_share}))
+        print_document("replay", {**document, "minor": plan.minor, "minor_share": plan.minor_share})
     else:
         _print(plan, rows, left_out, measured)
     return 0

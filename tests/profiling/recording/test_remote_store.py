@@ -111,7 +111,9 @@ def test_writers_of_one_store_do_not_meet(store, capsys):
     assert sorted(r.meta["network"] for r in found) == [f"net{rank}" for rank in range(8)]
     assert all(r.count_rows("steps") == 4 for r in found)
     assert main(["runs", "--store", str(store), "--json"]) == 0
-    assert {row["path"] for row in json.loads(capsys.readouterr().out)} == {f"{store}/rank{i}" for i in range(8)}
+    assert {row["path"] for row in json.loads(capsys.readouterr().out)["recordings"]} == {
+        f"{store}/rank{i}" for i in range(8)
+    }
 
 
 def test_a_writer_that_was_cut_off_resumes(store):

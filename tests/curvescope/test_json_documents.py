@@ -1,0 +1,139 @@
+"""What `--json` prints: every command with the option is listed here, and its document fits the written schema.
+
+A fixture of all tests (tests/conftest.py) holds every other document that a command prints to its schema too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from dataclasses import dataclass
+
+import jsonschema
+import pytest
+
+from curvescope.cli import COMMANDS, main, module_of
+from curvescope.commands.bench import BENCHES
+from curvescope.json_documents import DOCUMENTS, document_schema
+from curvescope.json_documents.json_schema import Definitions
+from tests.conftest import document_validator
+
+# The kinds of documents that each command prints; None: it prints none.
+KINDS = {
+    "diagnose": {"explain", "energy", "table"},
+    "explain": {"explain", "energy", "times", "scaling"},
+    "confirm": {"explain"},
+    "scale": {"scaling"},
+    "sweep": {"table"},
+    "replay": {"replay"},
+    "ceilings": {"ceilings"},
+    "compile": {"compile"},
+    **{name: {"bench"} for name in ("gemm", "conv", "memory", "latency", "launch", "peak", "all")},
+}
+
+
+def with_json():
+    """Commands with the option --json."""
+    for name in COMMANDS:
+        modules = {f"curvescope{module_of(name)}": name}
+        if name == "bench":
+            modules = {f"curvescope.commands.bench.{bench}": bench for bench in BENCHES}
+        for module, command in modules.items():
+            parser = argparse.ArgumentParser()
+            importlib.import_module(module).add_arguments(parser)
+            if "--json" in parser._option_string_actions:
+                yield command
+
+
+def test_every_command_with_json_has_documents_and_no_document_is_without_a_command():
+    printed = [KINDS.get(command, {command}) for command in with_json()]
+    assert set().union(*printed) == set(DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("explain", "RUN"), "explain"),
+        (("breakdown", "RUN"), "breakdown"),
+        (("compare", "RUN", "RUN"), "compare"),
+        (("roofline", "RUN"), "roofline"),
+        (("table", "RUN", "--published"), "table"),
+        (("runs", "."), "runs"),
+        (("export", "RUN", "--csv", "-o", "tables"), "export"),
+        (("devices", "gtx1080"), "devices"),
+        (("networks",), "networks"),
+        (("doctor",), "doctor"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_document_names_its_kind_and_fits_the_schema(modelled, arguments, kind, capsys, monkeypatch):
+    monkeypatch.chdir(modelled)
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == f"curvescope.{kind}/1"
+    jsonschema.Draft202012Validator(document_schema()).validate(document)
+    with pytest.raises(jsonschema.ValidationError):
+        document_validator(document["schema"]).validate({**document, "unknown": 1})
+
+
+@pytest.fixture(scope="module")
+def modelled(tmp_path_factory):
+    """A folder with one recording, RUN, of a modelled GPU."""
+    folder = tmp_path_factory.mktemp("modelled")
+    options = ["--device", "model:gtx1080", "--batch", "16..64"]
+    assert main(["diagnose", "vgg_a", *options, "-o", str(folder / "RUN"), "--json"]) == 0
+    return folder
+
+
+def test_the_schema_is_one_and_every_field_that_is_ours_has_a_description():
+    schema = document_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    bare = [
+        f"{name}.{field}"
+        for name, definition in schema["$defs"].items()
+        for field, one in definition["properties"].items()
+        if "description" not in one
+    ]
+    assert sorted(bare) == []
+
+
+def test_a_type_gives_the_schema_of_its_fields_with_what_its_docstring_says():
+    @dataclass(frozen=True)
+    class Base:
+        """A thing.
+
+        Attributes:
+            time_ms: its time; None if
+                unknown.
+        """
+
+        time_ms: float | None
+
+    @dataclass(frozen=True)
+    class Named(Base):
+        """A thing with names.
+
+        Attributes:
+            names: by number.
+        """
+
+        names: tuple[tuple[int, str], ...]
+
+    definitions = Definitions()
+    assert definitions.schema_of(dict[str, Named]) == {
+        "type": "object",
+        "additionalProperties": {"$ref": "#/$defs/Named"},
+    }
+    pair = {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2}
+    time = {"description": "its time; null if unknown.", "anyOf": [{"type": "number"}, {"type": "null"}]}
+    assert definitions.schemas == {
+        "Named": {
+            "description": "A thing with names.",
+            "type": "object",
+            "properties": {"time_ms": time, "names": {"description": "by number.", "type": "array", "items": pair}},
+            "required": ["names", "time_ms"],
+        }
+    }
+    with pytest.raises(TypeError, match="no JSON Schema"):
+        definitions.schema_of(complex)

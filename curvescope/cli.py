@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": "benchmark single operators and the device: GEMM, convolution, memory, latency, launch",
     "devices": "list the GPUs that the cost model knows, each number with its source",
     "doctor": "list what is available on this machine, what is missing, and how to get it",
+    "mcp": "answer questions of agents about recordings (MCP server on standard input and output)",
     "completion": "print a completion script for bash, zsh or fish",
 }
 

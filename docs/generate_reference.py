@@ -185,7 +185,8 @@ def documents_page() -> str:
         "new fields may come at any time. What is missing is null. Units stand in the names; a share is a fraction of "
         "1.",
         "",
-        "The same as JSON Schema, draft 2020-12: [documents.schema.json](documents.schema.json).",
+        "The same as JSON Schema, draft 2020-12: [documents.schema.json](documents.schema.json). "
+        "Shorter answers: [the server for agents](../guides/agents.md).",
         "",
         "| `schema` | what it is |",
         "|---|---|",

@@ -228,6 +228,7 @@ def _document(
 ) -> dict[str, Any]:
     return {
         "recording": str(recording.path),
+        "headline": headline(recording.meta, diagnosis),
         "answers": to_plain(diagnosis.answers),
         "modelled": is_modelled(recording.meta),
         "complete": recording.meta["status"] == Status.COMPLETE,

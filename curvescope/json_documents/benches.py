@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..commands.bench.against import LayerCost
 from ..kernels.conditions import Note
 from ..kernels.method import Method
 from ..kernels.runner import Result
 from ..profiling.hardware.ceilings import Ceiling
+from .json_schema import OPTIONAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +152,11 @@ class CeilingsDocument:
         clock_hz: lowest and highest clock while measuring.
         versions: versions of the libraries.
         measured_utc: when they were measured.
+        flops_per_s: the ceiling of fp32.
+        dram_bytes_per_s: the ceiling of DRAM.
+        l2_bytes_per_s: the ceiling of the L2 cache.
+        l1_bytes_per_s: the ceiling of the L1 cache.
+        l3_bytes_per_s: the ceiling of the L3 cache.
     """
 
     kept: str
@@ -159,6 +165,11 @@ class CeilingsDocument:
     clock_hz: tuple[int, int] | None
     versions: Mapping[str, str | None]
     measured_utc: str
+    flops_per_s: float = field(metadata=OPTIONAL)
+    dram_bytes_per_s: float = field(metadata=OPTIONAL)
+    l2_bytes_per_s: float = field(metadata=OPTIONAL)
+    l1_bytes_per_s: float = field(metadata=OPTIONAL)
+    l3_bytes_per_s: float = field(metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,7 @@ class ExplainDocument:
 
     Attributes:
         recording: folder or URL of the recording.
+        headline: what the curve shows, in a sentence.
         answers: the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how sure.
         modelled: whether the cost model predicted the times.
         complete: whether everything that was asked for is recorded.
@@ -142,6 +143,7 @@ class ExplainDocument:
     """
 
     recording: str
+    headline: str
     answers: Sequence[Answer]
     modelled: bool
     complete: bool

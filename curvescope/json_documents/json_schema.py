@@ -13,6 +13,7 @@ from typing import Any
 from ..analysis.decompose.statistics import Estimate
 
 _SIMPLE = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+OPTIONAL = {"optional": True}  # metadata of a field that a document may leave out
 _FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 # An infinite end of an interval is null in JSON: unknown.
 _NULLABLE = {Estimate: {"low", "high", "p"}}
@@ -54,7 +55,7 @@ class Definitions:
             return {"type": "object", "additionalProperties": self.schema_of(arguments[1])}
         if origin and issubclass(origin, Sequence):
             return {"type": "array", "items": self.schema_of(arguments[0])}
-        if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") or typing.is_typeddict(kind)):
+        if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
             raise TypeError(f"{kind} has no JSON Schema.")
         if kind not in self._names:
             name = kind.__name__
@@ -75,16 +76,22 @@ class Definitions:
             "description": _sentence(summary),
             "type": "object",
             "properties": properties,
-            "required": sorted(getattr(kind, "__required_keys__", properties)),
+            "required": sorted(properties.keys() - _optional(kind)),
         }
 
 
 def fields_of(kind: Any) -> dict[str, Any]:
-    """Types of the fields of a dataclass, a named tuple or a typed dictionary, by name."""
+    """Types of the fields of a dataclass or a named tuple, by name."""
     hints = typing.get_type_hints(kind)
     if dataclasses.is_dataclass(kind):
         return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-    return {name: hints[name] for name in getattr(kind, "_fields", hints)}
+    return {name: hints[name] for name in kind._fields}
+
+
+def _optional(kind: Any) -> set[str]:
+    """Names of the fields that a document may leave out."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return {field.name for field in fields if "optional" in field.metadata}
 
 
 def _described(kind: type) -> dict[str, str]:

@@ -98,7 +98,7 @@ def test_all_names_the_reason_of_every_untested_change(tested, capsys):
 
 def test_the_document_has_the_answers_first_and_every_outcome(tested, capsys):
     document = json.loads(explained(capsys, tested, "--json"))
-    assert list(document)[:3] == ["schema", "recording", "answers"]
+    assert list(document)[:4] == ["schema", "recording", "headline", "answers"]
     first, *_, last = document["answers"]
     assert (first["cause"], first["verdict"]) == ("slow library call", "confirmed")
     assert (last["functional"]["kind"], last["verdict"]) == ("fixed cost", "confirmed")

@@ -1,0 +1,25 @@
+"""Answer questions of agents about recordings: an MCP server on standard input and output.
+
+Its tools list recordings and give the verdict, the breakdown, a comparison or the roofline of them, and change nothing.
+With --allow-experiments a tool runs experiments on this machine and adds them to the recording. It reads the folder
+that it is started in; `pip install 'curvescope[mcp]'` gets what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--allow-experiments", action="store_true", help="let agents run experiments on this machine (`confirm`)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until standard input ends."""
+    from ..agents import make_server
+
+    make_server(args.allow_experiments).run("stdio")
+    return 0

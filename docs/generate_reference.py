@@ -171,6 +171,8 @@ def _units(listed: tuple[devices.Device, ...], cell: Callable[[devices.Fact | No
             shared = (sm.shared_bytes // 1024, sm.shared_block_bytes // 1024)
             cells += [f"{number:,}" for number in (sm.registers, sm.warps, sm.blocks, *shared)]
         yield f"| {device.compute_capability} | `{key}` | {' | '.join(cells)} |"
+
+
 def documents_page() -> str:
     """Every document that `--json` prints, and every type in them."""
     schema = document_schema()

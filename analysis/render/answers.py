@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from ...profiling.recording.axis import Axis
@@ -15,28 +13,31 @@ from ...profiling.recording.replayable import why_not_replayed
 from ...profiling.recording.store import Recording
 from ..cost_model.recording import is_modelled
 from ..decompose.statistics import Estimate
-from ..experiments.answer import Answer, Evidence, Remedy
+from ..experiments.answer import Answer, Evidence, Remedy, remedy_sentence
 from ..experiments.outcome import Outcome, Reproduction, Verdict
 from ..experiments.shape import Shape
 from .numbers import signed
-from .text import interval, table
+from .tables import Indented, table
+from .text import interval
 
 VERDICT_STYLES = {Verdict.CONFIRMED: "bold green", Verdict.REFUTED: "", Verdict.UNDECIDED: "yellow"}
 _SHOWN_FACTORS = 6
 
 
-def render_answers(answers: Sequence[Answer]) -> RenderableType:
-    """One numbered sentence per answer, and how to set what it advises."""
-    rows = Table.grid(padding=(0, 1))
-    rows.add_column(justify="right", no_wrap=True)
-    rows.add_column(overflow="fold")
+def render_answers(answers: Sequence[Answer], axis: Axis) -> RenderableType:
+    """Each answer: what, where, why and how sure, then what to do and how to set that."""
+    blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
-        rows.add_row(Text(f"{number}.", "bold"), Text(answer.sentence))
-        if how := remedy_text(answer.remedy):
-            first = shown.setdefault(how, number)
-            rows.add_row("", Text(how if first == number else f"How: as in {first}."))
-    return rows
+        advice = "" if answer.remedy is None else remedy_sentence(answer.remedy, axis)
+        finding = Text(answer.sentence.removesuffix(advice).rstrip())
+        finding.highlight_words([answer.how_sure], VERDICT_STYLES.get(answer.verdict, ""))
+        lines: list[RenderableType] = [finding, *([Indented(Text(advice), label="Do:  ")] if advice else [])]
+        if answer.remedy is not None and answer.remedy.how:
+            first = shown.setdefault(answer.remedy.how, number)
+            lines.append(Indented(Text(answer.remedy.how if first == number else f"as in {first}."), label="How: "))
+        blocks.append(Indented(*lines, label=Text(f"{number}. ", "bold")))
+    return Group(*blocks)
 
 
 def how_to_test(recording: Recording, answers: Sequence[Answer]) -> str | None:
@@ -64,7 +65,7 @@ def render_evidence(answer: Answer, axis: Axis, everything: bool = False) -> Ren
             blocks.append(Text(shape_sentence(evidence.shape)))
         blocks += _factors(evidence, axis, everything)
         blocks += [Text(note, "dim") for note in notes(evidence)]
-    return Padding(Group(*blocks), (0, 0, 0, 2))
+    return Indented(*blocks)
 
 
 def reproduction_sentence(evidence: Evidence, unit: str) -> str:
@@ -108,11 +109,18 @@ def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[Rende
     ran = [one for one in evidence.factors if one.verdict != Verdict.UNTESTED]
     listed = ran[: None if everything else _SHOWN_FACTORS]
     if listed:
-        rows = table("with this change", "takes away", time_heading(listed[0], axis), "verdict", left=("verdict",))
+        rows = table(
+            "with this change",
+            "takes away",
+            time_heading(listed[0], axis),
+            "verdict",
+            left=("verdict",),
+            words=("with this change",),
+        )
         for one in listed:
             style = VERDICT_STYLES.get(one.verdict, "dim")
             rows.add_row(factor_text(one), *factor_cells(one), Text(one.verdict, style))
-        yield Padding(rows, (0, 0, 0, 2))
+        yield Indented(rows)
     if len(ran) > len(listed):
         yield Text(f"{len(ran) - len(listed)} further changes are not shown; --all shows them.", "dim")
     for verdict in (Verdict.UNDECIDED, Verdict.UNTESTED):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
@@ -11,7 +10,8 @@ from ..decompose.statistics import Estimate
 from ..experiments.outcome import Verdict
 from .answers import VERDICT_STYLES
 from .numbers import number, quantity, signed
-from .text import interval, share, shortened, table
+from .tables import Indented, table
+from .text import interval, share, shortened
 
 _SHOWN_TERMS = 3
 _LEAST_SHARE = 0.05  # of the largest term of a cause; smaller terms are only counted
@@ -21,7 +21,7 @@ _SHOWN_CLAIMS = 2
 def render_causes(attribution: Attribution, everything: bool = False) -> RenderableType:
     """The causes with their amounts, which add up, then the evidence of the largest."""
     unit = attribution.functional.unit
-    rows = table("cause", unit, "share", "verdict", "terms", left=("terms", "verdict"))
+    rows = table("cause", unit, "share", "verdict", "terms", left=("verdict",), words=("cause", "terms"))
     apart = [total for total in attribution.causes if total.cause == NOT_SIGNIFICANT]
     causes = [total for total in attribution.causes if total.cause != NOT_SIGNIFICANT and total.amount]
     for total in causes:
@@ -41,7 +41,7 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     named = [total for total in causes if total.cause != UNEXPLAINED]
     for total in named[: None if everything else _SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))
-    return Padding(Group(*blocks), (0, 0, 0, 2))
+    return Indented(*blocks)
 
 
 def verdict_of(total: CauseTotal) -> str:
@@ -93,9 +93,9 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
     for term in total.terms[: None if everything else 1]:
         if term.claim is not None:
             lines.append(Text.assemble((f"{total.cause}", "bold"), f" in {term.label} ({signed(term.amount)})"))
-            lines += [Padding(Text("- " + evidence_text(e)), (0, 0, 0, 2)) for e in term.claim.evidence]
+            lines += [Indented(Text(evidence_text(e)), label="  - ") for e in term.claim.evidence]
             if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
-                lines.append(Padding(Text(refutation_text(term.claim), "dim"), (0, 0, 0, 2)))
+                lines.append(Indented(Text(refutation_text(term.claim), "dim")))
     return Group(*lines)
 
 

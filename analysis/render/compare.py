@@ -10,7 +10,8 @@ from rich.text import Text
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .numbers import number, quantity
-from .text import hidden_note, shortened, table
+from .tables import table
+from .text import hidden_note
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -44,10 +45,9 @@ def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None,
     columns += [f"A/{letter}" for letter in letters[1:]]
     wide = len(letters) == 2
     columns += ["95 % interval"] * wide + ["remark"] * remarks
-    rows = table(*columns, left=("remark",))
+    rows = table(*columns, words=("remark",))
     for line in lines[:limit]:
-        label = shortened(line.label, 40) if first == "kernel" else line.label
-        cells: list[RenderableType] = [Text(label)]
+        cells: list[str | Text] = [line.label]
         cells += ["" if time is None else number(time) for time in line.times_ms]
         cells += [_speedup(change) for change in line.changes]
         if wide:

@@ -12,6 +12,7 @@ from . import terminal, text
 from .documents import print_document, to_plain
 from .numbers import number, signed
 from .show import recording_line, show_gaps
+from .tables import table
 
 _NO_LAYERS = (
     "Energy is measured for the step as a whole: no counter gives that of a kernel, so it has no split over layers."
@@ -54,7 +55,7 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
         if everything or finding in found.anomalies
     ]
     if chosen:
-        rows = text.table("functional", "J", "by time", "by power")
+        rows = table("functional", "J", "by time", "by power")
         for finding, split in chosen:
             label = f"{finding.shown.label} ({text.unit_text(finding.shown.unit, found.axis, text.ENERGY)})"
             rows.add_row(label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j)))

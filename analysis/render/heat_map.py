@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..step_family import Family
 from .numbers import number
-from .text import table
+from .tables import table
 
 _COLD, _HOT = (245, 245, 245), (214, 69, 61)  # red, green, blue of the cheapest and the dearest cell
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...profiling.attribution.kernel_names import short_name
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, total_ms
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
+from .names import CHANGE
 from .numbers import number, signed
-from .text import hidden_note, interval, shortened, table
+from .tables import table
+from .text import hidden_note, interval
 
 _ROWS = 8
 _UNREADABLE = 5
@@ -57,7 +58,7 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
 def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
     if not found.stragglers:
         return [Text("No straggler: no rank's own time is significantly longer than the others', and by 2 %.", "bold")]
-    rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where", left=("where",))
+    rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where", words=("where",))
     for one in found.stragglers[:limit]:
         rows.add_row(
             str(one.rank),
@@ -102,13 +103,11 @@ def _imbalances(found: Ranks, limit: int | None) -> RenderableType:
 
 
 def _waits(found: Ranks, limit: int | None) -> RenderableType:
-    rows = table("collective", "channel", "ranks", "calls", "ms", "waiting ms", "for rank: ms")
+    rows = table("collective", "channel", "ranks", "calls", "ms", "waiting ms", "for rank: ms", left=("channel",))
     for one in found.waits[:limit]:
         last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in one.last[:3])
         times = (number(one.duration_ms), number(one.waiting_ms))
-        rows.add_row(
-            one.operation, Text(shortened(one.channel, 24)), str(one.ranks), number(one.calls, 3), *times, last
-        )
+        rows.add_row(one.operation, one.channel, str(one.ranks), number(one.calls, 3), *times, last)
     return rows
 
 
@@ -135,9 +134,9 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     for one in difference.shares[: None if everything else _ROWS]:
         key = one.key
         label = key.label if key.kind == KERNELS else " ".join(filter(None, key))
-        names = dict.fromkeys(shortened(short_name(n), 40) for n in (one.kernel_before, one.kernel_after) if n)
+        names = dict.fromkeys(n for n in (one.kernel_before, one.kernel_after) if n)
         style = "bold" if one.real else "dim"
-        rows.add_row(Text(label, style), _signed(one.value.value), _interval(one.value), Text(" → ".join(names)))
+        rows.add_row(Text(label, style), _signed(one.value.value), _interval(one.value), CHANGE.join(names))
     rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(f"{len(rest)} smaller terms", signed(total_ms(rest)), "", "")

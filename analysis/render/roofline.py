@@ -9,14 +9,15 @@ from rich.text import Text
 
 from ..roofline import COMPULSORY, Roofline
 from .numbers import number, quantity
-from .text import ABOVE_ROOF_NOTE, hidden_note, rate, shortened, table
+from .tables import table
+from .text import ABOVE_ROOF_NOTE, hidden_note, rate
 
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     """Roofs, then points, the longest first."""
     blocks: list[RenderableType] = []
     if drawn.roofs:
-        roofs = table("roof", "limit", "", "source", left=("", "source"))
+        roofs = table("roof", "limit", "", "source", left=("",), words=("source",))
         for roof in drawn.roofs:
             named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
             limit_text = quantity(roof.per_s, "FLOP/s" if roof.level == "compute" else "B/s", 4)
@@ -29,7 +30,7 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     for point in drawn.points[:limit]:
         for index, level in enumerate(point.levels or (None,)):
             rows.add_row(
-                Text("" if index else shortened(point.label, 36) if drawn.by == "kernel" else point.label),
+                "" if index else point.label,
                 "" if index else number(point.time_s * 1e3),
                 "" if index else rate(point.flops_per_s, "compute" in point.exceeded_roofs),
                 "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),

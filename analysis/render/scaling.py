@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from ..decompose.statistics import Estimate
@@ -15,7 +14,8 @@ from ..ranks.parts import INPUT, WAITING
 from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, ScaledPoint, Series
 from .documents import estimate_document
 from .numbers import number, signed
-from .text import interval, share, table
+from .tables import Indented, table
+from .text import interval, share
 
 _LABELS = {
     COMMUNICATION: "communication",
@@ -138,10 +138,10 @@ def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
     rows.add_section()
     rows.add_row("lost", signed(total), share(total, point.time_ms.value), "")
     marks = Text("* significant (Holm correction over the terms of its list).", "dim")
-    return Group(Text(title, "bold"), Padding(Group(rows, marks, *_late(loss)), (0, 0, 0, 2)))
+    return Group(Text(title, "bold"), Indented(rows, marks, *_late(loss)))
 
 
-def _row(label: str, one: Share, step_ms: float) -> tuple[RenderableType, ...]:
+def _row(label: str, one: Share, step_ms: float) -> tuple[Text, ...]:
     style = "" if one.real else "dim"
     cells = (signed(one.value.value), share(one.value.value, step_ms), interval(one.value))
     return Text(label + (" *" if one.real else ""), style), *(Text(cell, style) for cell in cells)

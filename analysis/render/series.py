@@ -11,7 +11,8 @@ from rich.text import Text
 from ..decompose.anomalies import Finding, Verdict
 from ..time_tables import TestedCurve
 from .numbers import number
-from .text import render_curve, render_findings, table
+from .tables import table
+from .text import render_curve, render_findings
 
 _SHOWN = 25
 

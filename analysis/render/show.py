@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from ...profiling.errors import CurvescopeError
@@ -21,6 +20,7 @@ from ..explaining import explain, recorded
 from . import answers, causes, series, terminal, text
 from .documents import print_document, to_plain
 from .headline import answer_on, headline
+from .tables import Indented
 
 
 def show_diagnosis(
@@ -71,7 +71,7 @@ def show_diagnosis(
     console.print(Text(headline(recording.meta, diagnosis), "bold"))
     if diagnosis.answers:
         console.print()
-        console.print(answers.render_answers(diagnosis.answers))
+        console.print(answers.render_answers(diagnosis.answers, diagnosis.axis))
     if how := answers.how_to_test(recording, diagnosis.answers):
         console.print(Text(how, "dim"))
     console.print()
@@ -119,7 +119,7 @@ def _show_explanation(
     console.print(Text(f"Causes of {label}", "bold"))
     answer = answer_on(explanation, diagnosis.answers)
     if answer is None:
-        console.print(Padding(causes.verdict_sentence(explanation.attribution), (0, 0, 0, 2)))
+        console.print(Indented(Text(causes.verdict_sentence(explanation.attribution))))
     console.print(causes.render_causes(explanation.attribution, everything))
     if answer is not None and answer.evidence:
         console.print()

@@ -1,21 +1,33 @@
-"""Consoles for all commands: names are never markup; progress goes to standard error."""
+"""Consoles for all commands: names are never markup; progress goes to standard error.
+
+Tables fill the width of a terminal, or that of the variable COLUMNS; elsewhere, e.g. in a file, they are as wide as
+their cells. Sentences wrap at `PROSE_WIDTH`.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
+from rich.text import Text
 
 from ...profiling.escaping import escape_controls
+from .tables import UNLIMITED
+
+PROSE_WIDTH = 100
 
 
 class _TextConsole(Console):
     """Reads no markup in text, and escapes control characters other than those of rich's styles."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        options = options or self.options
+        if isinstance(renderable, Text) and not (renderable.no_wrap or options.no_wrap):
+            options = options.update(width=min(options.max_width, PROSE_WIDTH))
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
 
@@ -26,7 +38,10 @@ def console(**options: Any) -> Console:
     Args:
         options: options of rich's `Console`.
     """
-    return _TextConsole(markup=False, emoji=False, highlight=False, **options)
+    made = _TextConsole(markup=False, emoji=False, highlight=False, **options)
+    if not (made.is_terminal or made.is_jupyter or "width" in options or os.environ.get("COLUMNS")):
+        made.width = UNLIMITED
+    return made
 
 
 def progress_bars(width: int, counted: bool = False) -> Progress:

@@ -1,18 +1,14 @@
-"""A diagnosis and a breakdown as text for a terminal: rich renderables that fit 80 columns."""
+"""A diagnosis and a breakdown as text for a terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from ...profiling.attribution.kernel_names import short_name
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.anomalies import Explanation, Finding, Verdict
@@ -20,7 +16,9 @@ from ..decompose.breakdown import Breakdown, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
+from .names import CHANGE, fit, readable
 from .numbers import number, signed
+from .tables import Indented, table
 
 _MEANINGS = {
     "bend": "Bend at b: distance of the next larger T from the straight line through T(b) and the T before it.",
@@ -63,21 +61,6 @@ def interval(estimate: Estimate, digits: int = 3) -> str:
     if not math.isfinite(estimate.low):
         return "unknown"
     return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
-
-
-def table(*columns: str, first: str = "left", left: Collection[str] = ()) -> Table:
-    """A plain table of right-aligned columns.
-
-    Args:
-        columns: headings.
-        first: alignment of the first column.
-        left: headings of other columns that are left-aligned.
-    """
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for index, column in enumerate(columns):
-        is_left = column in left if index else first == "left"
-        made.add_column(column, justify="left" if is_left else "right", overflow="fold")
-    return made
 
 
 def hidden_note(count: int, what: str) -> list[Text]:
@@ -196,7 +179,7 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
     total = total_ms(explanation.shares)
     rows.add_section()
     rows.add_row("total", signed(total), share(total, value.value), "", "")
-    return Group(Text(title, "bold"), Padding(rows, (0, 0, 0, 2)))
+    return Group(Text(title, "bold"), Indented(rows))
 
 
 def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
@@ -209,7 +192,7 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     return Group(*(Text(line, "dim") for line in lines))
 
 
-def _share(one: Share, whole: float) -> tuple[RenderableType, ...]:
+def _share(one: Share, whole: float) -> tuple[Text, ...]:
     value = one.value
     style = "" if one.real else "dim"
     return (
@@ -235,14 +218,13 @@ def share(value: float, whole: float) -> str:
 def _kernel_change(one: Share) -> str:
     before, after = one.kernel_before, one.kernel_after
     if before == after:
-        return shortened(before or "")
-    return f"{shortened(before or 'none')} → {shortened(after or 'none')}"
+        return before or ""
+    return f"{before or 'none'}{CHANGE}{after or 'none'}"
 
 
-def shortened(name: str, length: int = 60) -> str:
-    """A kernel's name without what only its compiler needs, cut to a length."""
-    name = short_name(name)
-    return name if len(name) <= length else name[: length - 1] + "…"
+def shortened(name: str, width: int = 60) -> str:
+    """A kernel's name for a sentence."""
+    return fit(readable(name), width)
 
 
 ABOVE_ROOF = "†"  # after a rate
@@ -313,7 +295,7 @@ def render_breakdown(
         above = () if hardware is None else above_roofs(row, hardware)
         marked |= bool(above)
         rows.add_row(
-            shortened(row.label) if by == "kernel" else row.label,
+            row.label,
             number(row.time_ms),
             number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),

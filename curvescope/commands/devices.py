@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render import terminal
     from ..analysis.render.documents import print_document
     from ..analysis.render.numbers import number
-    from ..analysis.render.text import table
+    from ..analysis.render.tables import table
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()
@@ -41,14 +41,26 @@ def run(args: argparse.Namespace) -> int:
             f"long kernels run at the {device.running_clock} clock",
             style="bold",
         )
-        facts = table("fact", "value", "source", left=("source",))
+        facts = table("fact", "value", "source", words=("source",))
         for name, fact in device.facts.items():
             source = fact.source if fact.verified else f"{fact.source} (not verified)"
             facts.add_row(name, f"{fact.value:,.0f}", Text(source))
         console.print(facts)
         return 0
-    listed = table("name", "GPU", "SMs", "base", "boost", "clock", "GB/s", "L2 MB", "GB", left=("GPU", "clock"))
-    listed.columns[0].no_wrap = True
+    listed = table(
+        "name",
+        "GPU",
+        "SMs",
+        "base",
+        "boost",
+        "clock",
+        "GB/s",
+        "L2 MB",
+        "GB",
+        left=("GPU",),
+        whole=("name", "clock"),
+        optional=("clock", "L2 MB"),
+    )
     for device in chosen:
         base, boost = ("-" if peak is None else number(peak / 1e12, 3) for peak in peaks(device))
         listed.add_row(

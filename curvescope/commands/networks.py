@@ -36,10 +36,9 @@ def run(args: argparse.Namespace) -> int:
 
     from ..analysis.render import terminal
     from ..analysis.render.numbers import number
-    from ..analysis.render.text import table
+    from ..analysis.render.tables import table
 
-    listed = table("network", "input", "parameters", "forward", "training", "kept")
-    listed.columns[0].no_wrap = True
+    listed = table("network", "input", "parameters", "forward", "training", "kept", whole=("network",))
     for network, cost in zip(networks, costs, strict=True):
         listed.add_row(
             network.name,

@@ -43,12 +43,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from ..analysis.render import terminal
-    from ..analysis.render.text import table
+    from ..analysis.render.tables import table
 
     columns = ("recording", "network", "device", "batches", "experiments", "status")
-    listed = table(*columns, left=columns)
+    listed = table(*columns, left=columns, whole=("recording",), words=("batches",), optional=("experiments",))
     for row in rows:
-        batches = ",".join(map(str, row["batches"] or ()))
+        batches = ", ".join(map(str, row["batches"] or ()))
         experiments = str(row["experiments"] or "none")
         known = (row[name] or "unknown" for name in ("network", "device"))
         listed.add_row(row["path"], *known, batches, experiments, row["status"])

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from ..analysis.render.tables import Table
     from ..analysis.step_table import Cell, Grid
     from ..profiling.recording.store import Recording
 
@@ -88,6 +87,7 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
 
     from ..analysis.render import terminal
     from ..analysis.render.heat_map import render_family
+    from ..analysis.render.names import short_devices
     from ..analysis.step_family import families
     from ..analysis.step_table import by_batch
 
@@ -110,6 +110,9 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
             section = [c for c in cells if (c.network, c.mode) == (network, mode)]
             console.print(Text(f"{network}, {mode} step, ms by {_axis(section)}", "bold"))
             console.print(_table_of_batches(by_batch(section)))
+            devices = short_devices([c.device_and_origin for c in section])
+            legend = "; ".join(f"{short}: {device}" for device, short in devices.items() if short != device)
+            console.print(Text(f"{legend}." if legend else "", "dim"))
             console.print()
         if compared is not None:
             console.print(Text(f"At batch {compared}", "bold"))
@@ -135,7 +138,7 @@ def _text(cell: Cell | None) -> str:
 
 
 def _table_of_networks(grid: Grid) -> Table:
-    from ..analysis.render.text import table
+    from ..analysis.render.tables import table
 
     made = table("network", "step", *grid.columns, left=("step",))
     for (network, step, *_), cells in grid.rows:
@@ -144,12 +147,13 @@ def _table_of_networks(grid: Grid) -> Table:
 
 
 def _table_of_batches(grid: Grid) -> Table:
-    from ..analysis.render.text import table
+    from ..analysis.render.names import short_devices
+    from ..analysis.render.tables import table
 
-    heads = []
-    for (_, step, device, framework), _ in grid.rows:
-        _, *precision = step.split(" ")
-        heads.append("\n".join([device, framework, *precision]))
+    short = short_devices([device for (_, _, device, _), _ in grid.rows])
+    heads = [
+        " ".join([short[device], framework, *step.split(" ")[1:]]) for (_, step, device, framework), _ in grid.rows
+    ]
     made = table("batch", *heads, first="right")
     for index, batch in enumerate(grid.columns):
         made.add_row(batch, *(_text(cells[index]) for _, cells in grid.rows))
@@ -158,7 +162,7 @@ def _table_of_batches(grid: Grid) -> Table:
 
 def _table_of_devices(cells: Sequence[Cell]) -> Table:
     from ..analysis.render.numbers import number
-    from ..analysis.render.text import table
+    from ..analysis.render.tables import table
 
     made = table("network", "step", "device", "framework", "ms", "samples/s", left=("step", "device", "framework"))
     for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):

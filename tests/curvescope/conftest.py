@@ -13,6 +13,14 @@ import pytest
 from curvescope.cli import main
 
 
+@pytest.fixture(autouse=True, scope="package")
+def _eighty_columns():
+    """The width of a small terminal; without it, tables of captured output are as wide as their cells."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("COLUMNS", "80")
+        yield
+
+
 def run_command(*arguments, cwd):
     """Run a command in a folder; return its exit code and what it printed, as of a process of its own."""
     out, err = io.StringIO(), io.StringIO()

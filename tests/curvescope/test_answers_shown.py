@@ -11,6 +11,7 @@ from rich.console import Console
 import curvescope
 from curvescope.analysis.render.answers import render_answers
 from curvescope.cli import main
+from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 
 from ..browser import Page, find_chromium
@@ -53,7 +54,7 @@ def test_advice_that_several_answers_share_is_written_once(tested):
     answer = curvescope.explain(open_recording(tested)).answers[0]
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(render_answers((answer, answer)))
+        console.print(render_answers((answer, answer), Axis()))
     assert shown.get().count("How: for inference") == 1
     assert "How: as in 1." in shown.get()
 

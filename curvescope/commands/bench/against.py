@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from ...analysis.render.tables import Table
     from ...kernels.runner import Result
     from ...kernels.sweeps import Sweep
 
@@ -85,10 +84,9 @@ def _alone_ms(measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[
 
 def render(costs: Sequence[LayerCost]) -> Table:
     """One row per layer, phase and batch size."""
-    from ...analysis.render.text import table
+    from ...analysis.render.tables import table
 
-    rows = table("layer", "phase", "batch", "in the step ms", "alone ms", "ratio")
-    rows.columns[1].justify = "left"
+    rows = table("layer", "phase", "batch", "in the step ms", "alone ms", "ratio", left=("phase",))
     for layer, phase, batch, in_step_ms, alone_ms in costs:
         rows.add_row(layer, phase, str(batch), f"{in_step_ms:.4g}", f"{alone_ms:.4g}", f"{in_step_ms / alone_ms:.2f}")
     return rows

@@ -47,10 +47,9 @@ def run(args: argparse.Namespace) -> int:
 def _print(found: Ceilings) -> None:
     from ...analysis.render import terminal
     from ...analysis.render.numbers import quantity
-    from ...analysis.render.text import table
+    from ...analysis.render.tables import table
 
-    rows = table("ceiling", "value", "±", "reached by")
-    rows.columns[-1].justify = "left"
+    rows = table("ceiling", "value", "±", "reached by", words=("reached by",))
     for ceilings, unit in ((found.compute, "FLOP/s"), (found.bandwidth, "B/s")):
         for name, ceiling in ceilings.items():
             rows.add_row(name, quantity(ceiling.per_s, unit, 4), measuring.percent(ceiling.uncertainty), ceiling.how)

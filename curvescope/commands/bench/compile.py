@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.errors import BackendMissingError, CurvescopeError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from ...analysis.render.tables import Table
     from ...kernels.compile import Compiled, CudaSource
     from ...kernels.generations import KernelBuild
 
@@ -161,11 +160,19 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
 
 def _resource_table(builds: Sequence[KernelBuild]) -> Table:
     """One row per group of architectures with equal values."""
-    from ...analysis.render.text import table
+    from ...analysis.render.tables import table
 
-    rows = table("sm_", "regs", "shared", "spilled", "occup.", "limited by", "more with")
-    for column in rows.columns[-2:]:
-        column.justify = "left"
+    rows = table(
+        "sm_",
+        "regs",
+        "shared",
+        "spilled",
+        "occup.",
+        "limited by",
+        "more with",
+        whole=("sm_",),
+        words=("limited by", "more with"),
+    )
     for columns, architectures in _merge_rows({build.architecture: _columns(build) for build in builds}):
         rows.add_row(architectures, *columns)
     return rows
@@ -199,11 +206,10 @@ def _remedy(build: KernelBuild) -> str:
 
 def _mix_table(builds: Sequence[KernelBuild]) -> Table:
     """Instructions in the code per class (not executed instructions)."""
-    from ...analysis.render.text import table
+    from ...analysis.render.tables import table
     from ...kernels.disassembly import instruction_mix
 
-    rows = table("sm_", "instructions in the code")
-    rows.columns[1].justify = "left"
+    rows = table("sm_", "instructions in the code", whole=("sm_",), words=("instructions in the code",))
     mixes = {}
     for build in builds:
         if build.instructions is not None:

@@ -275,7 +275,7 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     from rich.text import Text
 
     from ...analysis.render import terminal
-    from ...analysis.render.text import table
+    from ...analysis.render.tables import table
 
     console = terminal.console()
     rows = table("problem", "median", "±", "n", "GFLOP/s", "GB/s")

@@ -141,12 +141,10 @@ def _print(plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str
 
     from ...analysis.render import terminal
     from ...analysis.render.numbers import duration
-    from ...analysis.render.text import table
+    from ...analysis.render.tables import table
 
     console = terminal.console()
     shown = table("operator", "batch", "alone", "±", "in step", "ratio", "kernels", left=("kernels",))
-    for column in shown.columns[1:]:
-        column.no_wrap = True
     for row in rows:
         if row["alone_ns"] is None:
             continue

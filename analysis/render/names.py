@@ -1,0 +1,101 @@
+"""Shortens names of kernels, operators, layers and devices in the middle, by what matters least in them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len, set_cell_size
+
+from ...profiling.attribution.kernel_names import short_name
+
+CUT = "…"  # stands for what is left out
+CHANGE = " → "  # stands between the two names of a change
+_SIGNATURE = re.compile(r"^void |<.*>|\(anonymous namespace\)|::[^ ]*\(.*\)")
+_INNERMOST = re.compile(r"<[^<>]*>")
+_NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_~])")
+_CLASS = re.compile(r" \([^()]*\)")  # of a layer: fc6 (Linear) forward
+_PATH = re.compile(r"(?<![\w.])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)")  # of a layer, without its last part
+_FIRST = re.compile(rf"[\w-]+\.(?={CUT})")  # of such a path
+# What a heading can do without: "NVIDIA GeForce GTX 1080 (measured)" is the GTX 1080.
+_MAKER = re.compile(r"NVIDIA |AMD |Intel\(R\) |GeForce |Tesla |Quadro |\((?:R|TM)\)| CPU @ .*|-\d+GB\b| \(published\)")
+_WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|$)")
+
+
+def readable(name: str) -> str:
+    """A name without what only its compiler needs."""
+    return CHANGE.join(short_name(one) if _SIGNATURE.search(one) else one for one in name.split(CHANGE))
+
+
+def fit(name: str, width: int) -> str:
+    """A name in at most `width` cells of a terminal, with `…` for what is left out.
+
+    Template arguments go first, the innermost before the others, then namespaces, the class and the inner path of a
+    layer, and at last words in the middle.
+    """
+    if cell_len(name) <= width:
+        return name
+    before, arrow, after = name.partition(CHANGE)
+    room = width - len(CHANGE)
+    if arrow and room > 1:
+        after = fit(after, room - min(cell_len(before), room // 2))
+        return fit(before, room - cell_len(after)) + arrow + after
+    text = name
+    for text in _shorter(name):
+        if cell_len(text) <= width:
+            return text
+    return _cut(text, width)
+
+
+def fit_all(names: Sequence[str], width: int) -> list[str]:
+    """Names in at most `width` cells; names that would look alike lose words in their middle, where that helps."""
+    shown = {name: fit(name, width) for name in names}
+    alike: dict[str, list[str]] = {}
+    for name, text in shown.items():
+        alike.setdefault(text, []).append(name)
+    for same in alike.values():
+        cuts = {name: _cut(readable(name), width) for name in same}
+        if len(set(cuts.values())) > 1:
+            shown |= cuts
+    return [shown[name] for name in names]
+
+
+def short_devices(devices: Sequence[str]) -> dict[str, str]:
+    """Devices by name, with a short name for headings; the full one where two would be alike."""
+    short = {name: _MAKER.sub("", name).strip() or name for name in devices}
+    counts = Counter(short.values())
+    return {name: text if counts[text] == 1 else name for name, text in short.items()}
+
+
+def _shorter(name: str) -> Iterator[str]:
+    """Ever shorter forms of a name."""
+    text = readable(name)
+    yield text
+    while _SIGNATURE.search(name) and _INNERMOST.search(text):
+        yield _INNERMOST.sub(f"<{CUT}>", text)
+        text = _INNERMOST.sub("", text)
+        yield text
+    for pattern, instead in ((_NAMESPACES, ""), (_CLASS, ""), (_PATH, rf"\1.{CUT}"), (_FIRST, "")):
+        text = pattern.sub(instead, text)
+        yield text
+
+
+def _cut(text: str, width: int) -> str:
+    """A text of at most `width` cells: words from both ends, two from its beginning for each from its end."""
+    if cell_len(text) <= width:
+        return text
+    words, head, tail = _WORD.findall(text), "", ""
+    while words:
+        room, at_end = width - cell_len(head + CUT + tail), cell_len(head) > 2 * cell_len(tail)
+        if cell_len(words[-1 if at_end else 0]) > room:
+            at_end = not at_end and bool(head)  # the other end may still fit
+        if cell_len(words[-1 if at_end else 0]) > room:
+            break
+        word = words.pop(-1 if at_end else 0)
+        head, tail = (head, word + tail) if at_end else (head + word, tail)
+    if head and tail:
+        return head.rstrip() + CUT + tail
+    right = max(width - 1, 0) // 3
+    left = max(width - 1 - right, 0)
+    return set_cell_size(text, left).rstrip() + CUT * (width > 0) + set_cell_size(text[::-1], right)[::-1].lstrip()

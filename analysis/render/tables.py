@@ -1,0 +1,245 @@
+"""Tables that fit the width of their console: names are shortened, words wrapped, and numbers kept whole."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from ...profiling.escaping import escape_controls
+from .names import fit_all, readable
+
+UNLIMITED = 100_000  # width of a console without a terminal: nothing is shortened, wrapped or left out
+WHOLE, NAMES, WORDS = "whole", "names", "words"  # how the cells of a column fit: not at all, shortened, wrapped
+_LEAST = {NAMES: 12, WORDS: 16}  # width below which a column of that kind is not narrowed for an optional column
+_LEAST_OF_ALL = 5  # width below which no column is narrowed
+_LONGEST_WORD = 24  # width that a column of words keeps for its longest word
+_GAPS = (3, 2)  # spaces between columns: first choice, and where room is scarce
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        heading: heading; it wraps between words.
+        right: whether the cells stand at the right.
+        kind: `WHOLE`, `NAMES` or `WORDS`.
+        optional: whether it is left out where there is no room.
+    """
+
+    heading: str
+    right: bool
+    kind: str
+    optional: bool
+
+
+class Indented:
+    """Blocks that stand at the right of a label, or of two spaces."""
+
+    def __init__(self, *blocks: RenderableType, label: str | Text = "  ") -> None:
+        """Indent blocks by the width of a label, which stands before the first line."""
+        self._blocks, self._label = Group(*blocks), Text(label) if isinstance(label, str) else label
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines, each after the label or as many spaces."""
+        width, label = cell_len(self._label.plain), list(self._label.render(console))
+        for line in console.render_lines(self._blocks, options.update(width=options.max_width - width), pad=False):
+            yield from [*label, *line] if any(segment.text for segment in line) else []
+            yield Segment.line()
+            label = [Segment(" " * width)]
+
+
+class Table:
+    """Rows of cells, laid out when they are printed."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        """Define the columns; there is at least one."""
+        self.columns = columns
+        self._rows: list[tuple[Text, ...] | None] = []  # None for an empty line
+
+    def add_row(self, *cells: str | Text, style: str = "") -> None:
+        """Add a row with one cell for each column."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self._rows.append(tuple(_cell(cell, style) for cell in cells))
+
+    def add_section(self) -> None:
+        """Leave a line before the next row."""
+        self._rows.append(None)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
+        """The lines of the table, none wider than the console; tables with many columns continue below."""
+        widths, gap, shown, rest = _layout(self, options.max_width)
+        yield from self._lines(widths, gap, shown, shortened=options.max_width < UNLIMITED)
+        if rest:
+            yield Text()
+            yield from self._part([shown[0], *rest]).__rich_console__(console, options)
+
+    def _part(self, chosen: Sequence[int]) -> Table:
+        part = Table([self.columns[index] for index in chosen])
+        part._rows = [row if row is None else tuple(row[index] for index in chosen) for row in self._rows]
+        return part
+
+    def cells(self, index: int) -> list[Text]:
+        """The cells of one column."""
+        return [row[index] for row in self._rows if row is not None]
+
+    def _lines(self, widths: Sequence[int], gap: int, shown: Sequence[int], *, shortened: bool) -> Iterable[Text]:
+        columns = [self.columns[index] for index in shown]
+        heads = [_wrapped(Text(column.heading), width) for column, width in zip(columns, widths, strict=True)]
+        tall = max(map(len, heads))
+        heads = [[Text()] * (tall - len(head)) + head for head in heads]
+        yield from _joined(heads, columns, widths, gap)
+        yield _line([Text("─" * (sum(widths) + gap * (len(widths) - 1)))])
+        fitting = []
+        for index, column, width in zip(shown, columns, widths, strict=True):
+            cells = self.cells(index)
+            if column.kind == NAMES and shortened:
+                cells = _fitting(cells, width)
+            fitting.append(iter([_wrapped(cell, width) if column.kind == WORDS else [cell] for cell in cells]))
+        for row in self._rows:
+            if row is None:
+                yield Text()
+            else:
+                yield from _joined([next(cells) for cells in fitting], columns, widths, gap)
+
+
+def table(
+    *headings: str,
+    first: str = "left",
+    left: Collection[str] = (),
+    words: Collection[str] = (),
+    whole: Collection[str] = (),
+    optional: Collection[str] = (),
+) -> Table:
+    """A table of numbers at the right, after a column of names at the left.
+
+    Args:
+        headings: headings.
+        first: alignment of the first column; a right one holds numbers.
+        left: headings of other columns that hold names at the left.
+        words: headings of columns of words at the left, which wrap.
+        whole: headings of columns at the left whose cells are never shortened, e.g. what is to be copied.
+        optional: headings of columns that are left out where there is no room, the last of the table first.
+    """
+    made = []
+    for index, heading in enumerate(headings):
+        at_left = heading in (*left, *words, *whole) or (not index and first == "left")
+        kind = WORDS if heading in words else NAMES if at_left and heading not in whole else WHOLE
+        made.append(Column(heading, not at_left, kind, heading in optional))
+    return Table(made)
+
+
+def _layout(made: Table, width: int) -> tuple[list[int], int, list[int], list[int]]:
+    """Widths of the columns that are shown, the gap between them, their indices, and the indices that follow below."""
+    shown = list(range(len(made.columns)))
+    most = {index: _natural(made, index, width < UNLIMITED) for index in shown}
+    headed = {index: _least(made, index, most[index]) for index in shown}
+    if width >= UNLIMITED:
+        return [most[index] for index in shown], _GAPS[0], shown, []
+    while True:
+        for gap in _GAPS:
+            room = width - gap * (len(shown) - 1)
+            if sum(headed[index] for index in shown) <= room:
+                return _shared(made, shown, most, headed, room), gap, shown, []
+        if not (droppable := [index for index in shown if made.columns[index].optional]):
+            break
+        shown.remove(droppable[-1])
+    # No column can be left out: names and words give what they have, and the last columns continue below.
+    least = {index: min(headed[index], _floor(made, index)) for index in shown}
+    gap = _GAPS[-1]
+    rest: list[int] = []
+    while len(shown) > 2 and sum(least[index] + gap for index in shown) - gap > width:
+        rest.insert(0, shown.pop())
+    return _shared(made, shown, most, least, width - gap * (len(shown) - 1)), gap, shown, rest
+
+
+def _natural(made: Table, index: int, shortened: bool) -> int:
+    """Width of a column with everything in one line."""
+    names = shortened and made.columns[index].kind == NAMES
+    cells = (readable(cell.plain) if names else cell.plain for cell in made.cells(index))
+    return max(map(cell_len, (made.columns[index].heading, *cells)), default=0)
+
+
+def _least(made: Table, index: int, natural: int) -> int:
+    """Width to which a column narrows before an optional one is left out: a heading wraps first."""
+    kind = made.columns[index].kind
+    return min(natural, _floor(made, index) if kind == WHOLE else max(_LEAST[kind], _floor(made, index)))
+
+
+def _floor(made: Table, index: int) -> int:
+    """Width below which a column cannot be read."""
+    column = made.columns[index]
+    heading = max(map(cell_len, column.heading.split()), default=1)
+    cells = [cell.plain for cell in made.cells(index)]
+    if column.kind == WHOLE:
+        return max([heading, *map(cell_len, cells)])
+    if column.kind == WORDS:
+        longest = max((cell_len(word) for cell in cells for word in cell.split()), default=1)
+        return max(heading, min(longest, _LONGEST_WORD))
+    return max(heading, min(_LEAST_OF_ALL, max(map(cell_len, cells), default=1)))
+
+
+def _shared(
+    made: Table, shown: Sequence[int], most: Mapping[int, int], least: Mapping[int, int], room: int
+) -> list[int]:
+    """Widths that fill the room: long words give first, as they lose nothing, then the widest column."""
+    widths = {index: most[index] for index in shown}
+    while sum(widths.values()) > room and (slack := [index for index in shown if widths[index] > least[index]]):
+        wordy = [index for index in slack if made.columns[index].kind == WORDS and widths[index] > _LONGEST_WORD]
+        widths[max(wordy or slack, key=lambda index: widths[index])] -= 1
+    return list(widths.values())
+
+
+def _cell(cell: str | Text, style: str) -> Text:
+    made = cell.copy() if isinstance(cell, Text) else Text(cell)
+    made.plain = escape_controls(made.plain.replace("\n", " ").replace("\t", " "))
+    if style:
+        made.stylize(style)
+    return made
+
+
+def _fitting(cells: Sequence[Text], width: int) -> list[Text]:
+    texts = fit_all([readable(cell.plain) for cell in cells], width)
+    return [
+        cell if cell.plain == text else Text(text, cell.style or (cell.spans[0].style if cell.spans else ""))
+        for cell, text in zip(cells, texts, strict=True)
+    ]
+
+
+def _wrapped(cell: Text, width: int) -> list[Text]:
+    """Lines of at most `width` cells; a word that is longer is shortened."""
+    lines, line = [], Text()
+    for word in cell.split(" ") or [Text()]:
+        if cell_len(word.plain) > width:
+            (word,) = _fitting([word], width)
+        if line.plain and cell_len(line.plain) + 1 + cell_len(word.plain) > width:
+            lines.append(line)
+            line = Text()
+        line = Text.assemble(line, " ", word) if line.plain else word
+    return [*lines, line]
+
+
+def _joined(
+    cells: Sequence[Sequence[Text]], columns: Sequence[Column], widths: Sequence[int], gap: int
+) -> Iterable[Text]:
+    """The lines of one row, from the lines of its cells."""
+    for number in range(max(map(len, cells))):
+        pieces: list[Text] = []
+        for lines, column, width in zip(cells, columns, widths, strict=True):
+            text = lines[number] if number < len(lines) else Text()
+            blank = Text(" " * (width - cell_len(text.plain)))
+            pieces += [Text(" " * gap)] if pieces else []
+            pieces += [blank, text] if column.right else [text, blank]
+        yield _line(pieces)
+
+
+def _line(pieces: Iterable[Text]) -> Text:
+    line = Text.assemble(*pieces, no_wrap=True, overflow="ignore")
+    line.rstrip()
+    return line

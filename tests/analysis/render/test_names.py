@@ -1,0 +1,49 @@
+import pytest
+from rich.cells import cell_len
+
+from curvescope.analysis.render.names import fit, fit_all, short_devices
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*> >(int)"
+FPROP = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x16_stage4"
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "expected"),
+    [
+        ("aten::convolution_backward", 26, "aten::convolution_backward"),
+        ("aten::convolution_backward", 20, "convolution_backward"),
+        ("torch::autograd::AccumulateGrad", 20, "AccumulateGrad"),
+        (ADD, 60, "vectorized_elementwise_kernel<4, CUDAFunctor_add, array >"),
+        (ADD, 40, "vectorized_elementwise_kernel<…>"),
+        (ADD, 29, "vectorized_elementwise_kernel"),
+        (ADD, 24, "vectorized_…kernel"),
+        (FPROP, 40, "sm80_xmma_fprop_implicit_gemm_…stage4"),
+        ("fc6 (Linear) backward", 14, "fc6 backward"),
+        ("encoder.layer.11.attention.self.query (Linear) backward", 30, "encoder.….query backward"),
+        ("encoder.layer.11.attention.self.query (Linear) backward", 20, "….query backward"),
+        ("aten::_slow_conv2d_forward → reorder jit:blk", 40, "_slow_conv2d_forward → reorder jit:blk"),
+        ("mkl SGEMM(T,N) → convolution.forward jit:avx512_core", 41, "mkl SGEMM(T,N) → convolution.…avx512_core"),
+        ("x" * 30, 10, "xxxxxx…xxx"),
+        ("", 5, ""),
+    ],
+)  # fmt: skip
+def test_what_matters_least_goes_first(name, width, expected):
+    assert fit(name, width) == expected
+    assert cell_len(expected) <= width
+
+
+def test_names_that_would_look_alike_keep_where_they_differ():
+    names = ["fft2d_r2c_32x32<float, false, 5u, true>", "fft2d_r2c_32x32<float, false, 0u, false>"]
+    first, second = fit_all(names, 30)
+    assert first != second
+    assert first.startswith("fft2d_r2c_32x32<")
+
+
+def test_devices_have_short_names_where_these_differ():
+    assert short_devices(["GeForce GTX Titan X (Maxwell)", "NVIDIA H200", "AMD EPYC"]) == {
+        "GeForce GTX Titan X (Maxwell)": "GTX Titan X (Maxwell)",
+        "NVIDIA H200": "H200",
+        "AMD EPYC": "EPYC",
+    }
+    both = ["Tesla K40m", "Tesla K40m (published)"]
+    assert short_devices(both) == dict(zip(both, both, strict=True))

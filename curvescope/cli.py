@@ -8,7 +8,9 @@ import errno
 import importlib
 import keyword
 import os
+import shutil
 import sys
+import textwrap
 import threading
 from collections.abc import Sequence
 
@@ -42,6 +44,14 @@ COMMANDS = {
     "completion": "print a completion script for bash, zsh or fish",
 }
 
+JOBS = {
+    "measure": ("diagnose", "sweep", "scale", "bench", "record", "step"),
+    "explain what was measured": ("explain", "breakdown", "compare", "roofline", "table", "ranks", "report", "runs"),
+    "find out more about a recording": ("confirm", "counters"),
+    "read and write files of other tools": ("import", "export"),
+    "see what is here": ("doctor", "devices", "networks", "completion"),
+}
+
 EXIT_BAD_INPUT = 2
 _LEAST_ADDRESS_SPACE = 500_000_000  # bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
 _NO_THREAD = "can't start new thread"  # Python's message if there is no memory for another stack
@@ -53,16 +63,19 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         width = max(map(len, COMMANDS))
-        lines = [f"  {name:<{width}}  {line}" for name, line in COMMANDS.items()]
+        room = min(shutil.get_terminal_size().columns, 100)
+
+        def line(name: str) -> str:
+            begin = f"  {name:<{width}}  "
+            return textwrap.fill(begin + COMMANDS[name], room, subsequent_indent=" " * len(begin))
+
         return "\n".join(
             [
                 "usage: curvescope COMMAND [options]",
                 "",
                 "Measures training steps over batch sizes and explains each bend of the cost curve.",
                 "",
-                "commands:",
-                *lines,
-                "",
+                *("\n".join([f"{job}:", *map(line, names), ""]) for job, names in JOBS.items()),
                 "options:",
                 "  -h, --help  this text; `curvescope COMMAND --help` for the options of a command",
                 "  --version   the version",
@@ -120,13 +133,14 @@ def _main(argv: Sequence[str] | None) -> int:
         front.print_help(sys.stderr)
         return EXIT_BAD_INPUT
 
+    from .help_groups import CommandParser
     from .profiling.errors import CurvescopeError
     from .profiling.escaping import escape_controls
 
     try:
         _check_address_space()
         module = importlib.import_module(module_of(chosen.command), __package__)
-        parser = argparse.ArgumentParser(
+        parser = CommandParser(
             prog=f"curvescope {chosen.command}",
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -19,7 +19,16 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def render_comparison(comparison: Comparison, limit: int | None = 25) -> RenderableType:
     """The recordings, step times by batch size, then rows at one of them."""
     letters = _LETTERS[: len(comparison.sides)]
-    sides = table("", "recording", "device", "compute peak", "DRAM peak", left=("recording", "device"))
+    sides = table(
+        "",
+        "recording",
+        "device",
+        "compute peak",
+        "DRAM peak",
+        left=("recording",),
+        words=("device",),
+        optional=("compute peak", "DRAM peak"),
+    )
     for letter, side in zip(letters, comparison.sides, strict=True):
         roofs = [side.hardware.roof(level) for level in ("compute", "DRAM")]
         shown = [
@@ -45,7 +54,7 @@ def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None,
     columns += [f"A/{letter}" for letter in letters[1:]]
     wide = len(letters) == 2
     columns += ["95 % interval"] * wide + ["remark"] * remarks
-    rows = table(*columns, words=("remark",))
+    rows = table(*columns, words=("remark", "family"))
     for line in lines[:limit]:
         cells: list[str | Text] = [line.label]
         cells += ["" if time is None else number(time) for time in line.times_ms]

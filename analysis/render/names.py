@@ -20,7 +20,7 @@ _PATH = re.compile(r"(?<![\w.])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)")  # of a la
 _FIRST = re.compile(rf"[\w-]+\.(?={CUT})")  # of such a path
 # What a heading can do without: "NVIDIA GeForce GTX 1080 (measured)" is the GTX 1080.
 _MAKER = re.compile(r"NVIDIA |AMD |Intel\(R\) |GeForce |Tesla |Quadro |\((?:R|TM)\)| CPU @ .*|-\d+GB\b| \(published\)")
-_WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|$)")
+_WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|(?<=[a-z\d])(?=[A-Z])|$)")
 
 
 def readable(name: str) -> str:
@@ -36,11 +36,6 @@ def fit(name: str, width: int) -> str:
     """
     if cell_len(name) <= width:
         return name
-    before, arrow, after = name.partition(CHANGE)
-    room = width - len(CHANGE)
-    if arrow and room > 1:
-        after = fit(after, room - min(cell_len(before), room // 2))
-        return fit(before, room - cell_len(after)) + arrow + after
     text = name
     for text in _shorter(name):
         if cell_len(text) <= width:

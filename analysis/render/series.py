@@ -32,7 +32,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         title = Text(", ".join(filter(None, (only.problem, only.device_name))), "bold")
         findings = render_findings(only.findings)
         return Group(title, render_curve(only.curve), Text(), findings)
-    rows = table("problem", "device", "at", "ms", "relative", "p", left=("device", "at"))
+    rows = table("problem", "device", "at", "ms", "relative", "p", words=("device",), whole=("at",))
     found = [(s, f) for s in listed for f in s.findings if f.verdict == Verdict.ANOMALY]
     found.sort(key=lambda pair: -abs(relative_size(*pair)))
     for series, finding in found[: None if everything else _SHOWN]:

@@ -11,11 +11,11 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ...profiling.escaping import escape_controls
-from .names import fit_all, readable
+from .names import CHANGE, fit_all, readable
 
 UNLIMITED = 100_000  # width of a console without a terminal: nothing is shortened, wrapped or left out
 WHOLE, NAMES, WORDS = "whole", "names", "words"  # how the cells of a column fit: not at all, shortened, wrapped
-_LEAST = {NAMES: 12, WORDS: 16}  # width below which a column of that kind is not narrowed for an optional column
+_LEAST = {NAMES: 32, WORDS: 16}  # width below which a column of that kind is not narrowed for an optional column
 _LEAST_OF_ALL = 5  # width below which no column is narrowed
 _LONGEST_WORD = 24  # width that a column of words keeps for its longest word
 _GAPS = (3, 2)  # spaces between columns: first choice, and where room is scarce
@@ -100,8 +100,9 @@ class Table:
         for index, column, width in zip(shown, columns, widths, strict=True):
             cells = self.cells(index)
             if column.kind == NAMES and shortened:
-                cells = _fitting(cells, width)
-            fitting.append(iter([_wrapped(cell, width) if column.kind == WORDS else [cell] for cell in cells]))
+                fitting.append(iter(_names(cells, width)))
+            else:
+                fitting.append(iter([_wrapped(cell, width) if column.kind == WORDS else [cell] for cell in cells]))
         for row in self._rows:
             if row is None:
                 yield Text()
@@ -204,12 +205,26 @@ def _cell(cell: str | Text, style: str) -> Text:
     return made
 
 
+def _names(cells: Sequence[Text], width: int) -> list[list[Text]]:
+    """The lines of cells with names: one, or two for a change that is too long for one."""
+    changes = [cell.plain.partition(CHANGE) if cell_len(cell.plain) > width else (cell.plain, "", "") for cell in cells]
+    befores = _fitting([_like(cell, one) for cell, (one, _, _) in zip(cells, changes, strict=True)], width - 2)
+    wholes = _fitting(cells, width)
+    afters = _fitting([_like(cell, one) for cell, (_, _, one) in zip(cells, changes, strict=True)], width)
+    return [
+        [Text.assemble(before, CHANGE.rstrip()), after] if arrow else [whole]
+        for whole, before, after, (_, arrow, _) in zip(wholes, befores, afters, changes, strict=True)
+    ]
+
+
+def _like(cell: Text, text: str) -> Text:
+    """Another text in the style of a cell."""
+    return Text(text, cell.style or (cell.spans[0].style if cell.spans else ""))
+
+
 def _fitting(cells: Sequence[Text], width: int) -> list[Text]:
     texts = fit_all([readable(cell.plain) for cell in cells], width)
-    return [
-        cell if cell.plain == text else Text(text, cell.style or (cell.spans[0].style if cell.spans else ""))
-        for cell, text in zip(cells, texts, strict=True)
-    ]
+    return [cell if cell.plain == text else _like(cell, text) for cell, text in zip(cells, texts, strict=True)]
 
 
 def _wrapped(cell: Text, width: int) -> list[Text]:

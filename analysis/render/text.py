@@ -282,7 +282,7 @@ def render_breakdown(
     # Where much of a step is idle, shares of the step say little of the kernels.
     idles = bool(ends) and busy_ms < (1 - _MUCH_IDLE) * breakdown.time_ms
     heads = [*(["of busy"] if idles else []), "calls", "GFLOP/s", "GB/s", *(["measured GB/s"] if measured else [])]
-    rows = table(by, "ms", "± ms", "share", *heads)
+    rows = table(by, "ms", "± ms", "share", *heads, optional=("± ms", "calls"))
     blank = [""] * len(heads)
     listed, marked = groups[:limit], False
     for row in [*listed, None, *ends]:

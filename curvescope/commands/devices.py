@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         "GB/s",
         "L2 MB",
         "GB",
-        left=("GPU",),
+        words=("GPU",),
         whole=("name", "clock"),
         optional=("clock", "L2 MB"),
     )

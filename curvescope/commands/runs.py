@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render.tables import table
 
     columns = ("recording", "network", "device", "batches", "experiments", "status")
-    listed = table(*columns, left=columns, whole=("recording",), words=("batches",), optional=("experiments",))
+    listed = table(*columns, left=columns, whole=("recording",), words=("device", "batches"), optional=("experiments",))
     for row in rows:
         batches = ", ".join(map(str, row["batches"] or ()))
         experiments = str(row["experiments"] or "none")

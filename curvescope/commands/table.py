@@ -164,7 +164,7 @@ def _table_of_devices(cells: Sequence[Cell]) -> Table:
     from ..analysis.render.numbers import number
     from ..analysis.render.tables import table
 
-    made = table("network", "step", "device", "framework", "ms", "samples/s", left=("step", "device", "framework"))
+    made = table("network", "step", "device", "framework", "ms", "samples/s", words=("step", "device", "framework"))
     for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):
         rate = "" if c.samples_per_s is None else number(c.samples_per_s)
         made.add_row(c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate)

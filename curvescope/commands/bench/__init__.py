@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import importlib
 
+from ...help_groups import CommandParser
+
 # Help line by name. The module of that name in this package defines `add_arguments(parser)` and `run(args) -> int`,
 # like a command, and is imported only when it runs.
 BENCHES = {
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run one benchmark."""
     module = importlib.import_module(f".{args.bench}", __package__)
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"curvescope bench {args.bench}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

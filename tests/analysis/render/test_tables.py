@@ -108,6 +108,18 @@ def test_headings_wrap_before_anything_is_left_out():
     ]
 
 
+def test_a_change_takes_two_lines_rather_than_lose_both_names():
+    made = table("term", "kernel", left=("kernel",))
+    made.add_row("conv2 forward", "aten::_slow_conv2d_forward → reorder jit:blk")
+    assert [line.split("   ")[-1] for line in printed(made, 60).splitlines()[2:]] == [
+        "aten::_slow_conv2d_forward → reorder jit:blk"
+    ]
+    assert [line.strip() for line in printed(made, 45).splitlines()[2:]] == [
+        "conv2 forward   aten::_slow_conv2d_forward →",
+        "reorder jit:blk",
+    ]
+
+
 def test_the_same_names_are_readable_at_every_width():
     made = table("term", "ms", "terms", words=("terms",))
     made.add_row("fc6 (Linear) backward *", "+83.8", "fc6 (Linear) backward, no layer optimizer and 40 more")

@@ -1,0 +1,45 @@
+"""The help of the commands: few options in a list, many in groups."""
+
+import pytest
+
+from curvescope.cli import COMMANDS, JOBS
+from curvescope.help_groups import LONGEST_LIST
+
+BENCHES = ("bench gemm", "bench memory", "bench replay", "bench compile")
+
+
+def test_the_first_page_names_every_command_once_by_job(command, tmp_path):
+    assert sorted(name for names in JOBS.values() for name in names) == sorted(COMMANDS)
+    text = command("--help", cwd=tmp_path).stdout
+    for job, names in JOBS.items():
+        section = text.partition(f"\n{job}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == list(names)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *BENCHES])
+def test_no_list_of_options_is_long_without_groups(name, command, tmp_path):
+    text = command(*name.split(), "--help", cwd=tmp_path).stdout
+    options = text.count("\n  -")
+    assert ("\noptions:" in text) == (options <= LONGEST_LIST + 1)
+    assert text.startswith("usage: curvescope")
+    assert max(len(line) for line in text.splitlines() if not line.startswith("  ")) <= 80
+
+
+def test_groups_say_what_how_long_and_where_output_goes(command, tmp_path):
+    text = command("diagnose", "--help", cwd=tmp_path).stdout
+    titles = [line[:-1] for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        "arguments",
+        "what to measure",
+        "where it runs",
+        "how long and how exactly",
+        "modelled GPUs",
+        "output",
+    ]
+    assert text.index("modelled GPUs:") < text.index("--what-if") < text.index("output:") < text.index("--json")
+
+
+def test_a_wrong_option_gets_one_line_of_usage(command, tmp_path):
+    done = command("diagnose", "--nonsense", cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2

@@ -115,7 +115,7 @@ def test_a_change_takes_two_lines_rather_than_lose_both_names():
         "aten::_slow_conv2d_forward → reorder jit:blk"
     ]
     assert [line.strip() for line in printed(made, 45).splitlines()[2:]] == [
-        "conv2 forward   aten::_slow_conv2d_forward →",
+        "conv2 forward  aten::_slow_conv2d_forward →",
         "reorder jit:blk",
     ]
 

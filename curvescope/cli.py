@@ -48,7 +48,7 @@ JOBS = {
     "measure": ("diagnose", "sweep", "scale", "bench", "record", "step"),
     "explain what was measured": ("explain", "breakdown", "compare", "roofline", "table", "ranks", "report", "runs"),
     "find out more about a recording": ("confirm", "counters"),
-    "read and write files of other tools": ("import", "export"),
+    "work with other tools": ("import", "export", "mcp"),
     "see what is here": ("doctor", "devices", "networks", "completion"),
 }
 

@@ -99,7 +99,7 @@ def measure(
     experiments_s: float,
     precise: Precise = lambda _: False,
 ) -> None:
-    """Measure one curve in this process and record it, then run experiments; with a line and progress bars on stderr.
+    """Measure one curve in this process and record it, then run experiments; with the curve so far on stderr.
 
     Args:
         workload: steps to measure.
@@ -114,10 +114,10 @@ def measure(
         KeyboardInterrupt: passed on; the measured data is kept.
     """
     from .analysis.render import terminal
+    from .analysis.render.live import LiveCurve
     from .confirming import confirm_with_bars
     from .focusing import focus_of
     from .profiling.hardware.host import describe_device
-    from .profiling.measure.experiment import Progress
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.axis import axis_of
 
@@ -131,16 +131,13 @@ def measure(
         f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, on "
         f"{describe_device(workload.device)['name']} ({workload.device}): {takes}, into {path}."
     )
-    with terminal.progress_bars(22) as bars:
-        task = bars.add_task("the first step", total=None)
-
-        def report(standing: Progress) -> None:
-            bars.update(task, completed=standing.elapsed_s, total=standing.expected_s, description=standing.doing)
-
+    focus = focus_of(protocol, path)
+    then = f"up to {duration_text(experiments_s)} of experiments" if experiments_s else ""
+    with LiveCurve(protocol.statistic, axis_of(spec), lambda: focus.deciding, then) as view:
         try:
-            run_sweep(workload, values, protocol, path, report, precise, focus=focus_of(protocol, path))
+            run_sweep(workload, values, protocol, path, view.report, precise, focus=focus)
         except KeyboardInterrupt:
-            bars.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
+            view.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
             raise
     if experiments_s:
         try:

@@ -40,6 +40,7 @@ class OpenTerms:
         self._complete_until_s = math.inf if time_limit_s is None else COMPLETE_SHARE * time_limit_s
         self._next_look = 0
         self._batches: Collection[int] | None = None
+        self.deciding: str | None = None  # label of the anomaly whose batch sizes rounds visit
 
     def __call__(self, round_: int, elapsed_s: float) -> Collection[int] | None:
         """Batch sizes that a round visits; None for all.
@@ -58,16 +59,19 @@ class OpenTerms:
     def _open(self) -> Collection[int] | None:
         from .analysis.experiments.plan import open_terms
 
+        self.deciding = None
         try:
             diagnosis = self._diagnose()
         except CurvescopeError:  # e.g. no batch size has two rounds yet: a complete round is right for it
             return None
         if not open_terms(diagnosis):
             return None
-        return frozenset(diagnosis.explanations[0].functional.conditions)
+        functional = diagnosis.explanations[0].functional
+        self.deciding = functional.label
+        return frozenset(functional.conditions)
 
 
-def focus_of(protocol: Protocol, path: AnyPath) -> Callable[[int, float], Collection[int] | None]:
+def focus_of(protocol: Protocol, path: AnyPath) -> OpenTerms:
     """The focus of a sweep with a protocol, see `run_sweep`.
 
     Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`, which asks every

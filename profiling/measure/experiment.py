@@ -69,11 +69,13 @@ class Progress:
         elapsed_s: seconds so far.
         expected_s: expected seconds of the complete run.
         doing: name of what runs now.
+        steps: rows of the `steps` table so far; empty where a run has none, or does not tell.
     """
 
     elapsed_s: float
     expected_s: float
     doing: str
+    steps: Sequence[StepRow] = ()
 
 
 @dataclass(frozen=True)

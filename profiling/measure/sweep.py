@@ -147,7 +147,7 @@ def sweep_batches(
 
     def note(progress: Progress) -> None:
         writer.update(elapsed_s=round(progress.elapsed_s, 3))
-        report(progress)
+        report(replace(progress, steps=visits.steps))
 
     rounds = Experiment(
         writer.meta["batches"],

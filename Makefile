@@ -46,8 +46,9 @@ check: $(INSTALLED)  ## lint and types
 	$(BIN)/python -m mypy -p curvescope
 
 .PHONY: docs
-docs: $(INSTALLED)  ## build the documentation into build/site; it opens without a network
-	$(PIP) mkdocs-material
+docs: $(INSTALLED)  ## check the spelling, and build the documentation into build/site; it opens without a network
+	$(PIP) codespell mkdocs-material
+	$(BIN)/codespell *.md docs mkdocs.yml
 	$(BIN)/python docs/generate_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 

@@ -85,7 +85,7 @@ def parse(module, arguments, line):
     parser.parse_args(arguments)
 
 
-# What of the README's commands is not run here, and why; the pages show most of them on something small.
+# What of the commands by task is not run here, and why; the pages show most of them on something small.
 NOT_RUN = {
     "diagnose": "measures a network for minutes",
     "confirm": "runs experiments, on a recording that is not here",
@@ -102,9 +102,9 @@ NOT_RUN = {
 }
 
 
-def test_commands_of_the_readme_run_where_they_need_neither_time_nor_strangers(tmp_path, monkeypatch, capsys):
+def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    lines = run_blocks.command_lines((ROOT / "README.md").read_text())
+    lines = run_blocks.command_lines((DOCS / "tasks.md").read_text())
     modelled = [line for line in lines if "model:" in line]
     assert main([*shlex.split(modelled[0])[1:], "-o", "RUN"]) == 0
     for name in ("OLD", "NEW"):
@@ -121,11 +121,30 @@ def test_commands_of_the_readme_run_where_they_need_neither_time_nor_strangers(t
     assert ran >= 10
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.name)
 def test_python_of_the_pages_is_python(page):
     for block in run_blocks.blocks_of(page.read_text()):
-        if block.kind == "python":
+        if block.kind == "python" and "--8<--" not in block.body:
             ast.parse(block.body)
+
+
+def test_the_figures_of_the_evidence_stand_in_its_pages():
+    rows = re.findall(r"^\| \[.*?\]\((.*?)\) \| (.*) \|$", (DOCS / "evidence.md").read_text(), re.MULTILINE)
+    assert len(rows) >= 6
+    for page, said in rows:
+        figures = re.findall(r"\*\*(.+?)\*\*", said)
+        assert figures
+        assert not [figure for figure in figures if figure not in (DOCS / page).read_text()], page
+
+
+LINK = re.compile(r"(?<!`)\[[^\]\n]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda p: p.name)
+def test_links_of_pages_outside_the_site_lead_somewhere(page):
+    """Those of the site are checked when it is built."""
+    links = [link for link in LINK.findall(page.read_text()) if not re.match(r"\w+:", link)]
+    assert not [link for link in links if not (ROOT / link).exists()]
 
 
 PAGE = """

@@ -14,7 +14,9 @@ from .causes.context import Recorded
 from .cost_model.recording import is_modelled
 from .cost_model.uncertainty import diagnose_modelled
 from .decompose import anomalies
+from .decompose.communication import slow_downs
 from .decompose.kernel_times import KEYS, device_work, kernel_times
+from .decompose.terms import COMMUNICATION, undisturbed_steps
 from .experiments.answer import answered
 from .experiments.outcome import outcomes
 from .render import notebook  # noqa: F401 - a notebook shows what `explain` returns
@@ -45,6 +47,7 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
         )
     evidence = replace(evidence, steps=evidence.steps[has_batch])
     times = exclusive_times(recording, evidence.steps)
+    evidence = _with_slow_downs(evidence, recording, times)
     if is_modelled(recording.meta):
         found = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
@@ -87,6 +90,15 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     )
 
 
+def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
+    """The same data with the slow-down of kernels beside communication, if there is communication."""
+    if not (times["kind"] == COMMUNICATION).any():
+        return evidence
+    used = [step for _, rows in times.groupby("batch") for step in undisturbed_steps(rows)]
+    steps = evidence.steps[evidence.steps["step"].isin(used)]
+    return replace(evidence, slow_downs=slow_downs(device_work(recording), steps))
+
+
 def _refuse_table(recording: Recording) -> None:
     if recording.meta.get("recording_type") == "table":
         raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")
@@ -105,4 +117,5 @@ def report_input(recording: Recording) -> ReportInput:
             f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
     times = exclusive_times(recording, evidence.steps)
+    evidence = _with_slow_downs(evidence, recording, times)
     return ReportInput(recording, device_work(recording), times, evidence)

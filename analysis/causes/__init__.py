@@ -21,6 +21,7 @@ from ..decompose.statistics import LEVEL, Estimate
 from ..experiments.outcome import Outcome, Reproduction, Verdict
 from . import (
     algorithm_switch,
+    beside_communication,
     cache_capacity,
     call_size,
     cpu_contention,
@@ -54,6 +55,7 @@ _MODULES = (
     cache_capacity,
     roof_change,
     throttling,
+    beside_communication,
     cpu_contention,
     idle_threads,
     slow_call,

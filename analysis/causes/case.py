@@ -59,6 +59,25 @@ class HostCalls:
 
 
 @dataclass(frozen=True)
+class SlowDown:
+    """Slow-down of a term's kernels beside communication at one batch size, per step.
+
+    For the term of communication: of all kernels beside it.
+
+    Attributes:
+        time_ms: part of the slow-down in the exclusive time of the term.
+        error_ms: standard error of that part.
+        expected_ms: time of the calls beside communication, had they run alone.
+        excess_ms: their slow-down.
+    """
+
+    time_ms: float
+    error_ms: float
+    expected_ms: float
+    excess_ms: float
+
+
+@dataclass(frozen=True)
 class MeanHostUse:
     """Mean use of host resources by the process in a timed step of one batch size.
 
@@ -192,6 +211,7 @@ class Case:
         uses: the term's kernels at every batch size of the functional; their shares add up to the term.
         facts: facts about each of those batch sizes.
         hardware: limits of the device.
+        slow_downs: slow-down of the term beside communication, by batch size; empty without any.
     """
 
     functional: Functional
@@ -201,6 +221,7 @@ class Case:
     uses: tuple[Use, ...]
     facts: Mapping[int, BatchFacts]
     hardware: Hardware
+    slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
 
     @property
     def factor(self) -> float:

@@ -13,9 +13,9 @@ import pandas as pd
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.functionals import Functional
-from ..decompose.terms import IDLE, Key, Share, undisturbed, undisturbed_steps
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
 from ..experiments.outcome import Outcome
-from .case import BatchFacts, Case, HostCalls, MeanHostUse, Use
+from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, Use
 
 # CUDA API calls by their effect on the host; the first match counts.
 _HOST_KINDS = (
@@ -46,6 +46,7 @@ class Recorded:
         layer_classes: class of each layer, by path; empty if unknown.
         axis: the axis of batch sizes, for words.
         notes: sentences on the choice of the steps.
+        slow_downs: result of `communication.slow_downs`; None without communication.
     """
 
     steps: pd.DataFrame
@@ -57,6 +58,7 @@ class Recorded:
     layer_classes: Mapping[str, str] = field(default_factory=dict)
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()
+    slow_downs: pd.DataFrame | None = None
 
 
 def cases(
@@ -77,10 +79,26 @@ def cases(
     }
     rows = kernel_times[kernel_times["step"].isin([step for steps in used.values() for step in steps])]
     uses = _uses(rows, functional, used)
+    slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
     facts = {batch: _facts(batch, used[batch], rows, recorded) for batch in batches}
     for share in shares:
         own = tuple(uses.get(share.key, ()))
-        yield Case(functional, share, functional.at, functional.last, own, facts, recorded.hardware)
+        slowed = slow_downs.get(share.key, {})
+        yield Case(functional, share, functional.at, functional.last, own, facts, recorded.hardware, slowed)
+
+
+def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
+    """By term and batch size: of every layer and phase, and of communication as a whole."""
+    found: dict[Key, dict[int, SlowDown]] = {}
+    terms = [(Key.of(row.layer, row.phase, KERNELS), row, row.own_ms) for row in rows.itertuples()]
+    whole = rows.drop(columns=["layer", "phase"]).assign(error_ms=rows["error_ms"] ** 2).groupby("batch").sum()
+    whole["error_ms"] **= 0.5
+    terms += [(Key(None, None, COMMUNICATION), row, row.shared_ms) for row in whole.reset_index().itertuples()]
+    for key, row, time_ms in terms:
+        error_ms = abs(row.error_ms * time_ms / row.excess_ms) if row.excess_ms else 0.0
+        of_batch = SlowDown(float(time_ms), float(error_ms), float(row.expected_ms), float(row.excess_ms))
+        found.setdefault(key, {})[int(row.batch)] = of_batch
+    return found
 
 
 def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:

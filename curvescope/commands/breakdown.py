@@ -23,6 +23,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the breakdown."""
     from ..analysis.cost_model.recording import is_modelled
     from ..analysis.decompose.breakdown import above_roofs, break_down
+    from ..analysis.decompose.communication import communication
     from ..analysis.decompose.kernel_times import device_work
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
@@ -31,7 +32,9 @@ def run(args: argparse.Namespace) -> int:
     with open_any(args.recording) as recording:
         work = device_work(recording)
         classes = recording.meta.get("layer_classes")
-        breakdown = break_down(recording.frame("steps"), work, args.by, args.batch, recording.statistic, classes)
+        steps = recording.frame("steps")
+        breakdown = break_down(steps, work, args.by, args.batch, recording.statistic, classes)
+        shared = communication(work, steps, breakdown.batch)
         modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)
     if args.json:
@@ -40,14 +43,19 @@ def run(args: argparse.Namespace) -> int:
             row["exceeded_roofs"] = above_roofs(of_row, hardware)
         from ..analysis.render.documents import print_document
 
+        document["communication"] = None if shared is None else dataclasses.asdict(shared)
         print_document("breakdown", document)
         return 0
 
     from ..analysis.render import terminal
+    from ..analysis.render.communication import render_communication
     from ..analysis.render.text import render_breakdown
 
     console = terminal.console()
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
     console.print(render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta)))
+    if shared is not None:
+        console.print()
+        console.print(render_communication(shared, None if args.all else 8))
     return 0

@@ -1,4 +1,4 @@
-"""Recognises collectives, sends and receives by the names of their kernels and calls."""
+"""Recognises collectives, sends and receives by the names of their kernels and calls, and counts their messages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,26 @@ _GLOO = re.compile(r"^gloo:(\w+)")
 _BETWEEN_TWO = re.compile(r"nccl(?:Dev)?(?:Kernel)?_?SendRecv|^gloo:(?:send|recv)", re.IGNORECASE)
 _SPELLED = {"allreduce": "AllReduce", "allgather": "AllGather", "reducescatter": "ReduceScatter"}
 _SPELLED |= {"broadcast": "Broadcast", "reduce": "Reduce", "alltoall": "AlltoAll"}
+# Torch's names of collectives, without underscores: allreduce_coalesced, _allgather_base, reduce_scatter_tensor.
+_TORCH = re.compile(r"(allreduce|allgather|reducescatter|broadcast|reduce|alltoall|gather|scatter|send|recv)")
+_TORCH_SPELLED = {**_SPELLED, "gather": "Gather", "scatter": "Scatter", "send": "SendRecv", "recv": "SendRecv"}
+# Kernels of other libraries: multimem_all_reduce_kernel, vllm::cross_device_reduce_1stage, reduce_scatter_kernel.
+_OTHERS = re.compile(
+    r"(?P<AllReduce>all_?reduce|cross_device_reduce)|(?P<AllGather>all_?gather)|"
+    r"(?P<ReduceScatter>reduce_?scatter)|(?P<AlltoAll>all_?to_?all)",
+    re.IGNORECASE,
+)
+# Algorithm and protocol in names of NCCL's kernels.
+_ALGORITHM = re.compile(r"(NVLS_?TREE|NVLS|COLLNET|TREE|RING|PAT)_?(?:DIRECT|CHAIN)?_?(LL128|LL|SIMPLE)", re.IGNORECASE)
+_ALGORITHMS = {"NVLSTREE": "NVLS tree", "COLLNET": "CollNet", "TREE": "tree", "RING": "ring"}
+# Elements in bytes, by the names of torch's scalar types.
+_ITEM_BYTES = {
+    **dict.fromkeys(("Double", "Long", "UInt64", "ComplexFloat"), 8),
+    **dict.fromkeys(("Float", "Int", "UInt32"), 4),
+    **dict.fromkeys(("Half", "BFloat16", "Short", "UInt16"), 2),
+    **dict.fromkeys(("Byte", "Char", "Bool"), 1),
+    "ComplexDouble": 16,
+}
 
 
 @lru_cache(maxsize=65_536)
@@ -40,6 +60,57 @@ def communicates(name: str, op: str | None) -> bool:
     On a GPU torch's operator around NCCL's kernel may be its own, e.g. `c10d::allreduce_`.
     """
     return (op or "").startswith(COLLECTIVES) or collective(name) is not None or between_two(name)
+
+
+@lru_cache(maxsize=65_536)
+def collective_of_torch(name: str) -> str | None:
+    """The collective that torch calls so, e.g. `_allgather_base`, in NCCL's spelling; None for others, e.g. a barrier.
+
+    Sends and receives are SendRecv, as NCCL's kernel for both.
+    """
+    match = _TORCH.match(name.replace("_", "").lower())
+    return _TORCH_SPELLED[match[1]] if match else None
+
+
+def collective_of_kernel(name: str) -> str | None:
+    """What a kernel of any library does between ranks, in NCCL's spelling; None if its name does not tell it."""
+    if (known := collective(name)) is not None or between_two(name):
+        return known or "SendRecv"
+    match = _OTHERS.search(name)
+    return match.lastgroup if match else None
+
+
+@lru_cache(maxsize=65_536)
+def algorithm(kernel: str) -> str | None:
+    """The algorithm of a collective, from the name of NCCL's kernel; None if the name does not tell it.
+
+    NCCL from 2.19 on (`ncclDevKernel`) runs others than ring in the kernel of ring and LL, too (`best_kernel` in its
+    `src/device/generate.py`).
+    """
+    match = _ALGORITHM.search(kernel)
+    if match is None:
+        return None
+    name, protocol = match[1].upper().replace("_", ""), match[2].upper()
+    if (name, protocol) == ("RING", "LL") and "ncclDevKernel" in kernel:
+        return None
+    return _ALGORITHMS.get(name, name)
+
+
+def message_bytes(elements_in: int | None, elements_out: int | None, dtype: str | None) -> int | None:
+    """Bytes of a collective's message as nccl-tests counts it: the larger of a rank's input and output.
+
+    Args:
+        elements_in: elements of the input of a rank.
+        elements_out: elements of its output.
+        dtype: type of an element, as torch names it, e.g. `BFloat16`.
+
+    Returns:
+        None if the elements or their size are unknown, or if no 64-bit number holds the product.
+    """
+    known = [count for count in (elements_in, elements_out) if count is not None and count >= 0]
+    size = 1 if (dtype or "").startswith("Float8") else _ITEM_BYTES.get(dtype or "")
+    found = max(known) * size if known and size else None
+    return found if found is not None and found < 1 << 63 else None
 
 
 def between_two(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Launch geometry of kernels, from the metadata that Kineto keeps with each event.
+"""Launch geometry of kernels and messages of collectives, from the metadata that Kineto keeps with each event.
 
 torch hands this metadata out only if its profiler is told to, and only in newer versions. An older torch writes it to
 the file of its trace alone.
@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from ..attribution.collectives import collective_of_torch, message_bytes
+
 GPU_COPIES = ("Memcpy", "Memset")  # beginnings of the names of device work without a geometry
 
 
@@ -22,6 +24,11 @@ class _Metadata(msgspec.Struct):
     registers_per_thread: int | None = msgspec.field(default=None, name="registers per thread")
     shared_memory_bytes: int | None = msgspec.field(default=None, name="shared memory")
     graph_id: int | None = msgspec.field(default=None, name="graph id")  # 0 outside graphs
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    group_size: int | None = msgspec.field(default=None, name="Group size")
+    elements_in: int | None = msgspec.field(default=None, name="In msg nelems")
+    elements_out: int | None = msgspec.field(default=None, name="Out msg nelems")
+    dtype: str | None = None
 
 
 class _Event(msgspec.Struct):
@@ -53,7 +60,7 @@ def exposing_config() -> Any:
 
 
 def geometries(results: Any, kernels: Sequence[Any], exposed: bool) -> list[dict[str, Any]]:
-    """Columns of the kernels: grid, block, registers, shared memory and graph; empty for kernels without metadata.
+    """Columns of the kernels that their metadata gives: geometry, graph, and collective with group and message.
 
     Args:
         results: result of torch's profiler (`profile.kineto_results`).
@@ -96,4 +103,10 @@ def _columns(metadata: bytes) -> dict[str, Any]:
     for name in ("registers_per_thread", "shared_memory_bytes"):
         if (value := getattr(read, name)) is not None:
             columns[name] = value
+    if read.collective is not None:
+        columns |= {
+            "collective": collective_of_torch(read.collective),
+            "group_size": read.group_size,
+            "message_bytes": message_bytes(read.elements_in, read.elements_out, read.dtype),
+        }
     return {**columns, "graph_id": read.graph_id} if read.graph_id else columns

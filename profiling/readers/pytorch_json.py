@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..attribution.assemble import assemble
+from ..attribution.collectives import collective_of_torch, message_bytes
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import NONE, Bools, Ints, nest
 from ..attribution.profile import profile_of_tables
@@ -59,6 +60,11 @@ _DEVICE_ARGS = {
     "block": Field("block", JSON, True),
     "group": Field("Process Group Name", JSON, True),
     "members": Field("Process Group Ranks", JSON, True),
+    "collective": Field("Collective name", TEXT, True),
+    "group_size": Field("Group size", NUMBER, True),
+    "elements_in": Field("In msg nelems", NUMBER, True),
+    "elements_out": Field("Out msg nelems", NUMBER, True),
+    "dtype": Field("dtype", TEXT, True),
 }
 _LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in the capture of a graph
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
@@ -83,6 +89,7 @@ _CATEGORIES = {
 _NO_DEVICE_EVENTS = (
     "the trace has operators of a program on a GPU, but no event of the GPU; record with ProfilerActivity.CUDA"
 )
+_COLLECTIVE = ("collective", "group_size", "elements_in", "elements_out", "dtype")
 _PLACE = ("device", "stream", "correlation_id")
 _NO_THREAD = -(1 << 63)
 _CATEGORY = attrgetter("cat")
@@ -323,7 +330,29 @@ class _Events:
         # Groups on different ranks may have the same name; the profiler truncates long lists of ranks.
         code, distinct = pd.factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
         groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
-        return rows.append_column("communicator", pa.array(groups, pa.string()).take(pa.array(code)))
+        rows = rows.append_column("communicator", pa.array(groups, pa.string()).take(pa.array(code)))
+        for column, values in self._collectives(device).items():
+            rows = rows.append_column(column, values)
+        return rows
+
+    def _collectives(self, device: _Table) -> dict[str, pa.Array]:
+        """Columns of collectives; none if no event describes one."""
+        described = np.flatnonzero(device["collective"] != NONE)
+        if not len(described):
+            return {}
+        names: list[str | None] = [None] * len(device["name"])
+        sizes: list[int | None] = [None] * len(names)
+        messages: list[int | None] = [None] * len(names)
+        fields = [device[name][described].tolist() for name in _COLLECTIVE]
+        for row, name, size, read, written, dtype in zip(described.tolist(), *fields, strict=True):
+            names[row] = collective_of_torch(self._texts[name])
+            sizes[row] = size if 0 < size < 1 << 31 else None
+            messages[row] = message_bytes(read, written, self._texts[dtype] if dtype != NONE else None)
+        return {
+            "collective": pa.array(names, pa.string()),
+            "group_size": pa.array(sizes, pa.int32()),
+            "message_bytes": pa.array(messages, pa.int64()),
+        }
 
     def _group(self, name: int, members: int) -> str | None:
         """A process group's name and ranks; None without both."""

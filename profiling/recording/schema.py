@@ -120,6 +120,15 @@ KERNELS = Table(
         _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
         _key("graph_node_id", _I64, "Node of that graph; kernels of one node have the layer of its capture."),
         _key("communicator", _TEXT, "Group of ranks of a collective, as its framework names it; else null."),
+        _key(
+            "collective", _TEXT, "Collective as its framework names it, in NCCL's spelling, e.g. AllReduce; else null."
+        ),
+        _key("group_size", _I32, "Number of ranks in the group of a collective; else null."),
+        _sum(
+            "message_bytes",
+            "B",
+            "Message of a collective as nccl-tests counts it: the larger of a rank's input and output; else null.",
+        ),
         _sum(
             "flops",
             "FLOP",

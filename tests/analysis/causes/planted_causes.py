@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from curvescope.analysis.causes.context import Recorded
+from curvescope.analysis.decompose.communication import slow_downs
 from curvescope.profiling.hardware.limits import Hardware, hardware_of
 
-from ..synthetic import profiled_step
+from ..synthetic import profiled_step, work_of
 
 BATCHES = (4, 8, 16)
 GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
@@ -41,6 +42,8 @@ class Plan:
         two_paces: whether every other step of the last batch size takes 1.3 times as long.
         optimizer_ms: time of the optimizer at every batch size.
         calls: equal calls into which the kernel's time is divided, at a batch size.
+        beside: number of these calls, the last ones, that run beside an all-reduce; at the last batch size they take
+            twice as long as the others.
     """
 
     kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
@@ -56,6 +59,7 @@ class Plan:
     two_paces: bool = False
     optimizer_ms: float = 5.0
     calls: object = field(default=lambda b: 1)
+    beside: int = 0
 
 
 def _switch(batch):
@@ -125,6 +129,7 @@ PLANS = {
         clock_hz=lambda b: 1.2e9 if b == _LAST else 1.7e9,
         slow=lambda b: 1.7 / 1.2 if b == _LAST else 1.0,
     ),
+    "kernels beside communication": Plan(calls=lambda b: 8, beside=4),
     "CPU contention": Plan(host_use=_half_a_core, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
     "idle threads": Plan(host_use=_half_the_threads, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
     "slow library call": Plan(
@@ -150,9 +155,12 @@ def planted(cause, seed, jitter=None, rounds=8):
 
     def layers(batch):
         name, time_ms, further = plan.kernel(batch)
+        call = ("conv3", "backward", name, time_ms / plan.calls(batch), further)
+        slow = (*call[:3], call[3] * (2 if batch == _LAST else 1), further)
         rows = [
             ("conv1", "forward", "maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * batch, {}),
-            *[("conv3", "backward", name, time_ms / plan.calls(batch), further)] * plan.calls(batch),
+            *[call] * (plan.calls(batch) - plan.beside),
+            *[slow] * plan.beside,
             (None, "optimizer", "at::native::multi_tensor_apply_kernel<4>", plan.optimizer_ms, {}),
         ]
         noise = np.exp(jitter * random.standard_normal(len(rows)))
@@ -169,7 +177,7 @@ def planted(cause, seed, jitter=None, rounds=8):
                 if plan.peak_memory_bytes:
                     row["peak_memory_bytes"] = plan.peak_memory_bytes(batch)
                 if profiled:
-                    kernels += launched
+                    kernels += [*launched, *_all_reduce(launched[-1 - plan.beside : -1])]
                     launches += _allocations(step, row, plan.allocation_ms(batch))
                 else:
                     pace = 1.3 if plan.two_paces and batch == _LAST and index % 2 else 1.0
@@ -181,13 +189,24 @@ def planted(cause, seed, jitter=None, rounds=8):
                     middle = row["start_ns"] + row["duration_ns"] // 2
                     reasons = "sw_power_cap" if batch == _LAST else ""
                     clocks.append((middle, int(plan.clock_hz(batch)), reasons))
+    of_steps, work = pd.DataFrame(steps), pd.DataFrame(kernels)
     recorded = Recorded(
-        pd.DataFrame(steps),
+        of_steps,
         pd.DataFrame(launches) if launches else None,
         pd.DataFrame(clocks, columns=["start_ns", "sm_clock_hz", "throttle_reasons"]) if clocks else None,
         plan.hardware,
+        slow_downs=slow_downs(work_of(work), of_steps) if plan.beside else None,
     )
-    return recorded.steps, pd.DataFrame(kernels), recorded
+    return recorded.steps, work, recorded
+
+
+def _all_reduce(beside):
+    """One all-reduce that runs as long as these kernels, which follow one another."""
+    if not beside:
+        return []
+    end = beside[-1]["start_ns"] + beside[-1]["duration_ns"]
+    times = {"start_ns": beside[0]["start_ns"], "duration_ns": end - beside[0]["start_ns"]}
+    return [{**beside[0], **times, "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "layer": None, "phase": None}]
 
 
 def _allocations(step, row, time_ms):

@@ -85,6 +85,14 @@ def test_more_calls_take_the_time_of_those_beyond_the_fewest():
     assert (beyond.before, beyond.after) == pytest.approx((0, 144), rel=0.03)
 
 
+def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_the_communication():
+    causes = explained("kernels beside communication").attribution.causes
+    (beside,) = [c for c in causes if c.cause == "kernels beside communication"]
+    # At 16 four calls of 6 ms take 12 ms each: 24 ms, half of them in the time of the all-reduce beside them.
+    amounts = {term.label: term.amount for term in beside.terms}
+    assert amounts == {"conv3 backward": pytest.approx(12, rel=0.1), "communication": pytest.approx(12, rel=0.1)}
+
+
 def test_the_tail_predicts_the_third_wave():
     (waves,) = [c for c in explained("wave and tile quantisation").attribution.causes if "wave" in c.cause]
     # 1 and 3 waves of 30 ms: 90 - 2 * 30

@@ -1,0 +1,41 @@
+"""Kernels beside communication: a collective takes SMs and DRAM bandwidth from the kernels that run at the same time.
+
+Amount: the slow-down of the term's kernels against the same kernels where no communication runs, at the same batch
+size. Half of a call beside one collective counts as time of the collective, so that half of the slow-down is claimed
+in the term of communication. Calls of kernels that never run alone are left out: the amount is a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..decompose.terms import COMMUNICATION, KERNELS
+from .case import Case, Claim, Intervention, SlowDown, seen
+
+CAUSE = "kernels beside communication"
+INTERVENTION = Intervention(
+    expected="With the collectives after the kernels instead of beside them, the kernels are as fast as alone.",
+    remedy="give the collectives fewer SMs (NCCL_MAX_CTAS), or start them beside kernels that use other resources",
+    untested="no factor takes communication out of a step",
+)
+_Z = 1.96  # standard errors of a 95 % interval
+_NONE = SlowDown(0.0, 0.0, 0.0, 0.0)
+_SCORE = 0.86
+_TABLE = "kernels.duration_ns"
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim the slow-down, where it is larger than its error."""
+    if case.share.key.kind not in (KERNELS, COMMUNICATION) or not case.slow_downs:
+        return None
+    found = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
+    amount = math.fsum(weight * found[batch].time_ms for batch, weight in case.functional.coefficients)
+    error = math.hypot(*(weight * found[batch].error_ms for batch, weight in case.functional.coefficients))
+    if abs(amount) <= _Z * error:
+        return None
+    sides = [found[batch] for batch in (case.before, case.after)]
+    evidence = (
+        seen("time of calls beside communication, had they run alone", (s.expected_ms for s in sides), "ms", _TABLE),
+        seen("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),
+    )
+    return Claim(CAUSE, amount, _SCORE, evidence, "Without collectives beside them, the kernels are as slow.")

@@ -1,0 +1,312 @@
+"""Collectives of a recording: messages, rates, overlap with other kernels, and how much they slow these down.
+
+Rates are those of nccl-tests (doc/PERFORMANCE.md there). With the bytes S of a message, the time t and n ranks, the
+algorithm moves S/t, and the bus S/t times 2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AlltoAll,
+and 1 for Broadcast, Reduce and SendRecv. t is the time of the kernel, which waits for the last rank as well, so rates
+are lower bounds; those of the fastest call are the nearest to the hardware.
+
+Kernels share SMs and DRAM with the collectives beside them. The slow-down of a kernel is its time beside communication
+(at least half of the call) minus the mean time of the same kernel (name, grid, block, FLOPs) at the same batch size
+where no communication runs. Kernels that never run alone have no such reference and are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...profiling.attribution.collectives import algorithm, collective_of_kernel, is_communication
+from ...profiling.attribution.kernel_names import short_name
+from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
+from .kernel_times import Ints, Work, of_steps, profiled_steps
+
+_TWICE, _ONCE, _WHOLE = ("AllReduce",), ("AllGather", "ReduceScatter", "AlltoAll"), ("Broadcast", "Reduce", "SendRecv")
+_SAME = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "flops"]
+_DESCRIBED = ["collective", "group_size", "message_bytes"]
+_PLACE = ["process", "device"]
+_COLUMNS = ("step", "start_ns", "duration_ns", *_PLACE, "layer", "phase", *_SAME, *_DESCRIBED)
+_SCHEMA = pa.schema([KERNELS_TABLE.arrow.field(name) for name in _COLUMNS])
+_BESIDE = 0.5  # least share of a call beside communication
+_LEAST_CALLS = 3  # of a kernel alone and beside communication: two have hardly a spread
+_Z = 1.96  # standard errors of a 95 % interval
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Calls of one collective with one size of message.
+
+    Attributes:
+        name: the collective in NCCL's spelling; the kernel's name for unknown ones.
+        ranks: number of ranks in its group; None if unknown.
+        message_bytes: bytes of the message of a call; None if unknown.
+        algorithm: e.g. tree, from the kernel's name; None if unknown.
+        calls: calls per step.
+        time_ms: sum of their durations per step, with waiting for other ranks.
+        overlapped: share of that time in which another kernel runs, 0 to 1.
+        algorithm_gb_per_s: S/t of the mean call; None without a message.
+        bus_gb_per_s: rate on the bus of the mean call; None without a message or a number of ranks.
+        fastest_bus_gb_per_s: the same of the fastest call.
+    """
+
+    name: str
+    ranks: int | None
+    message_bytes: int | None
+    algorithm: str | None
+    calls: float
+    time_ms: float
+    overlapped: float
+    algorithm_gb_per_s: float | None
+    bus_gb_per_s: float | None
+    fastest_bus_gb_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """One kernel beside communication; times are means of one call.
+
+    Attributes:
+        name: name of the kernel.
+        calls: calls per step beside communication.
+        alone_ms: time where no communication runs.
+        beside_ms: time beside communication.
+        excess_ms: slow-down per step.
+    """
+
+    name: str
+    calls: float
+    alone_ms: float
+    beside_ms: float
+    excess_ms: float
+
+
+@dataclass(frozen=True)
+class Communication:
+    """The communication of one batch size, per step.
+
+    Attributes:
+        collectives: the longest first.
+        time_ms: time in which communication runs.
+        exposed_ms: part of it in which no other kernel runs.
+        beside_ms: time of the other kernels beside it.
+        compared_ms: part of that of kernels which also run alone.
+        slowed: these kernels, the largest slow-down first.
+        excess_ms: slow-down of all of them; None if none can be compared.
+        interval_ms: its 95 % interval.
+    """
+
+    collectives: tuple[Collectives, ...]
+    time_ms: float
+    exposed_ms: float
+    beside_ms: float
+    compared_ms: float
+    slowed: tuple[Slowed, ...]
+    excess_ms: float | None
+    interval_ms: tuple[float, float] | None
+
+
+def bus_factor(name: str, ranks: int) -> float | None:
+    """Bytes that cross the bus per byte of the message, as nccl-tests counts them; None for other collectives."""
+    if name in _WHOLE:
+        return 1.0
+    if name in _TWICE or name in _ONCE:
+        return (2 if name in _TWICE else 1) * (ranks - 1) / ranks
+    return None
+
+
+def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communication | None:
+    """Describe the communication of one batch size; None if there is none.
+
+    Args:
+        work: result of `kernel_times.device_work`.
+        steps: the `steps` table.
+        batch: batch size; None for steps of unknown batch size.
+    """
+    profiled = profiled_steps(steps)
+    profiled = profiled[profiled["batch"].isna() if batch is None else profiled["batch"] == batch]
+    if profiled.empty or not _communicates(work):
+        return None
+    calls = _calls(work, profiled)
+    own, other = calls[calls["communicates"]], calls[~calls["communicates"]]
+    if own.empty:
+        return None
+    count, compared = len(profiled), _compared(other)
+    excess, error = float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count
+    return Communication(
+        _collectives(own, count),
+        _union_ms(own) / count,
+        (_union_ms(calls) - _union_ms(other)) / count,
+        float(other.loc[other["beside"], "ms"].sum()) / count,
+        float(compared["ms"].sum()) / count,
+        _slowed(compared, count),
+        excess if len(compared) else None,
+        (excess - _Z * error, excess + _Z * error) if len(compared) else None,
+    )
+
+
+def slow_downs(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
+    """The slow-down of kernels beside communication, by batch size, layer and phase.
+
+    Returns:
+        Columns batch, layer and phase; and, per step, expected_ms (time of the compared calls had they run alone),
+        excess_ms (their slow-down), error_ms (its standard error), own_ms (part of the slow-down in the exclusive time
+        of the kernels) and shared_ms (the other part, in that of the communication beside them).
+    """
+    rows = []
+    profiled = profiled_steps(steps)
+    for batch, of_batch in profiled.groupby("batch"):
+        calls = _calls(work, of_batch)
+        compared = _compared(calls[~calls["communicates"]])
+        for (layer, phase), of_term in compared.groupby(["layer", "phase"], dropna=False, observed=True, sort=False):
+            # While two kernels run, each has half of the time.
+            shared = of_term["excess_ms"] * of_term["overlap_ms"] / of_term["ms"] / 2
+            sums = (of_term["alone_ms"].sum(), of_term["excess_ms"].sum(), _error_ms(of_term))
+            parts = ((of_term["excess_ms"] - shared).sum(), shared.sum())
+            rows.append((batch, layer, phase, *(float(value) / len(of_batch) for value in (*sums, *parts))))
+    amounts = ("expected_ms", "excess_ms", "error_ms", "own_ms", "shared_ms")
+    return pd.DataFrame(rows, columns=["batch", "layer", "phase", *amounts])
+
+
+def _communicates(work: Work) -> bool:
+    names = {name for piece in work(["name"]) for name in pc.unique(piece["name"].cast(pa.string())).to_pylist()}
+    return any(map(is_communication, names))
+
+
+def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
+    """Every kernel of the steps, with its time beside kernels of the other kind, communication or not.
+
+    Returns:
+        Columns of `kernels`, and communicates, ms, overlap_ms and beside (for at least half of the call).
+    """
+    number = profiled["step"].to_numpy(np.int64)
+    pieces = [of_steps(piece, number)[0].select(_COLUMNS).cast(_SCHEMA) for piece in work(_COLUMNS)]
+    table = pa.concat_tables([_SCHEMA.empty_table(), *pieces])
+    calls = table.to_pandas(strings_to_categorical=True)
+    names = calls["name"].cat.categories
+    of_name = np.array([is_communication(name) for name in names], bool)
+    calls["communicates"] = of_name[calls["name"].cat.codes.to_numpy()] if len(names) else False
+    start = calls["start_ns"].to_numpy(np.int64)
+    end = start + calls["duration_ns"].to_numpy(np.int64)
+    overlap = np.zeros(len(calls), np.int64)
+    for rows in calls.groupby(_PLACE, dropna=False).indices.values():
+        own = calls["communicates"].to_numpy()[rows]
+        for these, others in ((rows[own], rows[~own]), (rows[~own], rows[own])):
+            overlap[these] = _covered(start[these], end[these], start[others], end[others])
+    calls["ms"], calls["overlap_ms"] = (end - start) / 1e6, overlap / 1e6
+    calls["beside"] = calls["overlap_ms"] >= _BESIDE * calls["ms"]
+    return calls[calls["ms"] > 0]
+
+
+def _merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Starts and ends of the union of intervals, in order."""
+    order = np.argsort(start, kind="stable")
+    begins, ends = start[order], np.maximum.accumulate(end[order])
+    first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1])) if len(begins) else np.zeros(0, np.int64)
+    return begins[first], ends[np.append(first[1:], len(begins))[: len(first)] - 1]
+
+
+def _covered(start: Ints, end: Ints, other_start: Ints, other_end: Ints) -> Ints:
+    """Time of each interval in the union of the others."""
+    if not len(other_start):
+        return np.zeros(len(start), np.int64)
+    begins, ends = _merged(other_start, other_end)
+    before = np.append(0, np.cumsum(ends - begins))
+
+    def until(moment: Ints) -> Ints:
+        index = np.searchsorted(begins, moment, side="right")
+        rest = np.maximum(ends[np.maximum(index - 1, 0)] - moment, 0)
+        return np.asarray(before[index] - np.where(index > 0, rest, 0), np.int64)
+
+    return until(end) - until(start)
+
+
+def _union_ms(calls: pd.DataFrame) -> float:
+    """Time in which some of the calls run, summed over devices."""
+    total = 0
+    for rows in calls.groupby(_PLACE, dropna=False).indices.values():
+        start, duration = (calls[c].to_numpy(np.int64)[rows] for c in ("start_ns", "duration_ns"))
+        begins, ends = _merged(start, start + duration)
+        total += int((ends - begins).sum())
+    return total / 1e6
+
+
+def _compared(other: pd.DataFrame) -> pd.DataFrame:
+    """The calls beside communication of kernels that run alone as well.
+
+    Returns:
+        Their rows with key, alone_ms (mean of a call alone), excess_ms, and the variances of that mean (alone_var) and
+        of a call beside communication (beside_var), in ms².
+    """
+    other = other.assign(key=other.groupby(_SAME, dropna=False, observed=True).ngroup())
+    alone = other[other["overlap_ms"] == 0].groupby("key")["ms"].agg(["mean", "var", "size"])
+    slow = other[other["beside"]].groupby("key")["ms"].agg(["var", "size"])
+    known = alone.index[alone["size"] >= _LEAST_CALLS].intersection(slow.index[slow["size"] >= _LEAST_CALLS])
+    rows = other[other["beside"] & other["key"].isin(known)]
+    alone_ms = rows["key"].map(alone["mean"])
+    return rows.assign(
+        alone_ms=alone_ms,
+        excess_ms=rows["ms"] - alone_ms,
+        alone_var=rows["key"].map(alone["var"] / alone["size"]),
+        beside_var=rows["key"].map(slow["var"]),
+    )
+
+
+def _error_ms(compared: pd.DataFrame) -> float:
+    """Standard error of the sum of the slow-downs: calls of one kernel share the mean that they are compared with."""
+    calls = compared.groupby("key").agg(n=("ms", "size"), alone=("alone_var", "first"), beside=("beside_var", "first"))
+    return math.sqrt(float((calls["n"] * calls["beside"] + calls["n"] ** 2 * calls["alone"]).sum()))
+
+
+def _slowed(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
+    found = [
+        Slowed(
+            str(name),
+            len(rows) / steps,
+            float(rows["alone_ms"].mean()),
+            float(rows["ms"].mean()),
+            float(rows["excess_ms"].sum()) / steps,
+        )
+        for name, rows in compared.groupby("name", observed=True)
+    ]
+    return tuple(sorted(found, key=lambda one: -one.excess_ms))
+
+
+def _collectives(own: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
+    """Calls by collective, group size, message and algorithm, the longest first."""
+    names = own["name"].astype(object)
+    by_name = names.map({name: collective_of_kernel(name) or short_name(name) for name in names.unique()})
+    own = own.assign(
+        collective=own["collective"].astype(object).fillna(by_name),
+        algorithm=names.map({name: algorithm(name) for name in names.unique()}),
+    )
+    found = []
+    for (name, ranks, message, how), rows in own.groupby([*_DESCRIBED, "algorithm"], dropna=False, sort=False):
+        time_ms, calls = float(rows["ms"].sum()), len(rows)
+        size = None if pd.isna(message) else int(message)
+        group = None if pd.isna(ranks) else int(ranks)
+        factor = None if group is None else bus_factor(str(name), group)
+        mean = _gb_per_s(size, time_ms / calls)
+        fastest = _gb_per_s(size, float(rows["ms"].min()))
+        found.append(
+            Collectives(
+                str(name),
+                group,
+                size,
+                None if pd.isna(how) else str(how),
+                calls / steps,
+                time_ms / steps,
+                float(rows["overlap_ms"].sum()) / time_ms,
+                mean,
+                None if mean is None or factor is None else mean * factor,
+                None if fastest is None or factor is None else fastest * factor,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: -one.time_ms))
+
+
+def _gb_per_s(size: int | None, time_ms: float) -> float | None:
+    return None if size is None else size / time_ms / 1e6

@@ -24,6 +24,7 @@ NAME = "TensorFlow or JAX XSpace"
 
 _PLANES = (b"/host:", b"/device:", b"/job:")
 _MOST_BYTES = (1 << 31) - 1  # of a protobuf message
+_BLOCK_BYTES = 1 << 20
 _PS_PER_NS = 1000
 # Message, and its fields: name, number, kind (a message's name for messages), repeated.
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
@@ -80,12 +81,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """
     from google.protobuf.message import DecodeError
 
-    with source.open() as stream:
-        data = stream.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise CurvescopeError("it is larger than 2 GiB, the most that an XSpace may have; record fewer steps.")
     try:
-        planes = _message_type("XSpace").FromString(data).planes
+        planes = _message_type("XSpace").FromString(_content(source)).planes
     except DecodeError as error:
         raise CurvescopeError(f"a damaged XSpace ({error}); copy it again, or record it again.") from error
     trace = FrameworkTrace()
@@ -93,6 +90,22 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         _take_plane(trace, number, plane)
         options.report("reading planes", number + 1, len(planes))
     write_trace(trace, writer, options)
+
+
+def _content(source: Source) -> bytes:
+    """The whole file.
+
+    Raises:
+        CurvescopeError: it is larger than a message may be.
+    """
+    blocks, size = [], 0
+    with source.open() as stream:
+        while block := stream.read(_BLOCK_BYTES):  # one large read of a gzip file takes its memory at once
+            blocks.append(block)
+            size += len(block)
+            if size > _MOST_BYTES:
+                raise CurvescopeError("it is larger than 2 GiB, the most that an XSpace may have; record fewer steps.")
+    return b"".join(blocks)
 
 
 def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:

@@ -1,11 +1,14 @@
 """XSpaces of JAX and TensorFlow: the same kernels as a plain loop over the messages finds."""
 
+import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.readers import import_profile
+from curvescope.profiling.readers import import_profile, xspace_pb
+from curvescope.profiling.readers.source import Source
 from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.store import open_recording
 
@@ -71,6 +74,17 @@ def test_layers_steps_and_picoseconds_of_a_made_xspace(tmp_path):
     # 2,000.6 to 3,001.5 ns after the line's start; halves go to the even nanosecond.
     assert (row["start_ns"], row["duration_ns"]) == (1_002_001, 1001)
     assert (recording.meta["steps_from"], recording.count_rows("steps")) == ("marks", 1)
+
+
+def test_a_small_gzip_file_takes_little_memory(tmp_path):
+    """One read of all that an XSpace may have took 2 GiB for any gzip file."""
+    (tmp_path / "x.pb.gz").write_bytes(gzip.compress(b"\n\x0f\x12\x0d/host:nothing"))
+    tracemalloc.start()
+    with Source(tmp_path / "x.pb.gz") as source, source.open() as stream:
+        assert xspace_pb._content(source) == stream.read()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50_000_000
 
 
 @pytest.mark.parametrize("cut", [200, 5000])

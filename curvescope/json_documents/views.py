@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis.decompose.breakdown import Breakdown, Row
+from ..analysis.decompose.communication import Communication
 from ..analysis.ranks.difference import Difference
 from ..analysis.ranks.stragglers import Ranks
 from ..analysis.roofline import Roofline
@@ -45,11 +46,13 @@ class BreakdownDocument(Breakdown):
     Attributes:
         by: layer, kernel, phase or op.
         modelled: whether the cost model predicted the times.
+        communication: collectives of the step, and kernels beside them; null without communication.
     """
 
     by: str
     modelled: bool
     rows: tuple[RatedRow, ...]
+    communication: Communication | None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from ..decompose.communication import Collectives, Communication
 from .numbers import number, quantity, signed
-from .text import share, shortened, table
+from .tables import table
+from .text import share, shortened
 
 _MOST_ROWS = 8
 _RATES = (

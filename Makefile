@@ -48,7 +48,7 @@ check: $(INSTALLED)  ## lint and types
 .PHONY: docs
 docs: $(INSTALLED)  ## check the spelling, and build the documentation into build/site; it opens without a network
 	$(PIP) codespell mkdocs-material
-	$(BIN)/codespell *.md docs mkdocs.yml
+	$(BIN)/codespell --skip "*.html,*.svg,*.json" *.md docs examples mkdocs.yml
 	$(BIN)/python docs/generate_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 

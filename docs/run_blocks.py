@@ -7,7 +7,7 @@ a block says what else holds of it:
     <!-- slow -->         takes longer than seconds: run with --slow only
     <!-- not run: WHY --> needs what a test machine has not; its curvescope commands are parsed
     <!-- file: NAME -->   the block is not commands: it is written to this file
-    <!-- get: NAME = PATH -->  (anywhere) puts a copy of a file of the repository into the folder
+    <!-- get: NAME = PATH -->  (anywhere) puts a copy of a file or folder of the repository into the folder
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run_page(path: Path, *, slow: bool = False, write: bool = False) -> int:
     edits: list[tuple[tuple[int, int], str]] = []
     with tempfile.TemporaryDirectory(prefix="curvescope-docs-") as folder:
         for name, source in _GET.findall(page):
-            shutil.copy(ROOT / source, Path(folder) / name)
+            (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, Path(folder) / name)
         for block in blocks_of(page):
             if block.mark.startswith("file: "):
                 (Path(folder) / block.mark.removeprefix("file: ")).write_text(block.body)

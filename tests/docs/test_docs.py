@@ -137,6 +137,12 @@ def test_the_figures_of_the_evidence_stand_in_its_pages():
         assert not [figure for figure in figures if figure not in (DOCS / page).read_text()], page
 
 
+def test_the_readme_shows_what_is_printed_of_the_kept_run():
+    printed = run_blocks.run("curvescope explain examples/recordings/alexnet-cpu", ROOT)
+    (shown,) = re.findall(r"```\n(alexnet: .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown in run_blocks._stripped(printed)
+
+
 LINK = re.compile(r"(?<!`)\[[^\]\n]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 

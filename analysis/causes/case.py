@@ -117,6 +117,8 @@ class BatchFacts:
         throttle_reasons: reasons reported during its steps.
         kernel_bytes: compulsory bytes of all kernels per profiled step.
         host_use: host resources in the timed steps; None if not recorded.
+        graph_batch: batch size that the replayed CUDA graph was captured for; None if the steps replay none.
+        graph_marked: whether marks of the steps tell it.
     """
 
     timed_ms: Floats
@@ -130,6 +132,8 @@ class BatchFacts:
     throttle_reasons: frozenset[str] = frozenset()
     kernel_bytes: float = 0.0
     host_use: MeanHostUse | None = None
+    graph_batch: int | None = None
+    graph_marked: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ..decompose.functionals import Functional
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
 from ..experiments.outcome import Outcome
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, Use
+from .graph_padding import graph_batches
 
 # CUDA API calls by their effect on the host; the first match counts.
 _HOST_KINDS = (
@@ -80,7 +81,8 @@ def cases(
     rows = kernel_times[kernel_times["step"].isin([step for steps in used.values() for step in steps])]
     uses = _uses(rows, functional, used)
     slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
-    facts = {batch: _facts(batch, used[batch], rows, recorded) for batch in batches}
+    graphs = graph_batches(kernel_times, recorded.steps, recorded.api_calls)
+    facts = {batch: _facts(batch, used[batch], rows, recorded, graphs.get(batch)) for batch in batches}
     for share in shares:
         own = tuple(uses.get(share.key, ()))
         slowed = slow_downs.get(share.key, {})
@@ -130,7 +132,9 @@ def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
     return rows[list(columns)].astype("Float64").astype("float64").prod(axis=1, skipna=False).to_numpy()
 
 
-def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) -> BatchFacts:
+def _facts(
+    batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded, graph: tuple[int, bool] | None
+) -> BatchFacts:
     steps = recorded.steps
     of_batch = steps[steps["batch"] == batch]
     timed = of_batch[~of_batch["profiled"].astype(bool)]
@@ -149,6 +153,7 @@ def _facts(batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded) 
         reasons,
         float(mine["bytes_compulsory"].sum()) / len(used),
         _host_use(timed),
+        *(graph or (None, False)),
     )
 
 

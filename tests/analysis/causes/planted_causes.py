@@ -44,6 +44,7 @@ class Plan:
         calls: equal calls into which the kernel's time is divided, at a batch size.
         beside: number of these calls, the last ones, that run beside an all-reduce; at the last batch size they take
             twice as long as the others.
+        graph_batch: batch size of the CUDA graph that a step of a batch size replays.
     """
 
     kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
@@ -60,6 +61,7 @@ class Plan:
     optimizer_ms: float = 5.0
     calls: object = field(default=lambda b: 1)
     beside: int = 0
+    graph_batch: object = None
 
 
 def _switch(batch):
@@ -114,6 +116,10 @@ PLANS = {
         calls=lambda b: 4 if b == _LAST else 1,
     ),
     "wave and tile quantisation": Plan(kernel=_waves),
+    "graph padding": Plan(
+        kernel=lambda b: ("maxwell_sgemm_128x64_nn", 3.0 * (b if b < _LAST else 32), {}),
+        graph_batch=lambda b: b if b < _LAST else 32,
+    ),
     "memory pressure": Plan(
         allocation_ms=lambda b: 60.0 if b == _LAST else 0.0,
         idle_ms=lambda b: 65.0 if b == _LAST else 2.0,
@@ -176,6 +182,8 @@ def planted(cause, seed, jitter=None, rounds=8):
                 row.update(index=index, profiled=profiled)
                 if plan.peak_memory_bytes:
                     row["peak_memory_bytes"] = plan.peak_memory_bytes(batch)
+                if plan.graph_batch:
+                    row["graph_batch"] = plan.graph_batch(batch)
                 if profiled:
                     kernels += [*launched, *_all_reduce(launched[-1 - plan.beside : -1])]
                     launches += _allocations(step, row, plan.allocation_ms(batch))

@@ -6,9 +6,11 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from curvescope.analysis.causes import CAUSES, UNEXPLAINED
+from curvescope.analysis.causes.graph_padding import graph_batches
 from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import bend, excess
@@ -83,6 +85,32 @@ def test_more_calls_take_the_time_of_those_beyond_the_fewest():
     (count, beyond) = calls.terms[0].claim.evidence
     assert (count.before, count.after) == (1, 4)
     assert (beyond.before, beyond.after) == pytest.approx((0, 144), rel=0.03)
+
+
+def test_graph_padding_takes_the_time_beyond_the_line_between_captured_sizes():
+    (padding,) = [c for c in explained("graph padding").attribution.causes if c.cause == "graph padding"]
+    # Batch 16 replays the graph of 32, 96 ms; the line from 24 ms at 8 to 96 ms at 32 has 48 ms at 16.
+    assert padding.amount == pytest.approx(48, rel=0.05)
+    captured, empty, line = padding.terms[0].claim.evidence
+    assert (captured.before, captured.after, captured.table) == (8, 32, "steps.graph_batch")
+    assert (empty.before, empty.after, line.after) == (0, 0.5, pytest.approx(48, rel=0.05))
+
+
+@pytest.mark.parametrize("call", ["hipGraphLaunch", "cudaGraphLaunch", "cudaLaunchKernel"])
+def test_equal_kernels_in_equal_grids_replay_one_graph(call):
+    """The graphs of 8 and 16; sampling, which runs outside of them, has a grid that follows the batch."""
+    rows = [
+        row
+        for batch, graph in ((6, 8), (8, 8), (12, 16), (16, 16))
+        for row in (
+            {"batch": batch, "step": batch, "name": "gemm", "grid_x": graph, "exclusive_ms": 9.0, "calls": 2},
+            {"batch": batch, "step": batch, "name": "sample", "grid_x": batch, "exclusive_ms": 1.0, "calls": 1},
+        )
+    ]
+    times = pd.DataFrame(rows).assign(**dict.fromkeys(("grid_y", "grid_z", "block_x", "block_y", "block_z"), 1))
+    found = graph_batches(times, pd.DataFrame({"batch": [6]}), pd.DataFrame({"name": [call]}))
+    sizes = {6: 8, 8: 8, 12: 16, 16: 16}
+    assert found == ({} if call == "cudaLaunchKernel" else {batch: (size, False) for batch, size in sizes.items()})
 
 
 def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_the_communication():

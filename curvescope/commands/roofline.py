@@ -15,7 +15,7 @@ BY = ("kernel", "layer", "phase")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
+    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
     parser.add_argument("--all", action="store_true", help="show every point, not only the 25 longest")
@@ -28,13 +28,13 @@ def run(args: argparse.Namespace) -> int:
     """Print the roofline."""
     from ..analysis import roofline
     from ..analysis.decompose.kernel_times import device_work, kernel_times, kernel_totals
+    from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
-    from ..profiling.recording.store import open_recording
 
-    recording = open_recording(args.recording)
-    hardware = hardware_of(recording.meta)
-    steps, work = recording.frame("steps"), device_work(recording)
-    parts = kernel_totals(work) if steps.empty else kernel_times(work, steps)
+    with open_any(args.recording) as recording:
+        meta, steps, work = recording.meta, recording.frame("steps"), device_work(recording)
+        parts = kernel_totals(work) if steps.empty else kernel_times(work, steps)
+        hardware = hardware_of(meta)
     drawn = roofline.roofline(parts, hardware, args.by, args.batch)
     if args.json:
         from ..analysis.render.documents import print_document
@@ -61,6 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
     console = terminal.console()
     batch = "" if drawn.batch is None else f", batch {drawn.batch}"
-    console.print(Text(f"{recording.meta.get('network') or args.recording}, {hardware.name}{batch}", "bold"))
+    console.print(Text(f"{meta.get('network') or args.recording}, {hardware.name or 'unknown device'}{batch}", "bold"))
     console.print(render_roofline(drawn, None if args.all else 25))
     return 0

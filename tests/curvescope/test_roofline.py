@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,11 @@ def test_json_and_csv_hold_the_same_points(run, capsys):
 def test_a_batch_that_is_not_there_is_exit_code_2(run, capsys):
     assert main(["roofline", str(run), "--batch", "5"]) == 2
     assert "was not profiled" in capsys.readouterr().err
+
+
+def test_a_profile_has_its_roofs_without_an_import(capsys):
+    profile = Path(__file__).parents[1] / "data/profiles/tl_mi300_ddp_resnet18.json.gz"
+    assert main(["roofline", str(profile), "--by", "layer", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {point["bound"] for point in document["points"]} >= {"compute", "neither"}
+    assert document["device"] == "AMD Instinct MI300X"

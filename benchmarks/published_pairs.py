@@ -38,9 +38,11 @@ HEAD = """# The detector on published measurements
 it.
 
 DeepBench publishes one mean per problem and device, without a spread. So a verdict uses a *stated* standard error of
-every time (`--noise`, default 5 %; printed with every verdict). The standard error of excess(b → kb) is then
+every time (`--noise`; printed with every verdict; without it, the noise is estimated from the table, see
+[importing](importing.md#tables-of-times)). The standard error of excess(b → kb) is then
 √((k·T(b)·noise)² + (T(kb)·noise)²), its p comes from the normal distribution, and all tests of a table are one family (Holm).
-If a curve has repeated rows for every batch size, the test uses these repeats instead, as in a sweep.
+If a curve has repeated rows for every batch size, the test uses these repeats instead, as in a sweep. An effect under 5 % of the
+larger time is no anomaly in a table, however small the noise.
 
 The plain rule calls a pair anomalous when T(kb) > 1.05·k·T(b). It ignores noise and the number of pairs. Neither rule is the
 truth. *Precision* is the share of the detector's anomalies that the plain rule finds too; *recall* is the share of the plain

@@ -39,6 +39,8 @@ class Verdict:
     ANOMALY = "anomaly"
     FIXED_COST = "fixed cost"  # significant, and as an amortised fixed cost gives it
     SMALL = "real but under 2 %"
+    SMALL_IN_TABLE = "real but under 5 %"  # of a table of times, whose curves bend a little everywhere
+    CORNER = "corner of max(host, device)"  # of a table of times: flat, then proportional
     NOT_SIGNIFICANT = "not significant"  # its own interval excludes 0, but Holm's correction takes it back
     NOISE = "noise"
 

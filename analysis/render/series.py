@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..decompose.anomalies import Finding, Verdict
-from ..time_tables import TestedCurve
+from ..time_tables import Pooled, TestedCurve, pool
 from .numbers import number
 from .tables import table
 from .text import render_curve, render_findings
@@ -17,10 +17,20 @@ from .text import render_curve, render_findings
 _SHOWN = 25
 
 
-def noise_sentence(noise: float) -> str:
-    """The error that verdicts on single measurements assume."""
+def noise_sentence(noise: float, origin: str) -> str:
+    """The error that verdicts on single measurements use.
+
+    Args:
+        noise: the error, as a share of a time.
+        origin: stated, estimated or assumed, see `choose_noise`.
+    """
+    source = {
+        "stated": "as stated (--noise)",
+        "estimated": "estimated from how smooth the curves of this table are; --noise states another",
+        "assumed": "assumed, for the table is too short to show its own; --noise states another",
+    }[origin]
     return (
-        f"A single measurement has an assumed standard error of {noise * 100:g} % (--noise). A published spread or "
+        f"A single measurement has a standard error of {noise * 100:.2g} %, {source}. A published spread or "
         "repeated measurements replace it."
     )
 
@@ -45,6 +55,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
             f"{finding.p_adjusted:.1g}",
         )
     counts = Counter(f.verdict for s in listed for f in s.findings)
+    pooled = [one for one in pool(listed) if one.verdict == Verdict.ANOMALY]
     summary = (
         "; ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no neighbouring batch sizes"
     )
@@ -53,8 +64,18 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
     if len(found) > _SHOWN and not everything:
         notes.append(f"{len(found) - _SHOWN} smaller anomalies are not shown; --all shows them.")
     notes.append("Relative to the time that proportional cost (excess) or a straight line (bend) would give.")
-    blocks = [rows] if found else [Text("No anomaly.", "bold")]
+    blocks: list[RenderableType] = [rows if found else Text("No anomaly.", "bold")]
+    if pooled:
+        blocks += [Text(), _render_pooled(pooled)]
     return Group(*blocks, *(Text(note, "dim") for note in notes))
+
+
+def _render_pooled(pooled: Sequence[Pooled]) -> RenderableType:
+    rows = table("problem", "at", "curves", "mean", "95 % interval", "p", left=("at",))
+    for one in pooled[:_SHOWN]:
+        interval = f"{one.low:+.0%} to {one.high:+.0%}"
+        rows.add_row(Text(one.name), one.label, str(one.curves), f"{one.mean:+.0%}", interval, f"{one.p_adjusted:.1g}")
+    return Group(Text("Bends that all curves of a problem share, as a share of the larger time", "bold"), rows)
 
 
 def relative_size(series: TestedCurve, finding: Finding) -> float:

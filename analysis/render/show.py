@@ -142,12 +142,13 @@ def show_table(
         recording: recording of kind `table`.
         axis: axis of the curvatures: log2 or linear.
         problem: words; show only curves with these words in the name of problem or device.
-        noise: standard error, overrides the one in the recording.
+        noise: standard error, overrides the one in the recording; without either it is estimated from the table.
         everything: whether to show every anomaly.
         as_json: whether to print one JSON document on standard output.
     """
-    noise = float(recording.meta["noise"]) if noise is None else noise
-    listed = time_tables.find_all(recording.frame("steps"), noise, axis, recording.statistic)
+    steps = recording.frame("steps")
+    noise, origin = time_tables.choose_noise(steps, recording.meta["noise"] if noise is None else noise)
+    listed = time_tables.find_all(steps, noise, axis, recording.statistic)
     if problem is not None:
         words = problem.casefold().split()
         listed = tuple(s for s in listed if all(word in f"{s.problem} {s.device_name}".casefold() for word in words))
@@ -163,11 +164,18 @@ def show_table(
             }
             for one in listed
         ]
-        print_document("times", {"recording": str(recording.path), "noise": noise, "series": curves})
+        document = {
+            "recording": str(recording.path),
+            "noise": noise,
+            "noise_origin": origin,
+            "series": curves,
+            "pooled": [to_plain(one) for one in time_tables.pool(listed)],
+        }
+        print_document("times", document)
         return
     console = terminal.console()
     console.print(series.render_series(listed, everything))
-    console.print(Text(series.noise_sentence(noise), "dim"))
+    console.print(Text(series.noise_sentence(noise, origin), "dim"))
     if len(listed) > 1:
         console.print(Text("Next: a single curve, by words of its problem and device:"))
         example = next(

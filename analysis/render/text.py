@@ -152,6 +152,8 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
         return Text(f"{finding.shape} (fixed cost amortised)")
     if finding.verdict == Verdict.SMALL:
         return Text(f"{finding.shape}, below 2 % of the step", "dim")
+    if finding.verdict in (Verdict.SMALL_IN_TABLE, Verdict.CORNER):
+        return Text(finding.verdict, "dim")
     if finding.verdict == Verdict.NOT_SIGNIFICANT:
         return Text("not significant after Holm correction", "dim")
     return Text("noise", "dim")

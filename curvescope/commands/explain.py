@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--problem", metavar="WORDS", help="for a table of times: show curves with these words in their name"
     )
     parser.add_argument(
-        "--noise", metavar="SHARE", help="for a table of times: standard error of times without repeats, e.g. 5%%"
+        "--noise",
+        metavar="SHARE",
+        help="for a table of times: standard error of times without repeats, e.g. 2%% (default: estimated)",
     )
     parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--table", action="store_true", help="the file is a CSV of problem, batch, time_ms[, device, n, spread]"
     )
     parser.add_argument(
-        "--noise", default="5%", metavar="SHARE", help="standard error of a table's times (default: 5%%)"
+        "--noise",
+        metavar="SHARE",
+        help="standard error of a table's times, e.g. 2%% (default: estimated from the table)",
     )
     parser.add_argument(
         "--range-pattern",
@@ -103,7 +105,9 @@ def _import(args: argparse.Namespace) -> Imported:
     if args.table:
         from ..profiling.readers.time_table import import_table
 
-        return import_table(args.file[0], args.output, parse_share("--noise", args.noise))
+        return import_table(
+            args.file[0], args.output, None if args.noise is None else parse_share("--noise", args.noise)
+        )
     with progress() as report:
         options = replace(options, batch=batches[0] if batches else None, report=report)
         return import_profile(args.file[0], args.output, options)

@@ -12,6 +12,7 @@ from ..analysis.decompose.statistics import Estimate
 from ..analysis.decompose.terms import Key
 from ..analysis.experiments.answer import Answer
 from ..analysis.experiments.outcome import Outcome
+from ..analysis.time_tables import Pooled
 
 
 @dataclass(frozen=True)
@@ -278,12 +279,16 @@ class TimesDocument:
     Attributes:
         recording: folder or URL of the recording.
         noise: standard error of times without repeats, as a share.
+        noise_origin: stated, estimated from the table, or assumed.
         series: the curves.
+        pooled: means of bends over the curves of a problem.
     """
 
     recording: str
     noise: float
+    noise_origin: str
     series: Sequence[TimedSeries]
+    pooled: Sequence[Pooled]
 
 
 @dataclass(frozen=True)

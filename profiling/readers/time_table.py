@@ -25,14 +25,14 @@ _NS_PER = {"time_ns": 1.0, "time_us": 1e3, "time_ms": 1e6, "time_s": 1e9}
 _COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
 
 
-def import_table(source: Path, target: AnyPath | None = None, noise: float = 0.05) -> Imported:
+def import_table(source: Path, target: AnyPath | None = None, noise: float | None = None) -> Imported:
     """Convert a CSV of times to a recording.
 
     Args:
         source: CSV file in UTF-8.
         target: folder to create; default: a dated one under `runs`.
         noise: standard error of a time as a fraction of it, for times with neither repeats nor a published spread; it
-            is stored in the recording and printed with every verdict.
+            is stored in the recording. Default: estimated from the table when it is explained.
 
     Raises:
         CurvescopeError: the file is unreadable, a column is missing or unknown, or a value is invalid (with its line).

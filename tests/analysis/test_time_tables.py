@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
@@ -12,7 +13,14 @@ from scipy.stats import norm
 from curvescope.analysis.decompose.anomalies import Verdict
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.time_tables import find_all
+from curvescope.analysis.time_tables import (
+    ASSUMED_NOISE,
+    choose_noise,
+    estimate_noise,
+    find_all,
+    pool,
+    relative_to_last,
+)
 from curvescope.profiling.readers.time_table import import_table
 from curvescope.profiling.recording.store import open_recording
 
@@ -78,3 +86,74 @@ def test_the_whole_table_is_one_family():
     many = pd.concat([one.assign(problem=str(i)) for i in range(20)])
     verdicts = {f.verdict for s in find_all(many, 0.05) for f in s.findings}
     assert verdicts == {Verdict.NOT_SIGNIFICANT}
+
+
+def smooth_table(noise, curves=24, kink=None):
+    """Curves of fixed plus proportional cost over batch 1 to 256; `kink` changes T by batch size in the first ten."""
+    generator = np.random.default_rng(7)
+    rows = []
+    for number in range(curves):
+        fixed, slope = generator.uniform(1, 20), generator.uniform(0.1, 2)
+        for batch in (2**i for i in range(9)):
+            time = fixed + slope * batch
+            if kink is not None and number < 10:
+                time = kink(time, batch)
+            rows.append((f"network {number % 2}", f"card {number}", batch, time * np.exp(generator.normal(0, noise))))
+    frame = pd.DataFrame(rows, columns=["problem", "device_name", "batch", "ms"])
+    frame = frame.assign(duration_ns=(frame.ms * 1e6).round().astype(int), round=0, profiled=False)
+    return frame.assign(averaged_steps=None, relative_spread=None)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.02, 0.05])
+def test_a_table_shows_its_own_noise(noise):
+    assert estimate_noise(smooth_table(noise, curves=100)) == pytest.approx(noise, rel=0.35)
+
+
+def test_kinks_do_not_count_as_noise():
+    kinked = smooth_table(0.01, curves=20, kink=lambda time, batch: time * (1.4 if batch >= 32 else 1))  # ten of twenty
+    assert estimate_noise(kinked) < 0.02
+
+
+def test_a_short_table_has_an_assumed_noise_and_a_stated_one_wins():
+    short = smooth_table(0.01, curves=1)
+    assert choose_noise(short, None) == (ASSUMED_NOISE, "assumed")
+    assert choose_noise(smooth_table(0.01), 0.03) == (0.03, "stated")
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05])
+def test_nothing_is_found_in_smooth_curves(noise):
+    table = smooth_table(noise)
+    listed = find_all(table, estimate_noise(table))
+    assert not [f for one in listed for f in one.findings if f.verdict == Verdict.ANOMALY]
+
+
+def test_every_kink_over_15_percent_that_no_fixed_cost_can_make_is_found():
+    table = smooth_table(0.01, kink=lambda time, batch: time * (1.4 if batch >= 128 else 1))
+    kinks = [
+        finding
+        for one in find_all(table, estimate_noise(table))
+        for finding in one.findings
+        if relative_to_last(one.curve, finding) * (1 if finding.tested.kind == "excess" else -1) > 0.15
+    ]
+    assert len(kinks) >= 15
+    assert {finding.verdict for finding in kinks} == {Verdict.ANOMALY}
+
+
+def test_the_corner_of_host_and_device_is_named_and_no_anomaly():
+    table = smooth_table(0.002, kink=lambda _, batch: max(10.0, 0.5 * batch))
+    cornered = [one for one in find_all(table, 0.005) if int(one.device_name.split()[1]) < 10]
+    verdicts = {f.verdict for one in cornered for f in one.findings if f.tested.label in ("bend at 16", "bend at 32")}
+    assert verdicts == {Verdict.CORNER}  # the corner is at 20
+    assert not [f for one in cornered for f in one.findings if f.verdict == Verdict.ANOMALY]
+
+
+def test_a_bend_that_all_curves_of_a_problem_share_is_found_although_none_shows_it_alone():
+    table = smooth_table(0.02)
+    shared = table.problem.eq("network 1") & table.batch.eq(64)
+    table.loc[shared, "duration_ns"] = (table.loc[shared, "duration_ns"] * 1.05).astype(int)
+    listed = find_all(table, 0.02)
+    alone = {f.tested.label for one in listed for f in one.findings if f.verdict == Verdict.ANOMALY}
+    found = [(one.name, one.label) for one in pool(listed) if one.verdict == Verdict.ANOMALY]
+    assert "bend at 64" not in alone
+    assert ("network 1", "bend at 64") in found
+    assert {name for name, _ in found} == {"network 1"}

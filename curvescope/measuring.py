@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,31 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+
+
+def add_clock_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --lock-clocks."""
+    parser.add_argument(
+        "--lock-clocks",
+        nargs="?",
+        type=int,
+        const=0,
+        metavar="MHZ",
+        help="lock the SM clock of the GPU while it is measured (needs root); default: its default application clock",
+    )
+
+
+def clocks(args: argparse.Namespace, device: str) -> AbstractContextManager[object]:
+    """The context in which the clock of a GPU is locked, if `--lock-clocks` asks for it.
+
+    Raises:
+        CurvescopeError: on entering it, see `locked_clocks`.
+    """
+    if args.lock_clocks is None:
+        return nullcontext()
+    from .profiling.hardware.locked_clocks import locked_clocks
+
+    return locked_clocks(device, args.lock_clocks or None)
 
 
 def add_step_argument(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
+from ..profiling.hardware.locked_clocks import locked_clock_hz
 from ..profiling.masking import without_secrets
 from ..profiling.measure.experiment import SEED, Experiment, Visit, VisitWriter
 from ..profiling.recording.schema import OPERATOR_MODE
@@ -132,6 +133,7 @@ def run_sweep(
         "seed": SEED,
         "device": (device := backend.describe()),
         "ceilings": ceilings.entry_for(device),
+        "locked_sm_clock_hz": locked_clock_hz(),
         **describe_environment(),
     }
     with RecordingWriter(path, meta) as writer:

@@ -26,7 +26,8 @@ from .terms import (
 )
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
-_AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes")
+_TENSOR = "tensor_pipe_use"
+_AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Row:
         flops_time_share: share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate.
         bytes_time_share: the same for `gb_per_s`.
         measured_time_share: the same for `measured_gb_per_s`.
+        tensor_pipe_use: measured share of cycles in which the tensor pipes were active, 0 to 1, a mean over the time of
+            the kernels that have it; None if none has.
+        tensor_time_share: the same for `tensor_pipe_use`.
     """
 
     label: str
@@ -59,6 +63,8 @@ class Row:
     flops_time_share: float | None = None
     bytes_time_share: float | None = None
     measured_time_share: float | None = None
+    tensor_pipe_use: float | None = None
+    tensor_time_share: float | None = None
 
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
@@ -199,6 +205,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
     keys = KEYS[by]
     if by == "layer":
         groups = _with_layer_labels(groups, classes)
+    groups = groups.assign(**{_TENSOR: groups[_TENSOR] * groups["exclusive_ns"]})
     code = groups.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     labels = [
         " ".join(str(part) for part in key if not pd.isna(part)) or f"no {keys[0]}"
@@ -221,8 +228,11 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
         known = list(zip(values, known_ms[:, i].tolist(), strict=True))
-        rates = (_giga_per_s(value, ms) for value, ms in known)
-        shares = (None if value is None or not time_ms else min(ms / time_ms, 1.0) for value, ms in known)
+        # Nanoseconds over milliseconds make the use of tensor pipes a share, too.
+        gflops, gbs, measured_gbs, tensor = (_giga_per_s(value, ms) for value, ms in known)
+        of_flops, of_bytes, of_measured, of_tensor = (
+            None if value is None or not time_ms else min(ms / time_ms, 1.0) for value, ms in known
+        )
         rows.append(
             Row(
                 label,
@@ -230,8 +240,14 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
                 float(high[i] - low[i]) / 2,
                 0.0 if pd.isna(calls) else float(calls) / len(used),
                 None if flops is None else flops / len(used),
-                *rates,
-                *shares,
+                gflops,
+                gbs,
+                measured_gbs,
+                of_flops,
+                of_bytes,
+                of_measured,
+                tensor,
+                of_tensor,
             )
         )
     return sorted(rows, key=lambda row: -row.time_ms)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...profiling.attribution.collectives import is_communication
-from ...profiling.recording.schema import TABLES
+from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns
 from .terms import COMMUNICATION, IDLE, KERNELS
@@ -36,6 +36,7 @@ AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "f
 _TIMES = ("step", "start_ns", "duration_ns")
 _BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
 _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
+_MEANS = {column.name for column in TABLES["kernels"].columns if column.aggregate is Aggregate.MEAN}
 _KNOWN = "known"  # bit i: the row has a value of the i-th amount
 _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
@@ -69,7 +70,8 @@ def kernel_times(
         work: result of `device_work`; rows outside profiled steps or without duration are left out.
         steps: the `steps` table.
         keys: columns of `kernels` to group by, including `name`.
-        amounts: columns to add up. Rows with and without a value are in different groups.
+        amounts: columns to add up, or to average over time, as the schema says. Rows with and without a value are in
+            different groups.
 
     Returns:
         Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts and kind (see `with_kind`); an
@@ -236,6 +238,8 @@ class _Groups:
         for bit, amount in enumerate(self._amounts):
             known |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int8), bit)
             columns[amount] = table[amount].cast(pa.float64())
+            if amount in _MEANS:
+                columns[amount] = pc.multiply(columns[amount], table["exclusive_ns"].cast(pa.float64()))
         calls = pa.array(np.ones_like(known))
         columns |= {_KNOWN: pa.array(known), "exclusive_ns": table["exclusive_ns"], "calls": calls}
         self._pieces.append(self._added(pa.table(columns)))
@@ -258,7 +262,7 @@ class _Groups:
         return grouped.select([*keys, *(f"{name}_sum" for name in added)]).rename_columns([*keys, *added])
 
     def frame(self) -> pd.DataFrame:
-        """The keys, exclusive_ns, calls and the amounts of all groups, in order of appearance."""
+        """The keys, exclusive_ns, calls and the amounts of all groups, in order of appearance; means are over time."""
         if not self._pieces:
             columns = [*self._keys, *self._amounts, "exclusive_ns"]
             self.add(pa.schema([(c, _SCHEMA.get(c, pa.int64())) for c in columns]).empty_table())
@@ -268,4 +272,7 @@ class _Groups:
             texts = pa.array(codes, pa.string()).take(table[key])
             table = table.set_column(table.column_names.index(key), key, texts)
         frame: pd.DataFrame = table.drop_columns(_KNOWN).to_pandas(types_mapper=_PANDAS_TYPES.get)
-        return frame.astype({"exclusive_ns": np.int64, "calls": np.int64, **dict.fromkeys(self._amounts, np.float64)})
+        frame = frame.astype({"exclusive_ns": np.int64, "calls": np.int64, **dict.fromkeys(self._amounts, np.float64)})
+        for amount in _MEANS.intersection(self._amounts):
+            frame[amount] /= frame["exclusive_ns"].where(frame["exclusive_ns"] > 0)
+        return frame

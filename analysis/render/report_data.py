@@ -36,7 +36,7 @@ from ..step_table import cells_of
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .documents import estimate_document, finite
-from .headline import headline, largest_sentence
+from .headline import clock_line, headline, largest_sentence
 from .heat_map import family_document
 from .numbers import quantity, with_minus_signs
 from .report_experiments import answer_entry, experiments_entry
@@ -206,7 +206,7 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
         "network": meta.get("network"),
         "step": meta.get("mode"),
         "device": hardware.name,
-        "facts": _flat({key: meta.get(key) for key in _FACTS}),
+        "facts": _flat({**{key: meta.get(key) for key in _FACTS}, "clocks": clock_line(meta)}),
         "lost": [{"name": name, **entry} for name, entry in (meta.get("lost") or {}).items()],
         "caveats": caveats,
     }

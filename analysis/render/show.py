@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +18,7 @@ from ..decompose.curve import Point
 from ..explaining import explain, recorded
 from . import answers, causes, series, terminal, text
 from .documents import print_document, to_plain
-from .headline import answer_on, headline
+from .headline import answer_on, clock_line, headline
 from .tables import Indented
 
 
@@ -218,17 +217,9 @@ def recording_line(recording: Recording) -> str:
         f"protocol {protocol['name']}" if protocol.get("name") else None,
         f"{device['threads']} threads" if "threads" in device else None,
         *(f"{name} {value}" for name, value in (meta.get("fixed") or {}).items()),
-        _clocks(meta),
+        clock_line(meta),
     )
     return ", ".join(filter(None, facts))
-
-
-def _clocks(meta: Mapping[str, Any]) -> str | None:
-    """Whether Curvescope locked the clock of a GPU; None for a CPU and where the recording does not say."""
-    if (meta.get("device") or {}).get("kind") != "cuda" or "locked_sm_clock_hz" not in meta:
-        return None
-    locked_hz = meta["locked_sm_clock_hz"]
-    return "clocks not locked" if locked_hz is None else f"SM clock locked at {locked_hz // 1_000_000} MHz"
 
 
 def _document(

@@ -12,7 +12,7 @@ from rich.text import Text
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.anomalies import Explanation, Finding, Verdict
-from ..decompose.breakdown import Breakdown, above_roofs
+from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
@@ -53,6 +53,7 @@ _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 SHOWN_EXPLANATIONS = 3
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 _MUCH_IDLE = 0.2  # share of a step
+_MOST_TENSOR_ROWS = 5
 _WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
 
 
@@ -265,6 +266,19 @@ def _partial(giga_per_s: float | None, time_share: float | None, above: bool) ->
     return f"{text} of {share(time_share or 0, 1)}" if _is_partial(time_share) else text
 
 
+def _tensor_note(rows: Sequence[Row], by: str) -> list[str]:
+    """How much the largest rows used the tensor pipes; nothing where no kernel was counted."""
+    known = [row for row in rows if row.tensor_pipe_use is not None][:_MOST_TENSOR_ROWS]
+    uses = []
+    for row in known:
+        over = (
+            f" (over {share(row.tensor_time_share or 0, 1)} of its time)" if _is_partial(row.tensor_time_share) else ""
+        )
+        label = shortened(row.label) if by == "kernel" else row.label
+        uses.append(f"{share(row.tensor_pipe_use or 0, 1)} in {label}{over}")
+    return [f"Share of cycles with active tensor pipes, by Nsight Compute: {', '.join(uses)}."] if uses else []
+
+
 def _is_partial(time_share: float | None) -> bool:
     return time_share is not None and time_share < _WHOLE
 
@@ -317,4 +331,5 @@ def render_breakdown(
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
     if measured:
         notes.append("Measured GB/s: DRAM bytes by Nsight Compute over the time of the kernels that have them.")
+    notes += _tensor_note(listed, by)
     return Group(rows, *(Text(one, "dim") for one in notes))

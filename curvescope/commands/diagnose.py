@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
@@ -44,14 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     measuring.add_protocol_arguments(parser)
     measuring.add_energy_arguments(parser)
-    parser.add_argument(
-        "--lock-clocks",
-        nargs="?",
-        type=int,
-        const=0,
-        metavar="MHZ",
-        help="lock the SM clock of the GPU while it is measured (needs root); default: its default application clock",
-    )
+    measuring.add_clock_argument(parser)
     measuring.add_experiments_argument(parser, "; 0 for none (default: 60s, with --quick 15s)")
     parser.add_argument(
         "--counters",
@@ -94,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.of == "energy":
         protocol = _for_energy(protocol, device, axes)
-    with _clocks(args, device):
+    with measuring.clocks(args, device):
         if axes.family is not None:
             return _family(args, axes, configurations, protocol, path)
         _measure(args, configurations[0], axes, protocol, path)
@@ -127,15 +119,6 @@ def _for_energy(protocol: Protocol, device: str, axes: Axes) -> Protocol:
         raise CurvescopeError("--of energy is for one curve: give --axis once.")
     seconds = max(protocol.visit_s, 5 * find_meter(device).source.least_s)
     return replace(protocol, visit_s=seconds, steps_per_visit=(protocol.steps_per_visit[0], 100_000))
-
-
-def _clocks(args: argparse.Namespace, device: str) -> AbstractContextManager[object]:
-    """The context in which the GPU's clock is locked, if it shall be."""
-    if args.lock_clocks is None:
-        return nullcontext()
-    from ..profiling.hardware.locked_clocks import locked_clocks
-
-    return locked_clocks(device, args.lock_clocks or None)
 
 
 def _check_counters(device: str, refused: bool) -> None:

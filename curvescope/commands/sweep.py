@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the address space that the network adds",
     )  # fmt: skip
     measuring.add_protocol_arguments(parser)
+    measuring.add_clock_argument(parser)
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
@@ -84,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
         if args.workers is not None:
             raise CurvescopeError("--workers needs --scheduler local.")
         return _sweep(args, None)
+    if args.lock_clocks is not None:
+        raise CurvescopeError("--lock-clocks is for a GPU of this machine: omit it with --scheduler.")
     with _cluster(args) as cluster:
         return _sweep(args, cluster)
 
@@ -133,7 +136,8 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
         messages.print(note, style="yellow", markup=False)
     with _progress(plan) as report:
         try:
-            failed = run_plan(folder, plan, report, measuring.precise_enough(plan.protocol), measurers)
+            with measuring.clocks(args, plan.configurations[0].device):
+                failed = run_plan(folder, plan, report, measuring.precise_enough(plan.protocol), measurers)
         except KeyboardInterrupt:
             messages.print(f"Interrupted. Resume with `curvescope sweep --resume {folder}`.")
             raise

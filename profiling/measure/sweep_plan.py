@@ -184,8 +184,10 @@ def _run_configuration(
 
 
 def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:
-    """Refuse to resume a recording on another kind of device."""
-    differ = different_facts(meta["device"], machine.device).values()
+    """Refuse to resume a recording on another kind of device, or with another lock of its clock."""
+    locked = "locked_sm_clock_hz"
+    there, here = {locked: meta.get(locked)}, {locked: machine.locked_sm_clock_hz}
+    differ = different_facts({**meta["device"], **there}, {**machine.device, **here}).values()
     if differ:
         raise CurvescopeError(
             f"{path} was started on another device ({'; '.join(differ)}), and batch sizes are compared with each "

@@ -174,16 +174,21 @@ def test_a_missing_tool_is_said_with_how_to_get_it(ncu, recorded, tmp_path, monk
 def test_views_show_measured_traffic_where_it_is(ncu, recorded, capsys):
     ncu({16: table(names_at(recorded, 16))})
     main(["breakdown", str(recorded.path)])
-    assert "measured GB/s" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "measured GB/s" not in said
+    assert "tensor" not in said
     main(["counters", str(recorded.path), "--batch", "16"])
     capsys.readouterr()
     assert main(["breakdown", str(recorded.path), "--by", "kernel", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["tensor_pipe_use"] for row in rows[:3]] == pytest.approx([0.125] * 3)
     for row in rows[:3]:  # each kernel moves 3 MB in its time
         assert row["measured_gb_per_s"] == pytest.approx(3e6 / row["time_ms"] / 1e6)
     assert [row["measured_gb_per_s"] for row in rows[3:]] == [None] * 3
     main(["breakdown", str(recorded.path)])
-    assert "measured" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "measured" in said
+    assert "active tensor pipes, by Nsight Compute: 13% in conv3 backward" in " ".join(said.split())
 
 
 def test_the_marked_step_is_one_step_after_a_warm_up_in_a_range_of_all_threads(monkeypatch):

@@ -58,6 +58,13 @@ def test_the_document_says_what_explain_says(page, capsys):
     assert [p["ms"] for p in first["curve"]["points"]] == [p["time_ms"]["value"] for p in explained["curve"]]
 
 
+def test_the_page_says_whether_the_clock_of_a_gpu_was_locked(tmp_path):
+    gpu = {"kind": "cuda", "name": "NVIDIA H200"}
+    write_planted(tmp_path / "r", "roof change", device=gpu, locked_sm_clock_hz=1_500_000_000)
+    assert main(["report", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 0
+    assert ["clocks", "SM clock locked at 1500 MHz"] in embedded(tmp_path / "r.html")["runs"][0]["facts"]
+
+
 def test_kernels_of_the_table_add_up_to_the_step_less_idle(page):
     first = embedded(page)["runs"][0]
     kernels, heat = first["kernels"], first["heat"]

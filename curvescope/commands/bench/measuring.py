@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...arguments import parse_share
+from ...measuring import add_clock_argument, clocks
 from ...profiling.errors import CurvescopeError
 from .against import compare_with_step, render
 
@@ -125,6 +126,7 @@ def add_method(
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="folder to record in (default: runs/DATE_WHAT)"
     )
+    add_clock_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -211,7 +213,7 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
         f"{method.time_limit_s:g} s each, into {path}."
     )
     measured: list[MeasuredSweep] = []
-    with terminal.progress_bars(40, counted=True) as bars:
+    with clocks(args, _device(args, jobs[0][0])), terminal.progress_bars(40, counted=True) as bars:
         task = bars.add_task("preparing", total=count)
 
         def report(result: Result) -> None:
@@ -227,6 +229,13 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
             bars.console.print(f"Interrupted. The recordings in {path} are readable: `curvescope runs {path}`.")
             raise
     return measured
+
+
+def _device(args: argparse.Namespace, backend: Backend) -> str:
+    """The device of a backend: `cpu` or `cuda:N`."""
+    if backend.describe()["kind"] == "cpu":
+        return "cpu"
+    return args.device if args.device and ":" in args.device else "cuda:0"
 
 
 def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:

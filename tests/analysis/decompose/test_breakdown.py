@@ -190,6 +190,19 @@ def test_a_rate_is_over_the_kernels_whose_work_is_known():
     assert (row.gb_per_s, row.bytes_time_share) == (None, None)
 
 
+def test_use_of_tensor_pipes_is_a_mean_over_the_time_of_the_kernels_that_have_it():
+    steps = pd.DataFrame({"step": [0], "batch": 8, "start_ns": 0, "duration_ns": 100, "profiled": True, "round": 0})
+    steps = steps.assign(index=0, mode="forward")
+    rows = [("gemm", 0, 10, 0.5), ("gemm", 10, 30, 0.1), ("cast", 40, 60, None)]
+    kernels = pd.DataFrame(rows, columns=["name", "start_ns", "duration_ns", "tensor_pipe_use"])
+    work = work_of(kernels.assign(step=0, layer="a", phase=None, op=None, source="torch").convert_dtypes())
+    (layer,) = break_down(steps, work, "layer").rows[:1]
+    assert (layer.tensor_pipe_use, layer.tensor_time_share) == (pytest.approx(0.2), pytest.approx(0.4))
+    uses = {row.label: row.tensor_pipe_use for row in break_down(steps, work, "kernel").rows}
+    assert (uses["gemm"], uses["cast"]) == (pytest.approx(0.2), None)
+    assert break_down(steps.iloc[:0], work, "kernel").rows[1].tensor_pipe_use == pytest.approx(0.2)
+
+
 def test_communication_is_a_term_of_its_own_and_of_no_layer():
     steps = pd.DataFrame({"step": [0], "batch": 8, "start_ns": 0, "duration_ns": 100, "profiled": True, "round": 0})
     steps = steps.assign(index=0, mode="training")

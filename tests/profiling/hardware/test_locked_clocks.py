@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware import locked_clocks as module
 from curvescope.profiling.hardware.locked_clocks import locked_clock_hz, locked_clocks
@@ -77,6 +78,16 @@ def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(call
     with locked_clocks("cuda:0", 1500):
         pass
     assert "nvidia-smi -rgc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["diagnose", "alexnet"], ["sweep", "alexnet", "--batch", "1"], ["bench", "gemm", "--axis", "n=4"]],
+    ids=lambda command: command[0],
+)
+def test_commands_refuse_to_lock_the_clock_of_a_cpu_before_they_measure(command, tmp_path, capsys):
+    assert main([*command, "--device", "cpu", "--lock-clocks", "-o", str(tmp_path / "r")]) == 2
+    assert "--lock-clocks is for a GPU" in capsys.readouterr().err
 
 
 def test_a_cpu_has_no_clock_to_lock():

@@ -35,6 +35,9 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
         help="fp32 (without TF32), tf32, or mixed precision in fp16 or bf16",
     )
     parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
+    parser.add_argument(
+        "--cuda-graph", action="store_true", help="capture each batch size's step as a CUDA graph, and time its replays"
+    )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
 
 
@@ -139,6 +142,7 @@ def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tupl
             made.append(Configuration(network.name, shape, length, device, *how, axis=axes.curve, fixed=fixed))
     if args.step:
         refuse_network_options(args)
+    made = [replace(one, graphed=args.cuda_graph) for one in made]
     for configuration in made:
         configuration.check()
     return tuple(made)

@@ -43,7 +43,7 @@ from .report_experiments import answer_entry, experiments_entry
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
-_FACTS = ("device", "precision", "compiled", "protocol", "host", "versions", "imported_from", "created_utc")
+_FACTS = ("device", "precision", "compiled", "graphed", "protocol", "host", "versions", "imported_from", "created_utc")
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
 MOST_SHARES = 12

@@ -213,6 +213,7 @@ def recording_line(recording: Recording) -> str:
         f"{meta['mode']} step" if meta.get("mode") else None,
         precision if precision != "fp32" else None,
         "compiled" if meta.get("compiled") else None,
+        "replayed as a CUDA graph" if meta.get("graphed") else None,
         device.get("name"),
         f"protocol {protocol['name']}" if protocol.get("name") else None,
         f"{device['threads']} threads" if "threads" in device else None,

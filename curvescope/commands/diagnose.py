@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     _experiments_s(args, protocol)  # a wrong value is refused before anything is measured
     modelled = (args.device or "").startswith("model:")
     device = "cpu" if modelled else pick_device(args.device)
+    if modelled and args.cuda_graph:
+        raise CurvescopeError("--cuda-graph: a modelled GPU has nothing to capture; omit it.")
     configurations = measuring.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
     if args.counters:

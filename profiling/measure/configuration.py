@@ -13,6 +13,7 @@ from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
 from ..workload.own_step import MODE as OWN
 from ..workload.own_step import OwnStep, global_named, load_make_step
+from .graphed_steps import GraphedSteps, check_device
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Configuration:
         step: function of a user's step, `package.module:make_step` or `file.py:make_step`; None for a network.
         axis: name of the axis: batch, tokens for a network that takes text, or any argument of `make_step`.
         fixed: names and values of the other arguments of `make_step`; for a network the other of batch and tokens.
+        graphed: whether each step is the replay of a CUDA graph.
         step_module: variable of the step's file with the module whose layers are named; None to ask the step.
     """
 
@@ -46,6 +48,7 @@ class Configuration:
     axis: str = BATCH
     fixed: tuple[tuple[str, int], ...] = ()
     step_module: str | None = None
+    graphed: bool = False
 
     @classmethod
     def of_step(
@@ -69,7 +72,8 @@ class Configuration:
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.network)
         how = [] if self.precision is None else [self.precision]
         fixed = [f"{axis}{value}" for axis, value in self.fixed]
-        return "_".join([name, self.mode, *how, *(["compiled"] if self.compiled else []), *fixed])
+        how += [*(["compiled"] if self.compiled else []), *(["graphed"] if self.graphed else [])]
+        return "_".join([name, self.mode, *how, *fixed])
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -81,6 +85,7 @@ class Configuration:
             "mode": self.mode,
             "precision": self.precision,
             "compiled": self.compiled,
+            "graphed": self.graphed,
             "memory_limit_bytes": self.memory_limit_bytes,
             "step": self.step,
             "step_module": self.step_module,
@@ -105,8 +110,15 @@ class Configuration:
         """Find the network or the function of the step, without building anything.
 
         Raises:
-            CurvescopeError: it does not exist, or its axis is not one of the network.
+            CurvescopeError: it does not exist, its axis is not one of the network, or it cannot be a CUDA graph.
         """
+        if self.graphed:
+            check_device(self.device)
+            if self.precision == "fp16" and self.mode != "forward":
+                raise CurvescopeError(
+                    "--cuda-graph: the scaling of gradients in fp16 reads a result on the host, which a capture does "
+                    "not allow. Use --precision bf16, or omit --cuda-graph."
+                )
         if self.step is not None:
             load_make_step(self.step)
             return
@@ -128,6 +140,10 @@ class Configuration:
         Raises:
             CurvescopeError: the network or the function of the step does not exist.
         """
+        workload = self._build(find_device)
+        return GraphedSteps(workload) if self.graphed else workload
+
+    def _build(self, find_device: bool) -> AnyWorkload:
         if self.step is not None:
             make_step = load_make_step(self.step)
             return OwnStep(

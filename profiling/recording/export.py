@@ -35,6 +35,7 @@ _KEPT_META = (
     "step",
     "precision",
     "compiled",
+    "graphed",
     "memory_limit_bytes",
     "axis",
     "fixed",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 from ...recording.experiments import FactorFacts
+from ..graphed_steps import capture
 from ..visit import Steps
 from .factor import ChangedSteps, StepFactor
-
-_STEPS_BEFORE_CAPTURE = 3  # on the side stream, as torch's documentation of CUDA graphs asks for
 
 
 class _GraphSteps(ChangedSteps):
@@ -20,22 +18,12 @@ class _GraphSteps(ChangedSteps):
     _batch: int | None = None
 
     def load(self, batch: int) -> None:
-        import torch
-
         if batch == self._batch:
             return
         self._graph = self._batch = self._result = None  # releases the last graph's memory
         self.workload.load(batch)
-        side = torch.cuda.Stream(self.device)
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):
-            for _ in range(_STEPS_BEFORE_CAPTURE):
-                self.workload.run(lambda _: nullcontext())
-        torch.cuda.current_stream(self.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.device), torch.cuda.graph(graph):  # a capture is of the current device
-            self._result = self.workload.submit()
-        self._graph, self._batch = graph, batch
+        self._graph, self._result = capture(self.workload)
+        self._batch = batch
 
     def submit(self) -> object:
         self._graph.replay()
@@ -65,6 +53,8 @@ class CudaGraph(StepFactor):
         """See `StepFactor`."""
         if not self.target.cuda:
             return "only steps on a CUDA device can be captured"
+        if self.target.configuration.graphed:
+            return "the steps are replays of a graph already"
         if self.target.configuration.precision == "fp16" and self.target.configuration.mode != "forward":
             return "the scaling of gradients reads a result on the host, which a capture does not allow"
         return None

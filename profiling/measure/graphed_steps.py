@@ -1,0 +1,141 @@
+"""Steps that are replays of a CUDA graph: the host's work for each kernel goes away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from ..errors import CurvescopeError
+from ..workload.any_workload import AnyWorkload, Ranges
+from .visit import memory_ran_out
+
+_STEPS_BEFORE_CAPTURE = 3  # on the side stream, as torch's documentation of CUDA graphs asks for
+
+
+def capture(workload: Any) -> tuple[Any, object]:
+    """Capture one step of the loaded batch size.
+
+    Args:
+        workload: workload on a CUDA device.
+
+    Returns:
+        The graph, and what the captured step returned; each replay writes its result there.
+    """
+    import torch
+
+    device = workload.device
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        for _ in range(_STEPS_BEFORE_CAPTURE):
+            workload.run(lambda _: nullcontext())
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(device), torch.cuda.graph(graph):  # a capture is of the current device
+        result = workload.submit()
+    return graph, result
+
+
+class GraphedSteps(AnyWorkload):
+    """The steps of another workload, each the replay of a graph; loading a batch size captures it.
+
+    A replay has no layers and no phases: it repeats kernels at the same addresses, and nothing that the step did on the
+    host, e.g. loading data.
+    """
+
+    model = None  # its hooks do not run in a replay
+
+    def __init__(self, workload: AnyWorkload) -> None:
+        """Wrap a workload."""
+        self._workload = workload
+        self._graph: Any = None
+        self._result: object = None
+        self._batch: int | None = None
+        self.device, self.mode, self.precision = workload.device, workload.mode, workload.precision
+        self.compiled, self.clock_ns, self.profiler_is_warm = workload.compiled, workload.clock_ns, False
+        self.is_users, self.errors_are_results = workload.is_users, workload.errors_are_results
+
+    @property
+    def name(self) -> str:
+        """Name of the network or step."""
+        return self._workload.name
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """See `AnyWorkload.spec`."""
+        return {**self._workload.spec, "graphed": True}
+
+    @property
+    def loaded(self) -> int | None:
+        """The batch size of the graph; None for none."""
+        return self._batch
+
+    def load(self, batch: int) -> None:
+        """Capture a step of this batch size; the graph of an earlier one is released.
+
+        Raises:
+            CurvescopeError: the step cannot be captured.
+        """
+        if batch == self._batch:
+            return
+        self._drop()
+        self._workload.load(batch)
+        try:
+            self._graph, self._result = capture(self._workload)
+        except Exception as error:
+            if isinstance(error, CurvescopeError) or memory_ran_out(error):
+                raise
+            raise CurvescopeError(
+                f"--cuda-graph: the step of {self.name} cannot be captured ({type(error).__name__}: "
+                f"{(str(error).strip() or 'no message').splitlines()[0]}). A captured step reads no result on the host "
+                "(.item(), print, gradient scaling), and its optimizer has capturable=True. Change it, or omit "
+                "--cuda-graph."
+            ) from error
+        self._batch = batch
+
+    def try_step(self, batch: int) -> None:
+        """Run one step as it is, capture it, and replay it.
+
+        Raises:
+            CurvescopeError: the step cannot run, does not run on a CUDA device, or cannot be captured.
+        """
+        self._workload.try_step(batch)
+        self.device = self._workload.device
+        check_device(self.device)
+        self.load(batch)
+        self.time_step()
+
+    def release(self) -> None:
+        """Release the graph and the memory of the loaded batch size."""
+        self._drop()
+        self._workload.release()
+
+    def free_others(self) -> bool:
+        """See `AnyWorkload.free_others`."""
+        return self._workload.free_others()
+
+    def describe_error(self, error: BaseException) -> str:
+        """See `AnyWorkload.describe_error`."""
+        return self._workload.describe_error(error)
+
+    def _drop(self) -> None:
+        self._graph = self._result = self._batch = None
+
+    def _run(self, ranges: Ranges) -> object:
+        del ranges  # a replay has no phases
+        assert self._graph is not None, "load() a batch first"
+        self._graph.replay()
+        return self._result
+
+
+def check_device(device: str) -> None:
+    """Refuse a device without CUDA graphs.
+
+    Raises:
+        CurvescopeError: it is not a CUDA device.
+    """
+    if not device.startswith("cuda"):
+        raise CurvescopeError(
+            f"--cuda-graph: only steps on a CUDA device can be captured, and this runs on {device}; omit it."
+        )

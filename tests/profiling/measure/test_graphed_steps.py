@@ -1,0 +1,78 @@
+"""Steps that are replays of a CUDA graph, on a double of torch's graphs: nothing here ran on a GPU."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure.configuration import Configuration, configuration_of
+from curvescope.profiling.measure.graphed_steps import GraphedSteps
+
+from .test_step_factors import Counting, fake_cuda_graphs
+
+
+class OnGpu(Counting):
+    """A workload that says that it runs on a GPU."""
+
+    device, mode, precision, compiled, is_users, errors_are_results = "cuda:0", "training", "fp32", False, False, False
+    name, spec = "net", {"network": "net", "mode": "training", "torch_device": "cuda:0"}
+
+    def try_step(self, batch):
+        self.load(batch)
+
+
+@contextmanager
+def refuses():
+    raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors might be reported")
+    yield
+
+
+def test_each_batch_size_is_captured_once_and_every_step_is_a_replay(monkeypatch):
+    workload = OnGpu()
+    fake_cuda_graphs(monkeypatch, workload)
+    steps = GraphedSteps(workload)
+    steps.load(2)
+    steps.load(2)
+    assert workload.log == ["load 2", "run", "run", "run", "submit"]
+    workload.log.clear()
+    assert steps.time_step() == (0, 30)
+    assert steps.submit() == 5.0  # where each replay writes its result
+    assert workload.log == ["replay", "replay"]
+    assert (steps.loaded, steps.layers()) == (2, [])
+
+
+def test_its_recording_says_how_to_build_it_again():
+    configuration = configuration_of(dict(GraphedSteps(OnGpu()).spec))
+    assert configuration.graphed
+    assert configuration.label == "net_training_fp32_graphed"
+
+
+def test_a_step_that_cannot_be_captured_is_said_with_the_reason_and_what_to_do(monkeypatch):
+    workload = OnGpu()
+    fake_cuda_graphs(monkeypatch, workload, refuses)
+    with pytest.raises(
+        CurvescopeError, match=r"cannot be captured \(RuntimeError: .*when stream is capturing\)\. .*omit"
+    ):
+        GraphedSteps(workload).try_step(4)
+
+
+def test_a_batch_size_that_is_too_large_for_a_capture_is_one_that_does_not_fit(monkeypatch):
+    workload = OnGpu()
+    fake_cuda_graphs(monkeypatch, workload)
+    monkeypatch.setattr(workload, "submit", lambda: (_ for _ in ()).throw(RuntimeError("CUDA out of memory")))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        GraphedSteps(workload).load(64)
+
+
+@pytest.mark.parametrize("device", ["cpu", "model:gtx1080"])
+def test_only_a_gpu_has_graphs(device, tmp_path, capsys):
+    assert main(["diagnose", "alexnet", "--cuda-graph", "--device", device, "-o", str(tmp_path / "r")]) == 2
+    assert "--cuda-graph: " in capsys.readouterr().err
+
+
+def test_gradient_scaling_cannot_be_captured():
+    with pytest.raises(CurvescopeError, match="bf16"):
+        Configuration("alexnet", device="cuda:0", precision="fp16", graphed=True).check()

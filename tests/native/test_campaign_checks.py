@@ -1,0 +1,56 @@
+"""The GPU campaign's questions to the collector get their answers, on the doubles of driver and libcupti."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from .doubles import HERE
+
+GPU = Path(__file__).parents[2] / "benchmarks" / "gpu"
+_PROGRAM = """
+import json
+from fake_gpu import FakeGpu
+gpu = FakeGpu()  # tells the double how large its records are
+import checks
+
+class Step:
+    def time_step(self):
+        with checks.CudaDriver().empty_kernel() as start:
+            start()
+        now = gpu.now()
+        gpu.environment(0, 1, now, 1_500, 2_000)
+        gpu.overhead(1 << 16, now, now + 700)
+        return 0, 1
+
+class OnDouble(checks.Context):
+    def workload(self):
+        step = Step()
+        step.time_step()  # CUDA is initialised before the block, as by a network
+        return step
+
+asked = (
+    checks.device_record, checks.environment_records, checks.collector_overhead, checks.clock_error, checks.many_threads
+)
+print(json.dumps({check.__name__: check(OnDouble("cuda:0", "double", 1)) for check in asked}))
+"""
+
+
+def test_the_questions_to_the_collector_have_answers_on_the_double(doubles, tmp_path):
+    cupti = str(doubles / "libcupti.so.12")
+    fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM],
+        env={**os.environ, **fake, "PYTHONPATH": os.pathsep.join([str(HERE), str(GPU)])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    assert answers["device_record"].startswith("yes: ")
+    assert answers["environment_records"].startswith("30 samples; refused: None")
+    assert answers["collector_overhead"].startswith("{'cupti_buffer_flush': 35000} in ")  # ns: 50 steps of 700
+    assert answers["clock_error"].startswith("none do; stated error ")
+    assert answers["many_threads"] == "800 of 800 kernels; lost: {}"

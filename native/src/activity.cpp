@@ -2,16 +2,14 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "activity_buffers.h"
 #include "cupti_api.h"
 #include "curvescope/collector.h"
 #include "driver.h"
+#include "facts.h"
 #include "graphs.h"
 #include "raw_buffers.h"
 #include "record_reader.h"
@@ -68,38 +66,6 @@ std::atomic<bool> exiting{false};
 std::atomic<bool> gone{false};
 std::atomic<bool> shared{false};
 std::atomic<std::uint64_t> foreign_buffers{0};  // of another client, whose place this one took
-
-struct Facts {
-  std::mutex mutex;
-  std::vector<std::pair<std::string, std::string>> waiting;  // key and value
-};
-std::atomic<Facts*> facts{nullptr};  // created with the session; null in a child without memory
-
-void add_fact(const char* key, const std::string& value) {
-  Facts* all = facts;
-  if (all == nullptr) return;
-  const std::lock_guard<std::mutex> lock(all->mutex);
-  all->waiting.emplace_back(key, value);
-}
-
-void write_facts(ChunkWriter* writer) noexcept try {
-  Facts* all = facts;
-  if (all == nullptr) return;
-  std::vector<std::pair<std::string, std::string>> taken;
-  {
-    const std::lock_guard<std::mutex> lock(all->mutex);
-    taken.swap(all->waiting);
-  }
-  if (taken.empty()) return;
-  Columns table("facts", {{"key", true}, {"value", true}});
-  for (const auto& [key, value] : taken) {
-    if (!table.full())
-      table.append(std::array<std::uint64_t, 2>{writer->names()->intern(key), writer->names()->intern(value)});
-  }
-  writer->write_table(&table);
-} catch (...) {
-  writer->lose("facts", 1);
-}
 
 constexpr CUptiResult kOtherSubscriber = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
 
@@ -199,7 +165,7 @@ void unsubscribe(Session* s) noexcept {
 std::string begin(Session* s) {
   const CuptiApi& api = s->found.api;
   CUptiResult result = s->subscriber != nullptr ? graphs::watch(api, s->subscriber) : kOtherSubscriber;
-  if (result != CUPTI_SUCCESS) add_fact("cupti.refused", failure(api, "nodes of CUDA graphs", result));
+  if (result != CUPTI_SUCCESS) facts::add("cupti.refused", failure(api, "nodes of CUDA graphs", result));
   for (const Attribute& attribute : kAttributes) {
     std::size_t bytes = sizeof(attribute.value);
     std::uint8_t value = attribute.value;
@@ -208,12 +174,12 @@ std::string begin(Session* s) {
   }
   if (api.ActivityRegisterTimestampCallback != nullptr) {
     const std::string error = failure(api, "timestamps", api.ActivityRegisterTimestampCallback(monotonic_ns));
-    if (!error.empty()) add_fact("cupti.refused", error);
+    if (!error.empty()) facts::add("cupti.refused", error);
   }
   // The system's thread ids, like those of NVTX ranges.
   result = api.SetThreadIdType != nullptr ? api.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM)
                                           : CUPTI_ERROR_NOT_SUPPORTED;
-  if (result != CUPTI_SUCCESS) add_fact("cupti.refused", failure(api, "thread ids", result));
+  if (result != CUPTI_SUCCESS) facts::add("cupti.refused", failure(api, "thread ids", result));
   result = api.ActivityRegisterCallbacks(give_buffer, take_buffer);
   if (result != CUPTI_SUCCESS) {
     unsubscribe(s);
@@ -230,13 +196,13 @@ std::string begin(Session* s) {
     result = api.ActivityEnable(kind.kind);
     if (result == CUPTI_SUCCESS) continue;
     const std::string error = failure(api, kind.name, result);
-    add_fact("cupti.refused", error);
+    facts::add("cupti.refused", error);
     if (kind.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) status = in_words(result) + " " + error;
   }
   for (const Calls& calls : kCalls) {
     if (choose_calls(api, calls, true)) continue;
     const std::string error = failure(api, calls.name, api.ActivityEnable(calls.kind));
-    if (!error.empty()) add_fact("cupti.refused", error);
+    if (!error.empty()) facts::add("cupti.refused", error);
   }
   return status;
 }
@@ -299,8 +265,8 @@ void give_place(Session* s, ChunkWriter* writer) noexcept {
   if (s->taken) return;
   s->taken = true;
   writer->lose("cupti_taken", 1);
-  add_fact("cupti.status",
-           "Another client of CUPTI in this process took the collector's place: GPU work after that is missing.");
+  facts::add("cupti.status",
+             "Another client of CUPTI in this process took the collector's place: GPU work after that is missing.");
 }
 
 // CUPTI has one pair of callbacks, and does not tell who loses it. So the collector makes a call of its own before each
@@ -359,13 +325,13 @@ void write_remarks(Session* s, ChunkWriter* writer) noexcept try {
   s->reader.add_missing_devices(writer);
   s->reader.write(writer);
   if (s->starts > 1 && s->found.version < kFirstWithGraphsAgain && s->reader.has_graphs()) {
-    add_fact("cupti.note",
-             "CUPTI before CUDA 13.1 update 1 gives launches of CUDA graphs wrong correlation ids after the first "
-             "recording of a process: their kernels may have no layer.");
+    facts::add("cupti.note",
+               "CUPTI before CUDA 13.1 update 1 gives launches of CUDA graphs wrong correlation ids after the first "
+               "recording of a process: their kernels may have no layer.");
   }
   if (s->pauses != 0) {
-    add_fact("cupti.pauses", std::to_string(s->pauses));
-    add_fact("cupti.paused_ns", std::to_string(s->paused_ns));
+    facts::add("cupti.pauses", std::to_string(s->pauses));
+    facts::add("cupti.paused_ns", std::to_string(s->paused_ns));
     writer->lose("cupti_paused", s->pauses);
   }
   if (const std::uint64_t foreign = foreign_buffers.exchange(0); foreign != 0) writer->lose("cupti_foreign", foreign);
@@ -384,7 +350,7 @@ bool helps_no_other(CUptiResult refusal) {
 std::string start_first(Names* names) {
   if (!driver::load()) return "No CUDA driver (libcuda.so.1) on this machine: there is no GPU work to record.";
   const int driver_version = driver::version();
-  if (driver_version != 0) add_fact("cuda.driver_version", std::to_string(driver_version));
+  if (driver_version != 0) facts::add("cuda.driver_version", std::to_string(driver_version));
   const CuptiSearch search = search_cupti(driver_version);
   std::string why_not = search.why_not;
   bool any_exists = false;
@@ -396,8 +362,8 @@ std::string start_first(Names* names) {
       any_exists |= found.exists;
       continue;
     }
-    add_fact("cupti.path", found.path);
-    add_fact("cupti.version", std::to_string(found.version));
+    facts::add("cupti.path", found.path);
+    facts::add("cupti.version", std::to_string(found.version));
     auto made = std::make_unique<Session>(std::move(found), names);
     const CUptiResult result = subscribe(made.get(), shared);
     if (result == CUPTI_SUCCESS) {
@@ -423,14 +389,14 @@ std::string start_again(Session* s, bool other_is_idle) {
 }  // namespace
 
 void start(Names* names) noexcept try {
-  if (facts == nullptr) facts = new Facts;
+  facts::prepare();
   Session* s = session;
   if (s != nullptr) {
-    add_fact("cupti.path", s->found.path);
-    add_fact("cupti.version", std::to_string(s->found.version));
+    facts::add("cupti.path", s->found.path);
+    facts::add("cupti.version", std::to_string(s->found.version));
     s->buffers.prepare();
   }
-  add_fact("cupti.status", s == nullptr ? start_first(names) : start_again(s, shared));
+  facts::add("cupti.status", s == nullptr ? start_first(names) : start_again(s, shared));
 } catch (...) {
   // Without memory, nothing is recorded and no reason can be given.
 }
@@ -452,7 +418,7 @@ void drain(ChunkWriter* writer) noexcept {
     write_rows(s, writer);
     s->buffers.prepare();
   }
-  write_facts(writer);
+  facts::write(writer);
 }
 
 void yield_to_exit() noexcept { exiting = true; }
@@ -466,7 +432,7 @@ void finish(ChunkWriter* writer) noexcept {
     s->active = false;
     write_remarks(s, writer);
   }
-  write_facts(writer);
+  facts::write(writer);
 }
 
 void stop(ChunkWriter* writer) noexcept {
@@ -478,7 +444,7 @@ void stop(ChunkWriter* writer) noexcept {
     end_pause(s);
     write_remarks(s, writer);
   }
-  write_facts(writer);
+  facts::write(writer);
 }
 
 bool pause(ChunkWriter* writer) noexcept {
@@ -497,7 +463,7 @@ bool resume() noexcept try {
   end_pause(s);
   // The client that was let in may be subscribed for good.
   const std::string status = start_again(s, true);
-  if (!s->active) add_fact("cupti.status", status);
+  if (!s->active) facts::add("cupti.status", status);
   return s->active;
 } catch (...) {
   return false;
@@ -508,7 +474,7 @@ void share(bool other_is_idle) noexcept { shared = other_is_idle; }
 void abandon() noexcept {
   session = nullptr;
   graphs::abandon();
-  facts = new (std::nothrow) Facts;
+  facts::abandon();
 }
 
 }  // namespace curvescope::activity

@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 import sys
@@ -141,6 +142,21 @@ def test_the_readme_shows_what_is_printed_of_the_kept_run():
     printed = run_blocks.run("curvescope explain examples/recordings/alexnet-cpu", ROOT)
     (shown,) = re.findall(r"```\n(alexnet: .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown in run_blocks._stripped(printed)
+
+
+def test_the_notebook_has_the_outputs_of_its_cells():
+    runner = load("run_notebook")
+    kept = json.loads(runner.NOTEBOOK.read_text())
+    run = runner.executed(kept, runner.NOTEBOOK.parent)
+    assert [texts(cell) for cell in run["cells"]] == [texts(cell) for cell in kept["cells"]], (
+        "run `python docs/run_notebook.py`"
+    )
+    assert "text/html" in kept["cells"][-1]["outputs"][-1]["data"]
+
+
+def texts(cell):
+    """What a cell of a notebook prints, without its page."""
+    return ["".join(one.get("text") or one["data"]["text/plain"]) for one in cell.get("outputs", ())]
 
 
 LINK = re.compile(r"(?<!`)\[[^\]\n]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

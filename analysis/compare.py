@@ -4,11 +4,14 @@ The first recording is the base. A change is a ratio of times with an interval; 
 other, so their replicates are paired at random. All changes of one kind form one family (Holm). A row *follows the
 hardware* if its speed-up lies between the ratios of the devices' compute and DRAM roofs, with a tolerance of a tenth;
 roofs are ceilings if both recordings have them, else peaks.
+
+On two GPUs of one model a change may be one of the clock alone. Times in cycles, of the sampled SM clock, tell it: a
+significant change whose interval in cycles contains 1 is said to be the clock's (nvbench judges in cycles, too).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from typing import Any
@@ -19,6 +22,7 @@ import pandas as pd
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
+from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
 from .decompose.curve import Curve, cost_curve
 from .decompose.statistics import LEVEL, Floats, estimate, holm
@@ -42,6 +46,7 @@ class Side:
         kernel_times: exclusive times that `kernel_times` returns.
         settings: configuration as text: network, precision, versions.
         layer_classes: class of each layer, by path; empty if unknown.
+        clocks_hz: mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown.
     """
 
     name: str
@@ -51,6 +56,7 @@ class Side:
     kernel_times: pd.DataFrame
     settings: Mapping[str, str]
     layer_classes: Mapping[str, str] = field(default_factory=dict)
+    clocks_hz: Mapping[Any, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class Line:
         times_ms: one per recording; None if missing.
         changes: one per recording after the base; None if either time is missing.
         families: kernel family with the most time, one per recording; None if there is none.
-        remarks: one per recording after the base: algorithm or hardware, or empty.
+        remarks: one per recording after the base: algorithm, hardware or clock, or empty.
     """
 
     label: str
@@ -152,7 +158,12 @@ class Comparison:
 
 
 def side(
-    name: str, meta: Mapping[str, Any], steps: pd.DataFrame, kernel_times: pd.DataFrame, statistic: str = "median"
+    name: str,
+    meta: Mapping[str, Any],
+    steps: pd.DataFrame,
+    kernel_times: pd.DataFrame,
+    statistic: str = "median",
+    clocks: pd.DataFrame | None = None,
 ) -> Side:
     """Prepare a recording for comparison.
 
@@ -162,6 +173,7 @@ def side(
         steps: its `steps` table.
         kernel_times: exclusive times that `kernel_times` returns.
         statistic: statistic for T(b): median or mean.
+        clocks: its `clocks` table; None if missing.
 
     Raises:
         CurvescopeError: the recording has no step.
@@ -173,7 +185,15 @@ def side(
     kernel_times = kernel_times[kernel_times["batch"].notna()] if known.any() else kernel_times.assign(batch=UNKNOWN)
     profiled = bool(steps["profiled"].all())
     curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
-    return Side(name, hardware_of(meta), curve, steps, kernel_times, _settings(meta), meta.get("layer_classes") or {})
+    hardware, classes = hardware_of(meta), meta.get("layer_classes") or {}
+    return Side(name, hardware, curve, steps, kernel_times, _settings(meta), classes, _clocks(hardware, steps, clocks))
+
+
+def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:
+    if hardware.kind == "cpu":
+        return {}
+    found = {batch: sample_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
+    return {batch: hertz for batch, hertz in found.items() if hertz is not None}
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
@@ -226,7 +246,31 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
             replicates.append(one.curve.replicates_ms[:, one.curve.conditions.index(batch)])
             rounds.append(one.curve.rounds)
         lines.append(Line(str(batch), tuple(times), _changes(times, replicates, rounds)))
-    return _adjusted(lines)
+    return tuple(
+        replace(line, remarks=tuple(_clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)))
+        for line, batch in zip(_adjusted(lines), common, strict=True)
+    )
+
+
+def _with_clocks(
+    line: Line, sides: Sequence[Side], batch: int
+) -> Iterator[tuple[Change | None, tuple[float | None, float | None]]]:
+    """Each change with the clocks of the base and of the other recording; None unless both are GPUs of one model."""
+    base = sides[0]
+    for change, other in zip(line.changes, sides[1:], strict=True):
+        alike = base.hardware.name is not None and base.hardware.name == other.hardware.name
+        yield change, (base.clocks_hz.get(batch), other.clocks_hz.get(batch)) if alike else (None, None)
+
+
+def _clock_remark(change: Change | None, base_hz: float | None, other_hz: float | None) -> str:
+    """Whether a significant change is none in cycles; empty if not."""
+    if change is None or not change.real or not base_hz or not other_hz:
+        return ""
+    ratio = other_hz / base_hz
+    if (ratio - 1) * (change.speedup - 1) <= 0 or not change.low <= ratio <= change.high:
+        return ""
+    word = "higher" if ratio > 1 else "lower"
+    return f"only a {word} clock: {base_hz / 1e6:.0f} to {other_hz / 1e6:.0f} MHz"
 
 
 def _changes(
@@ -279,7 +323,7 @@ def _rows(
         label = key.labelled(_class_of(sides, key.layer) if by == "layer" else None)
         lines.append(Line(label, times, _changes(times, replicates, rounds), own))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
-    return tuple(replace(line, remarks=_remarks(line, ratios)) for line in _adjusted(lines))
+    return tuple(replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines))
 
 
 def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
@@ -331,10 +375,13 @@ def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]
     return ratios
 
 
-def _remarks(line: Line, ratios: Sequence[dict[str, tuple[float, str]]]) -> tuple[str, ...]:
+def _remarks(
+    line: Line, ratios: Sequence[dict[str, tuple[float, str]]], sides: Sequence[Side], batch: int
+) -> tuple[str, ...]:
     remarks = []
     before = line.families[0]
-    for position, (change, ratio) in enumerate(zip(line.changes, ratios, strict=True), start=1):
+    with_clocks = _with_clocks(line, sides, batch)
+    for position, ((change, clocks), ratio) in enumerate(zip(with_clocks, ratios, strict=True), start=1):
         after, texts = line.families[position], []
         if before != after and before in ALGORITHMS and after in ALGORITHMS:
             texts.append(f"{before} → {after}")
@@ -346,6 +393,8 @@ def _remarks(line: Line, ratios: Sequence[dict[str, tuple[float, str]]]) -> tupl
                 texts.append("ahead of the hardware")
         if line.times_ms[0] is None or line.times_ms[position] is None:
             texts.append("only in one")
+        if line.label != IDLE and (clock := _clock_remark(change, *clocks)):
+            texts.append(clock)
         remarks.append("; ".join(texts))
     return tuple(remarks)
 

@@ -140,7 +140,7 @@ def _facts(
     timed = of_batch[~of_batch["profiled"].astype(bool)]
     mine = rows[rows["batch"] == batch]
     idle = mine["name"] == IDLE
-    clock_hz, reasons = _clock(of_batch, recorded.clocks)
+    clock_hz, reasons = sample_clock(of_batch, recorded.clocks)
     return BatchFacts(
         timed["duration_ns"].to_numpy(np.float64) / 1e6,
         float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
@@ -197,7 +197,7 @@ def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str
     }
 
 
-def _clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:
+def sample_clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:
     """Mean SM clock and throttle reasons of the samples during visits of the batch size."""
     if clocks is None or clocks.empty or steps["start_ns"].isna().any():
         return None, frozenset()

@@ -37,7 +37,8 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         ]
         sides.add_row(letter, Text(side.name), Text(side.hardware.name or "unknown"), *shown)
     blocks: list[RenderableType] = [sides, Text()]
-    blocks += [_lines("batch", comparison.steps, letters, None, remarks=False), Text()]
+    remarked = any(any(line.remarks) for line in comparison.steps)
+    blocks += [_lines("batch", comparison.steps, letters, None, remarks=remarked), Text()]
     if comparison.rows:
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
         of = "modelled and profiled steps" if comparison.modelled else "profiled steps"

@@ -98,7 +98,17 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     """Every recording compared with the first; None for a single recording, or without a common batch size."""
     if len(inputs) < 2:
         return None
-    sides = [side(one.name, one.meta, one.recorded.steps, one.kernel_times, one.recording.statistic) for one in inputs]
+    sides = [
+        side(
+            one.name,
+            one.meta,
+            one.recorded.steps,
+            one.kernel_times,
+            one.recording.statistic,
+            one.recorded.clocks,
+        )
+        for one in inputs
+    ]
     try:
         found = compare(sides)
     except CurvescopeError:

@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
         recording = open_recording(path)
         steps = recording.frame("steps")
         parts = kernel_times(device_work(recording), steps)
-        sides.append(side(str(path), recording.meta, steps, parts, recording.statistic))
+        clocks = recording.frame("clocks")
+        sides.append(side(str(path), recording.meta, steps, parts, recording.statistic, clocks))
     comparison = compare(sides, args.by, args.batch)
     grown = [] if over is None else comparison.regressions(over)
     if args.json:

@@ -44,6 +44,32 @@ def test_p_of_each_change_counts_how_many_changes_there_are():
     assert together[largest] == pytest.approx(max(together[middle], alone[largest]))
 
 
+def on_gpu(name, kind, factor, clock_hz, seed):
+    """Step times that are a factor of 10, 20 and 40 ms, with one sample of the clock in each round of a batch size."""
+    steps = timed_steps({b: 10.0 * b * factor for b in BATCHES}.get, np.random.default_rng(seed), batches=BATCHES)
+    parts = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
+    clocks = pd.DataFrame({"start_ns": [1], "sm_clock_hz": [clock_hz], "throttle_reasons": [""]})
+    return side(name, {"device": {"name": name, "kind": kind}}, steps, parts, clocks=clocks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "factor", "clock_hz", "remark"),
+    [
+        ("cuda", "Tesla V100-SXM2-16GB", 1.2, 1.2e9, "only a higher clock: 1200 to 1440 MHz"),
+        ("cuda", "Tesla V100-SXM2-16GB", 2.0, 1.2e9, ""),  # faster in cycles, too
+        ("cuda", "Tesla V100-SXM2-16GB", 1.2, 1.44e9, ""),  # as many cycles less
+        ("cuda", "NVIDIA H100 80GB HBM3", 1.2, 1.2e9, ""),  # another GPU
+        ("cpu", "Tesla V100-SXM2-16GB", 1.2, 1.2e9, ""),
+    ],
+)
+def test_a_speed_up_that_is_only_a_higher_clock_is_said_to_be_one(kind, device, factor, clock_hz, remark):
+    base = on_gpu(device, kind, factor, clock_hz, 1)
+    changed = on_gpu("Tesla V100-SXM2-16GB", kind, 1.0, 1.44e9, 2)
+    steps = compare([base, changed]).steps
+    assert all(line.changes[0].real for line in steps)
+    assert {line.remarks for line in steps} == {(remark,)}
+
+
 @pytest.mark.parametrize(
     ("classes", "label"),
     [

@@ -1,7 +1,8 @@
 """Writes the reference pages that follow from the code: `python docs/generate_reference.py`; a test holds them to it.
 
 Commands come from their argument parsers, devices and metrics from the TOML tables, the schema from `schema.py`,
-factors of experiments from their modules, and documents of `--json` from the types that describe them.
+factors of experiments from their modules, documents of `--json` from the types that describe them, and the figures of
+the evidence from its pages.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -25,11 +27,15 @@ from curvescope.profiling.readers import metrics
 from curvescope.profiling.recording import schema_doc
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+from evidence_page import evidence_page  # noqa: E402
 
 
 def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
     return {
+        DOCS / "evidence.md": evidence_page(DOCS),
         DOCS / "reference" / "commands.md": commands_page(),
         DOCS / "reference" / "devices.md": devices_page(),
         DOCS / "reference" / "documents.md": documents_page(),

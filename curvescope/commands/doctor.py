@@ -192,6 +192,7 @@ _CHECKS: tuple[Callable[[], Any], ...] = (
     _package("numba", "numba", "measures memory, load latency and the arithmetic peak of a CPU in `bench`"),
     _package("cupy", "cuda12", "runs Curvescope's CUDA kernels in `bench`"),
     _package("pycuda", "pycuda", "runs Curvescope's CUDA kernels in `bench`"),
+    _package("mcp", "mcp", "answers questions of agents about recordings (`curvescope mcp`)"),
     _ceilings,
     _energy,
     _store,

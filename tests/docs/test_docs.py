@@ -129,15 +129,6 @@ def test_python_of_the_pages_is_python(page):
             ast.parse(block.body)
 
 
-def test_the_figures_of_the_evidence_stand_in_its_pages():
-    rows = re.findall(r"^\| \[.*?\]\((.*?)\) \| (.*) \|$", (DOCS / "evidence.md").read_text(), re.MULTILINE)
-    assert len(rows) >= 6
-    for page, said in rows:
-        figures = re.findall(r"\*\*(.+?)\*\*", said)
-        assert figures
-        assert not [figure for figure in figures if figure not in (DOCS / page).read_text()], page
-
-
 def test_the_readme_shows_what_is_printed_of_the_kept_run():
     printed = run_blocks.run("curvescope explain examples/recordings/alexnet-cpu", ROOT)
     (shown,) = re.findall(r"```\n(alexnet: .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

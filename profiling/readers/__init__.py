@@ -27,6 +27,7 @@ from .nsight_reports import convert_report
 from .source import Source
 
 # Errors of readers whose file has values of the wrong type.
+_NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"  # how the reports of Nsight Systems and Nsight Compute begin
 _UNREADABLE = (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError)
 # In this order; the first that recognises the file reads it.
 READERS = (
@@ -159,6 +160,16 @@ def _unknown(source: Source) -> str:
         )
     if source.text.startswith(("{", "[")):
         return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
+    if source.head.startswith(_NSYS_REPORT):
+        return (
+            "a report of Nsight Systems, which only `nsys` reads, and it is not on PATH or refuses the file: run "
+            "`nsys export --type sqlite FILE` where the report was made, and import the .sqlite file."
+        )
+    if source.head.startswith(_NCU_REPORT):
+        return (
+            "a report of Nsight Compute, which only `ncu` reads, and it is not on PATH or refuses the file: run "
+            "`ncu --import FILE --csv --page raw > FILE.csv` where the report was made, and import the .csv file."
+        )
     if not source.text:
         return (
             "a binary file of no known kind. A report of Nsight Systems or Nsight Compute needs `nsys` or `ncu` on "

@@ -244,6 +244,17 @@ def test_what_the_module_cannot_read_is_refused(ncu_report, tmp_path):
         import_profile(tmp_path / "p", tmp_path / "r")
 
 
+@pytest.mark.parametrize(
+    ("begin", "command"),
+    [(b"NVID\x01\x00", "nsys export --type sqlite FILE"), (b"NVR\x00\x01", "ncu --import FILE --csv --page raw")],
+)
+def test_a_report_that_no_tool_reads_names_the_command_that_exports_it(begin, command, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/nowhere")
+    (tmp_path / "p").write_bytes(begin + bytes(range(256)) * 8)
+    with pytest.raises(CurvescopeError, match=command):
+        import_profile(tmp_path / "p", tmp_path / "r")
+
+
 def test_every_wanted_metric_is_of_the_table():
     for tool in ("nvprof", "ncu"):
         names = {name for metric in metrics() if metric.tool == tool for name in metric.terms}

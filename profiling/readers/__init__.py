@@ -26,8 +26,8 @@ from ..recording.store import RecordingWriter, new_recording_path, open_recordin
 from .nsight_reports import convert_report
 from .source import Source
 
-# Errors of readers whose file has values of the wrong type.
 _NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"  # how the reports of Nsight Systems and Nsight Compute begin
+# Errors of readers whose file has values of the wrong type.
 _UNREADABLE = (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError)
 # In this order; the first that recognises the file reads it.
 READERS = (
@@ -35,11 +35,15 @@ READERS = (
     "nvprof_sqlite",
     "ncu_csv",
     "nvprof_text",
+    "rocprof_csv",
     "curvescope_json",
     "tensorflow_json",
     "pytorch_json",
     "xspace_pb",
 )
+
+
+_ROCPROF = "its kernel trace as CSV is read:"
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,8 @@ def _reader(source: Source) -> ModuleType | None:
 
 def _unknown(source: Source) -> str:
     """The message for a file without a reader: its apparent format, and the remedy."""
+    if source.tables is not None and any(name.startswith("rocpd") for name in source.tables):
+        return f"a rocpd database of rocprofv3; {_ROCPROF} `rocpd convert --output-format csv -i FILE` writes it."
     if source.tables is not None:
         return "a SQLite database, but none of Nsight Systems or nvprof; export with `nsys export --type sqlite`."
     if source.text.startswith("<"):
@@ -158,6 +164,8 @@ def _unknown(source: Source) -> str:
             "an XML file. A Visual Profiler session only names its data: give the file that nvprof wrote, "
             "or record with `nvprof -o FILE`."
         )
+    if '"rocprofiler-sdk-tool"' in source.text[:4096]:
+        return f"JSON of rocprofv3; {_ROCPROF} `rocprofv3 --kernel-trace --output-format csv` writes it."
     if source.text.startswith(("{", "[")):
         return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
     if source.head.startswith(_NSYS_REPORT):
@@ -178,5 +186,6 @@ def _unknown(source: Source) -> str:
         )
     return (
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and CSV of nvprof, "
-        "CSV of Nsight Compute, and traces of PyTorch, TensorFlow and JAX (JSON or .xplane.pb)."
+        "CSV of Nsight Compute, kernel traces of rocprofv3 (CSV), and traces of PyTorch, TensorFlow and JAX (JSON or "
+        ".xplane.pb)."
     )

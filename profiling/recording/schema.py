@@ -21,7 +21,21 @@ SCHEMA_VERSION = 2
 
 OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
 PHASES = ("input", "forward", "backward", "optimizer")
-SOURCES = ("cupti", "nvtx", "nsys", "ncu", "nvprof", "torch", "onednn", "mkl", "tensorflow", "jax", "model", "bench")
+SOURCES = (
+    "cupti",
+    "nvtx",
+    "nsys",
+    "ncu",
+    "nvprof",
+    "rocprof",
+    "torch",
+    "onednn",
+    "mkl",
+    "tensorflow",
+    "jax",
+    "model",
+    "bench",
+)
 
 
 class Aggregate(Enum):

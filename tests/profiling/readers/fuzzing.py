@@ -31,6 +31,7 @@ from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, w
 from .test_ncu_csv import RAW
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
+from .test_rocprof_csv import VERSIONS, trace
 from .test_tensorflow_json import JAX, TF1, TF2
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
@@ -113,6 +114,8 @@ def seeds(reader):
         of_files = [first_lines("magus_gtx1080ti_convolutionFFT2D_trace.csv", 14)]
         of_files += [first_lines("magus_gtx950_convolutionFFT2D_metrics.csv.gz", 70)]
         return [*of_files, *(text.encode() for text in printed)]
+    if reader == "rocprof_csv":
+        return [trace(version, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for version in VERSIONS]
     if reader == "tensorflow_json":
         return [first_events("dleebrown_anna_timeline_01.json.gz", 24), *map(trace_of, (TF1, TF2, JAX))]
     if reader == "curvescope_json":

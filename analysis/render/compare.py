@@ -36,7 +36,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
             for roof, unit in zip(roofs, ("FLOP/s", "B/s"), strict=True)
         ]
         sides.add_row(letter, Text(side.name), Text(side.hardware.name or "unknown"), *shown)
-    blocks: list[RenderableType] = [sides, Text()]
+    blocks: list[RenderableType] = [*(Text(one, "bold") for one in verdicts(comparison)), Text(), sides, Text()]
     remarked = any(any(line.remarks) for line in comparison.steps)
     blocks += [_lines("batch", comparison.steps, letters, None, remarks=remarked), Text()]
     if comparison.rows:
@@ -48,6 +48,44 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     elif not comparison.unseen:
         blocks.append(Text("No batch size was profiled in all recordings: there are no rows to compare."))
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """For each recording after the first: whether it is faster, by how much, where most of that is, and how sure."""
+    return [_verdict(comparison, index) for index in range(1, len(comparison.sides))]
+
+
+def _verdict(comparison: Comparison, index: int) -> str:
+    letter = _LETTERS[index]
+    common = [(line, change) for line in comparison.steps if (change := line.changes[index - 1]) is not None]
+    if not common:
+        return f"{letter} has no batch size in common with A."
+    real = [(line, change) for line, change in common if change.real]
+    line, change = (real or common)[-1]
+    known = math.isfinite(change.high) and change.low > 0
+    within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
+    times = f"a step of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
+    if known and not real:
+        return f"No step time of {letter} differs significantly from A's (Holm correction): {times}."
+    lead = f"{letter} is {'faster' if change.speedup > 1 else 'slower'} than A"
+    sure = f"{len(real)} of {len(common)} step times differ significantly" if real else "no interval is known"
+    return f"{lead}: {times}; {sure}.{_where(comparison, index, change)}"
+
+
+def _where(comparison: Comparison, index: int, change: Change) -> str:
+    """The row that changed most in the direction of the step."""
+    grew = change.speedup < 1
+
+    def growth_ms(row: Line) -> float:
+        return ((row.times_ms[index] or 0.0) - (row.times_ms[0] or 0.0)) * (1 if grew else -1)
+
+    row = max(comparison.rows, key=growth_ms, default=None)
+    if row is None or growth_ms(row) <= 0:
+        return ""
+    before, after = (
+        "none" if time is None else f"{number(time)} ms" for time in (row.times_ms[0], row.times_ms[index])
+    )
+    return f" Most of it is in {row.label}: {before} → {after}."
 
 
 def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None, *, remarks: bool) -> RenderableType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
@@ -44,16 +44,30 @@ def fit(name: str, width: int) -> str:
 
 
 def fit_all(names: Sequence[str], width: int) -> list[str]:
-    """Names in at most `width` cells; names that would look alike lose words in their middle, where that helps."""
+    """Names in at most `width` cells; names that would look alike show where they differ, if that fits."""
     shown = {name: fit(name, width) for name in names}
-    alike: dict[str, list[str]] = {}
-    for name, text in shown.items():
-        alike.setdefault(text, []).append(name)
-    for same in alike.values():
-        cuts = {name: _cut(readable(name), width) for name in same}
-        if len(set(cuts.values())) > 1:
-            shown |= cuts
+    for same in _alike(shown):
+        shown |= _told_apart({name: readable(name) for name in same}, width)
     return [shown[name] for name in names]
+
+
+def _told_apart(texts: Mapping[str, str], width: int) -> dict[str, str]:
+    """Texts by name, cut to a width; those that stay alike begin where they differ."""
+    shown = {name: _cut(text, width) for name, text in texts.items()}
+    for same in _alike(shown):
+        words = [_WORD.findall(texts[name]) for name in same]
+        common = next((n for n, at in enumerate(zip(*words, strict=False)) if len(set(at)) > 1), 0)
+        if common and (begin := len("".join(words[0][:common]))) > len(CUT):
+            shown |= _told_apart({name: CUT + texts[name][begin:] for name in same}, width)
+    return shown
+
+
+def _alike(shown: Mapping[str, str]) -> list[list[str]]:
+    """The names whose texts are the same, in groups of two and more."""
+    names: dict[str, list[str]] = {}
+    for name, text in shown.items():
+        names.setdefault(text, []).append(name)
+    return [same for same in names.values() if len(same) > 1]
 
 
 def short_devices(devices: Sequence[str]) -> dict[str, str]:

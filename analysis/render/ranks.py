@@ -135,10 +135,10 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
         key = one.key
         label = key.label if key.kind == KERNELS else " ".join(filter(None, key))
         names = dict.fromkeys(n for n in (one.kernel_before, one.kernel_after) if n)
-        style = "bold" if one.real else "dim"
-        rows.add_row(Text(label, style), _signed(one.value.value), _interval(one.value), CHANGE.join(names))
+        marked = Text(f"{label} *", "bold") if one.real else Text(label, "dim")
+        rows.add_row(marked, _signed(one.value.value), _interval(one.value), CHANGE.join(names))
     rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(f"{len(rest)} smaller terms", signed(total_ms(rest)), "", "")
-    note = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); bold: significant (Holm)."
+    note = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); * significant (Holm)."
     return Group(Text(head, "bold"), rows, Text(note, "dim"))

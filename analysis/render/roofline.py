@@ -7,15 +7,17 @@ from collections import Counter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..roofline import COMPULSORY, Roofline
+from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
 from .numbers import number, quantity
 from .tables import table
-from .text import ABOVE_ROOF_NOTE, hidden_note, rate
+from .text import ABOVE_ROOF_NOTE, hidden_note, rate, shortened
+
+_BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     """Roofs, then points, the longest first."""
-    blocks: list[RenderableType] = []
+    blocks: list[RenderableType] = [block for one in verdicts(drawn) for block in (Text(one, "bold"), Text())]
     if drawn.roofs:
         roofs = table("roof", "limit", "", "source", left=("",), words=("source",))
         for roof in drawn.roofs:
@@ -26,7 +28,8 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     else:
         note = "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown."
         blocks += [Text(note, "yellow"), Text()]
-    rows = table(drawn.by, "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound")
+    optional = ("GFLOP/s", "GB/s") if drawn.roofs else ("GB/s", "of roof", "bound")
+    rows = table(drawn.by, "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound", optional=optional)
     for point in drawn.points[:limit]:
         for index, level in enumerate(point.levels or (None,)):
             rows.add_row(
@@ -41,6 +44,25 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
             )
     hidden = hidden_note(len(drawn.points) - len(drawn.points[:limit]), "shorter rows")
     return Group(*blocks, rows, *hidden, *(Text(note, "dim") for note in notes(drawn)))
+
+
+def verdicts(drawn: Roofline) -> list[str]:
+    """What bounds most of the time, and the largest part that reaches no roof; nothing without a known bound."""
+    bounds: dict[str, float] = {}
+    for point in drawn.points:
+        if point.bound != UNKNOWN_BOUND:
+            bounds[point.bound] = bounds.get(point.bound, 0.0) + point.time_s
+    if not (whole := sum(bounds.values())):
+        return []
+    largest_first = sorted(bounds.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{_BOUNDS.get(name, name)} {time / whole:.0%}" for name, time in largest_first)
+    found = f"Of the time with a known bound: {shares}."
+    far = max((p for p in drawn.points if p.bound == NEITHER), key=lambda point: point.time_s, default=None)
+    if far is not None and far.utilisation is not None:
+        name = shortened(far.label)
+        found += f" The largest part far from both roofs is {name}: {far.utilisation:.0%} of its roof, "
+        found += f"{number(far.time_s * 1e3, 3)} ms."
+    return [found]
 
 
 def notes(drawn: Roofline) -> list[str]:

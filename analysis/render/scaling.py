@@ -112,13 +112,13 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
                 [0.0 if p is None else p.value.value / q.time_ms.value for p, q in zip(of_points, shown, strict=True)]
             )
             cells = [
-                Text(f"{value:+.1%}", "" if one is not None and one.real else "dim")
+                Text(f"{value:+.1%} *", "") if one is not None and one.real else Text(f"{value:+.1%}  ", "dim")
                 for one, value in zip(of_points, shares[-1], strict=True)
             ]
             rows.add_row(_LABELS[kind], *cells)
     rows.add_section()
     rows.add_row("efficiency", *(f"{1 - math.fsum(column):.1%}" for column in zip(*shares, strict=True)))
-    return Group(rows, Text("Share of the step's time; dim: not significant.", "dim"))
+    return Group(rows, Text("Share of the step's time; * significant.", "dim"))
 
 
 def _share_of(point: ScaledPoint, kind: str) -> Share | None:

@@ -2,6 +2,10 @@
 
 Tables fill the width of a terminal, or that of the variable COLUMNS; elsewhere, e.g. in a file, they are as wide as
 their cells. Sentences wrap at `PROSE_WIDTH`.
+
+Green is good (faster, confirmed), red is bad (slower, an anomaly, a failed check), yellow asks for care (undecided,
+unstable, lost, modelled), dim is an aside or not significant, bold leads. A word or a mark says the same everywhere, so
+that nothing is lost without colours (NO_COLOR, a file).
 """
 
 from __future__ import annotations

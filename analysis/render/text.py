@@ -52,6 +52,7 @@ _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 SHOWN_EXPLANATIONS = 3
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
+_NAMED_GROUPS = 3  # the largest groups that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
 _MOST_TENSOR_ROWS = 5
 _WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
@@ -258,6 +259,20 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     )
 
 
+def _breakdown_verdict(breakdown: Breakdown, groups: Sequence[Row], axis: Axis) -> str:
+    """How long a step takes, and where most of that goes; of the busy time where much of it is idle."""
+    whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in groups)
+    what = f"A step of {axis.name} {breakdown.batch or 'unknown'}" if breakdown.n_profiled else "All recorded work"
+    idle = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
+    idles = idle > _MUCH_IDLE * whole
+    largest = ", ".join(
+        f"{shortened(row.label)} ({share(row.time_ms, busy if idles else whole)})" for row in groups[:_NAMED_GROUPS]
+    )
+    parts = [f"{share(idle, whole)} is idle: no kernel runs"] if idles else []
+    parts += [f"most of {'the busy time' if idles else 'it'} is in {largest}"] if largest else []
+    return "; ".join([f"{what} takes {number(whole)} ms", *parts]) + "."
+
+
 def _partial(giga_per_s: float | None, time_share: float | None, above: bool) -> str:
     """A rate, and the share of the time that it is over if that is not all."""
     if giga_per_s is None:
@@ -332,4 +347,5 @@ def render_breakdown(
     if measured:
         notes.append("Measured GB/s: DRAM bytes by Nsight Compute over the time of the kernels that have them.")
     notes += _tensor_note(listed, by)
-    return Group(rows, *(Text(one, "dim") for one in notes))
+    verdict = Text(_breakdown_verdict(breakdown, groups, axis), "bold")
+    return Group(verdict, Text(), rows, *(Text(one, "dim") for one in notes))

@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render.compare import render_comparison
 
     console = terminal.console()
-    console.print(render_comparison(comparison, None if args.all else 25))
     for name, batch, change in grown:
         growth = f"+{change.growth:.1%} (at least {1 / change.high - 1:+.1%})"
         console.print(Text(f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}.", "bold red"))
     if over is not None and not grown:
         console.print(Text(f"No step time grew significantly and by more than {over:.1%}."))
+    console.print(render_comparison(comparison, None if args.all else 25))
     return int(bool(grown))
 
 

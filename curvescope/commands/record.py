@@ -93,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"curvescope: {escape_controls(line)}", file=sys.stderr)
     if not recording.complete:
         print("curvescope: the recording is not complete: some recorded data is lost", file=sys.stderr)
+    if counts["kernels"]:
+        print(f"curvescope: next: curvescope breakdown {path} --by kernel", file=sys.stderr)
     return code
 
 

@@ -36,7 +36,10 @@ def runs(tmp_path_factory):
 def test_the_same_twice_is_no_change_and_passes(runs, capsys):
     assert main(["compare", str(runs / "base"), str(runs / "again"), "--fail-over", "1%"]) == 0
     out = capsys.readouterr().out
-    assert "No step time grew significantly" in out
+    assert out.startswith("No step time grew significantly")
+    assert out.splitlines()[1].startswith(
+        "No step time of B differs significantly from A's (Holm correction): a step of"
+    )
     assert "A change of the machine's speed" not in out
 
 
@@ -53,7 +56,11 @@ def test_a_real_growth_fails_only_over_its_size(runs, capsys):
     assert main([*command, "--fail-over", "20%"]) == 0
     capsys.readouterr()
     assert main(command[:-1]) == 0
-    assert "A change of the machine's speed between the recordings" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "A change of the machine's speed between the recordings" in out
+    verdict = " ".join(out.split("\n\n")[0].split())
+    assert verdict.startswith("B is slower than A: a step of batch 16 takes 1.1")
+    assert "3 of 3 step times differ significantly. Most of it is in " in verdict
 
 
 def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, capsys):

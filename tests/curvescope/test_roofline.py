@@ -23,6 +23,7 @@ def test_text_says_what_roofs_and_bytes_are(run, capsys):
     assert main(["roofline", str(run)]) == 0
     out = capsys.readouterr().out
     assert "peak" in out
+    assert " ".join(out.split()).index("Of the time with a known bound: bound by") < out.index("limit")
     assert "Kernels with unknown work take" in out
     assert max(map(len, out.splitlines())) <= 80
 

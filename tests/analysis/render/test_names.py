@@ -39,6 +39,15 @@ def test_names_that_would_look_alike_keep_where_they_differ():
     assert first.startswith("fft2d_r2c_32x32<")
 
 
+def test_names_that_differ_in_their_middle_begin_there():
+    kinds = ("forward_training", "backward_data", "backward_weights")
+    names = [f"convolution.{kind} jit:avx512_core" for kind in kinds]
+    shown = fit_all(names, 17)
+    assert len(set(shown)) == 3
+    assert max(map(cell_len, shown)) <= 17
+    assert fit_all(["a" * 50, "a" * 50], 10) == ["aaaaaa…aaa"] * 2
+
+
 def test_devices_have_short_names_where_these_differ():
     assert short_devices(["GeForce GTX Titan X (Maxwell)", "NVIDIA H200", "AMD EPYC"]) == {
         "GeForce GTX Titan X (Maxwell)": "GTX Titan X (Maxwell)",

@@ -1,4 +1,12 @@
-from curvescope.analysis.render.terminal import progress_bars
+import io
+import re
+from pathlib import Path
+
+from rich.text import Text
+
+from curvescope.analysis.render.terminal import console, progress_bars
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_bars_leave_no_line_where_standard_error_is_no_terminal(capsys):
@@ -15,3 +23,23 @@ def test_bars_are_drawn_on_a_terminal(capsys, monkeypatch):
     said = capsys.readouterr().err
     assert "compiling" in said
     assert "1/2" in said
+
+
+STYLE = re.compile(r'"((?:bold|dim|italic|underline|red|green|yellow|blue|cyan|magenta|white|bright_\w+)(?: \w+)*)"')
+MEANINGS = {"bold", "dim", "yellow", "green", "bold green", "red", "bold red"}
+
+
+def test_every_colour_has_one_of_the_written_meanings():
+    sources = [path for folder in ("analysis/render", "curvescope") for path in (ROOT / folder).rglob("*.py")]
+    used = {style for path in sources for style in STYLE.findall(path.read_text())}
+    assert used == MEANINGS
+
+
+def test_no_colour_where_none_is_wanted(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = console(file=io.StringIO(), force_terminal=True, width=80)
+    for style in MEANINGS:
+        shown.print(Text("words", style))
+    shown.print(Text("heat", "black on rgb(214,69,61)"))
+    codes = {code for found in re.findall(r"\x1b\[([\d;]*)m", shown.file.getvalue()) for code in found.split(";")}
+    assert codes <= {"0", "1", "2"}  # bold and dim are no colours

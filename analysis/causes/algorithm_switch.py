@@ -14,7 +14,6 @@ INTERVENTION = Intervention(
         "With the same library at all sizes, with algorithms chosen in another way, or with larger sizes in "
         "pieces of the size before the switch, the term's share goes away."
     ),
-    remedy="choose the algorithm by timing, force the faster one, or run pieces of the size before the switch",
     term=("no_nnpack", "cudnn_benchmark", "deterministic", "before_switch"),
     step=("no_nnpack", "cudnn_benchmark", "deterministic"),
     # Another library at all batch sizes takes away a switch from one library to another.

@@ -13,7 +13,6 @@ from .case import Case, Claim, Evidence, Intervention, counted_total, seen, tota
 CAUSE = "cache capacity"
 INTERVENTION = Intervention(
     expected="With cold caches the smaller sizes are as slow per byte as the larger ones.",
-    remedy="run on smaller pieces, whose data fits the cache",
     term=("cold_caches",),
 )
 # A claim needs bandwidth to fall to this share: cache and DRAM differ by far more, noise by less.

@@ -10,7 +10,6 @@ from .case import Case, Claim, Intervention
 CAUSE = "size of one call"
 INTERVENTION = Intervention(
     expected="With the batch in two halves, one after the other, the larger sizes get faster.",
-    remedy="run the operator on parts of the batch",
     term=("split_batch",),
     step=("split_batch",),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -188,7 +188,7 @@ class Intervention:
 
     Attributes:
         expected: result of the experiment if the cause is right; one sentence.
-        remedy: the possible remedy, as an instruction; None if there is none.
+        remedy: ignored; the factors say what to do. Plugins may still pass it.
         term: names of factors that take the cause away from a term that runs alone, the most telling first.
         step: names of factors that take it away from complete steps, the most telling first.
         shared: names of factors of other causes that test this cause instead, in terms where it has evidence.
@@ -196,7 +196,7 @@ class Intervention:
     """
 
     expected: str
-    remedy: str | None = None
+    remedy: InitVar[str | None] = None
     term: tuple[str, ...] = ()
     step: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()

@@ -15,7 +15,6 @@ from .case import Case, Claim, Intervention, seen
 CAUSE = "CPU contention"
 INTERVENTION = Intervention(
     expected="At a raised priority, which leaves next to nothing to other work on the cores, the excess goes away.",
-    remedy="run at a raised priority, or give the step cores of its own",
     step=("priority",),
 )
 _COLUMNS = "steps.cpu_time_ns, run_queue_wait_ns"

@@ -10,7 +10,6 @@ from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
 CAUSE = "launch- or host-bound"
 INTERVENTION = Intervention(
     expected="With the step compiled, or replayed as one CUDA graph, idle shrinks.",
-    remedy="launch fewer kernels: compile the step, or capture it as a CUDA graph",
     step=("cuda_graph", "compiled"),
 )
 _COPY = "Memcpy HtoD"

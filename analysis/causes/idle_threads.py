@@ -12,7 +12,6 @@ from .case import Case, Claim, Intervention, seen
 CAUSE = "idle threads"
 INTERVENTION = Intervention(
     expected="On one thread, which has nobody to wait for, the term's share goes away.",
-    remedy="use as many threads as the work has even pieces",
     term=("one_thread",),
     step=("one_thread",),
 )

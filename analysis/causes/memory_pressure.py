@@ -15,7 +15,6 @@ INTERVENTION = Intervention(
         "With memory as full as at the largest size, the smaller ones slow down by as much; with a small "
         "workspace the effect goes away."
     ),
-    remedy="free memory, or limit the workspace",
     term=("small_workspace",),
     step=("smaller_memory",),
 )

@@ -10,7 +10,6 @@ from .case import Case, Claim, Intervention, seen
 CAUSE = "optimizer work"
 INTERVENTION = Intervention(
     expected="With a fused optimizer, or with gradients of several batches accumulated, the share shrinks.",
-    remedy="use a fused optimizer, or accumulate gradients over several batches",
     untested="no factor replaces the optimizer",
 )
 # Its time may vary a little with the batch size, e.g. by what the caches still have.

@@ -18,7 +18,6 @@ CAUSE = "page faults"
 COUNT = "page faults per step"  # name of the evidence that counts them
 INTERVENTION = Intervention(
     expected="With an allocator that keeps freed memory, the faults and their time go away.",
-    remedy="keep freed memory in the process",
     term=("reused_memory",),
     step=("kept_memory",),
 )

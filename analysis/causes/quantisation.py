@@ -15,7 +15,6 @@ from .case import Case, Claim, Evidence, Intervention, Use
 CAUSE = "wave and tile quantisation"
 INTERVENTION = Intervention(
     expected="With the batch padded to the next multiple, the odd sizes get faster.",
-    remedy="pad the batch to a multiple of the tile",
     term=("padded_batch",),
     step=("padded_batch",),
 )

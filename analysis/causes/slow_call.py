@@ -11,7 +11,6 @@ from .case import Case, Claim, Intervention, seen, total
 CAUSE = "slow library call"
 INTERVENTION = Intervention(
     expected="Through another library, or with operands stored in another order, the term's share goes away.",
-    remedy="run the operator through another library, or store its operands in another order",
     term=("onednn", "no_onednn", "no_cudnn", "cublaslt", "other_layout", "channels_last"),
     step=("no_onednn", "channels_last"),
 )

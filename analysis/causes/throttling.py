@@ -13,7 +13,6 @@ from .case import Case, Claim, Evidence, Intervention, counted_total
 CAUSE = "throttling"
 INTERVENTION = Intervention(
     expected="With pauses between the steps the device stays cool, and the excess goes away.",
-    remedy="cool the device better, or raise its power limit",
     step=("pauses",),
 )
 # Clocks are sampled coarsely and fluctuate; a smaller difference is no change.

@@ -13,7 +13,6 @@ from .case import Case, Claim, Evidence, Intervention, seen, total
 CAUSE = "weights read every step"
 INTERVENTION = Intervention(
     expected="With operands that stay in the caches, the share shrinks.",
-    remedy="use larger batches, or weights of fewer bytes",
     term=("warm_caches",),
 )
 _LEAST_SHARE = 0.2  # of the bytes at the smaller size that do not grow

@@ -180,8 +180,9 @@ def weigh(case): return None
 """
 
 
-def test_a_cause_names_its_experiment(install, tmp_path, capsys):
-    source = HEAD + "INTERVENTION = Intervention(expected='It goes away.', term=('wand',))"
+@pytest.mark.parametrize("ignored", ["", "remedy='wave it', "])
+def test_a_cause_names_its_experiment(install, tmp_path, capsys, ignored):
+    source = f"{HEAD}INTERVENTION = Intervention(expected='It goes away.', {ignored}term=('wand',))"
     broken(install, tmp_path, plugins.CAUSES, source)
     assert causes.factors("term")["wand"] == "magic"
     assert not capsys.readouterr().err

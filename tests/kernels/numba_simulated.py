@@ -22,17 +22,19 @@ from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.timers import EventApi
 
-# 1 SM: the grid is smaller than the arrays, so that the loops go round.
+# One SM of two blocks: the grid of 512 threads is smaller than the arrays, so that the loops go round.
+ELEMENTS = 600
 FACTS = DeviceFacts("simulator", (8, 0), 1, 10**9, 4096)
 EVENTS = EventApi(object, lambda event: None, lambda start, end: 0.0, lambda: None)
 PROBLEMS = [
-    *(Memory(kind, 2 * 4 * 2100) for kind in KINDS),
+    *(Memory(kind, 2 * 4 * ELEMENTS) for kind in KINDS),
     *(Gemm(17, 5, 18, transpose) for transpose in TRANSPOSES),
 ]
 
 
 def main() -> None:
-    numba_cuda.BYTES_PER_LAUNCH = 3 * 2 * 4 * 2100  # three passes over two arrays
+    numba_cuda._BLOCKS_PER_SM = 2
+    numba_cuda.BYTES_PER_LAUNCH = 3 * 2 * 4 * ELEMENTS  # three passes over two arrays
     backend = NumbaCudaBackend(cuda, FACTS, EVENTS)
     for problem in PROBLEMS:
         operands = problem.operands(np.random.default_rng(0))

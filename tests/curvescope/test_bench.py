@@ -14,7 +14,7 @@ from curvescope.kernels.levels import MemoryLevel
 from curvescope.profiling.measure.protocol import PROTOCOLS
 from curvescope.profiling.workload.networks import alexnet
 
-SHORT = ("--time-limit", "0.3")
+SHORT = ("--time-limit", "0.05")
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 
 from curvescope.cli import main
 from curvescope.kernels import ceilings
 from curvescope.kernels.levels import MemoryLevel
 from curvescope.profiling.measure.protocol import PROTOCOLS
-from curvescope.profiling.workload.networks import alexnet
+
+from .narrow_alexnet import narrow
 
 SHORT = ("--time-limit", "0.05")
 
@@ -129,24 +129,10 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     assert taken["measured_utc"] == kept["measured_utc"]
 
 
-def narrow_alexnet():
-    """AlexNet with 64 outputs of its two wide layers: matrices of 4 MB in all instead of 230."""
-    with torch.device("meta"):
-        model = alexnet.build()
-        model.fc6, model.fc7, model.fc8 = (torch.nn.Linear(*size) for size in ((9216, 64), (64, 64), (64, 1000)))
-    if torch.get_default_device().type == "meta":
-        return model
-    model.to_empty(device="cpu")
-    for module in model.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
-    return model
-
-
 def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, command, monkeypatch):
     one_round = replace(PROTOCOLS["quick"], rounds=(1, 1), steps_per_visit=(1, 1), profiled_steps=1)
     monkeypatch.setitem(PROTOCOLS, "quick", one_round)
-    monkeypatch.setitem(alexnet.NETWORKS, "alexnet", replace(alexnet.NETWORKS["alexnet"], build=narrow_alexnet))
+    narrow(monkeypatch)
     recorded = ("diagnose", "alexnet", "--batch", "1", "--quick", "--experiments", "0", "-o", "step")
     assert command(*recorded, cwd=tmp_path).returncode == 0
     layers = ("bench", "gemm", "--from", "alexnet", "--batch", "1", "--cache", "hot", "--time-limit", "0.05")

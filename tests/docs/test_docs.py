@@ -20,6 +20,8 @@ from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
 from curvescope.profiling.measure.protocol import PROTOCOLS
 
+from ..curvescope.narrow_alexnet import narrow
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -53,7 +55,8 @@ def test_commands_run_and_print_what_the_page_shows(page):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem)
 def test_slow_commands_run(page, monkeypatch):
-    """With the least number of rounds and few experiments: what is asked is whether the commands run."""
+    """With the least number of rounds, few experiments and a small AlexNet: what is asked is whether they run."""
+    narrow(monkeypatch)
     monkeypatch.setitem(PROTOCOLS, "quick", replace(PROTOCOLS["quick"], time_limit_s=1.0))
     monkeypatch.setattr(diagnose, "QUICK_EXPERIMENTS_S", 3.0)
     run_blocks.run_page(page, slow=True)

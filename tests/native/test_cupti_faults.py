@@ -6,7 +6,6 @@ The GPU and libcupti are test doubles, see `test_cupti`.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import sysconfig
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from curvescope.profiling.collect.chunks import read_chunks
@@ -233,9 +233,9 @@ while True:
 
 
 def check_kills(tmp_path, doubles, runs):
-    moments = random.Random(7)  # the machine's own load varies them besides
     cupti = str(doubles / "libcupti.so.12")
-    for run in range(runs):
+    # Spread over four cycles of the writer, 10 ms each; the machine's own load varies them besides.
+    for run, moment_s in enumerate(np.arange(runs) * 0.04 / runs):
         chunks = tmp_path / f"chunks{run}"
         chunks.mkdir()
         environment = {
@@ -249,7 +249,7 @@ def check_kills(tmp_path, doubles, runs):
         }
         with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
             process.stdout.readline()
-            time.sleep(moments.uniform(0.0, 0.1))
+            time.sleep(moment_s)
             before = [read_chunks(path).table("kernels") for path in chunks.glob("*.chunks")]
             process.kill()
         after = [read_chunks(path).table("kernels") for path in chunks.glob("*.chunks")]
@@ -261,13 +261,13 @@ def check_kills(tmp_path, doubles, runs):
         shutil.rmtree(chunks)
 
 
-def test_killed_at_random_moments_every_flushed_chunk_of_kernels_is_there(tmp_path, doubles):
+def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, doubles):
     check_kills(tmp_path, doubles, runs=5)
 
 
 @pytest.mark.slow
-def test_killed_a_hundred_times_with_kernels(tmp_path, doubles):
-    check_kills(tmp_path, doubles, runs=100)
+def test_killed_forty_times_with_kernels(tmp_path, doubles):
+    check_kills(tmp_path, doubles, runs=40)
 
 
 def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(record_fake, doubles, tmp_path):

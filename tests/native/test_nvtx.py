@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -163,9 +162,8 @@ print("started", flush=True)
 
 
 def check_kills(tmp_path, runs):
-    # A fixed seed draws the moments; the machine's own load still varies them.
-    moments = random.Random(5)
-    for run in range(runs):
+    # Spread over three cycles of the writer, which flushes every 10 ms; the machine's own load varies them besides.
+    for run, moment_s in enumerate(np.arange(runs) * 0.03 / runs):
         chunks = tmp_path / f"chunks{run}"
         chunks.mkdir()
         counted = tmp_path / "counted"
@@ -175,7 +173,7 @@ def check_kills(tmp_path, runs):
         with shared_memory(chunks):
             with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
                 process.stdout.readline()
-                time.sleep(moments.uniform(0.0, 0.06))  # the writer flushes every 10 ms
+                time.sleep(moment_s)
                 before = [read_chunks(path) for path in chunks.glob("*.chunks")]
                 process.send_signal(signal.SIGKILL)
             with RecordingWriter(tmp_path / f"r{run}", {}) as writer:
@@ -198,13 +196,13 @@ def check_kills(tmp_path, runs):
             assert dropped or not thread or outer.get(thread, 0) - count in (0, 1)
 
 
-def test_killed_at_random_moments_no_range_is_lost(tmp_path):
+def test_killed_at_any_moment_no_range_is_lost(tmp_path):
     check_kills(tmp_path, runs=5)
 
 
 @pytest.mark.slow
-def test_killed_sixty_times(tmp_path):
-    check_kills(tmp_path, runs=60)
+def test_killed_thirty_times(tmp_path):
+    check_kills(tmp_path, runs=30)
 
 
 def test_a_file_cut_anywhere_gives_the_chunks_before_the_cut(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -222,12 +223,23 @@ def experiment(number, stage, scope, factors=(), **changes):
     return Experiment(number, stage, scope, ((4, -2.0), (8, 1.0)), "excess", (4, 8), factors, **changes)
 
 
-def rows_of(path, tmp_path):
-    script = FOLDER / "experiment_rows.py"
-    return subprocess.run([sys.executable, script, path, tmp_path / "rows.md"], capture_output=True, text=True)
+@pytest.fixture
+def script(campaign, monkeypatch, capsys):
+    """Runs a script of the campaign in this process, as Python would."""
+
+    def run_script(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        code = 0
+        try:
+            runpy.run_path(str(FOLDER / name), run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code
+        return subprocess.CompletedProcess(name, code, *capsys.readouterr())
+
+    return run_script
 
 
-def test_the_table_of_experiments_has_a_line_per_factor(tmp_path):
+def test_the_table_of_experiments_has_a_line_per_factor(script, tmp_path):
     """A screen of two factors, of which one could not be changed."""
     untested = {"cublaslt": "no GPU"}
     screen = experiment(
@@ -244,7 +256,7 @@ def test_the_table_of_experiments_has_a_line_per_factor(tmp_path):
         writer.write("operators", columns_of([operators]))
         writer.write("experiments", columns_of(rows))
         record_experiment(writer, screen)
-    done = rows_of(tmp_path / "run", tmp_path)
+    done = script("experiment_rows.py", tmp_path / "run", tmp_path / "rows.md")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = (tmp_path / "rows.md").read_text().splitlines()
     assert lines[0] == "1 rows of operators, 8 timed runs of experiments."
@@ -255,20 +267,16 @@ def test_the_table_of_experiments_has_a_line_per_factor(tmp_path):
     ]
 
 
-def test_a_stage_without_the_experiments_that_its_anomaly_needs_fails(tmp_path):
+def test_a_stage_without_the_experiments_that_its_anomaly_needs_fails(script, tmp_path):
     """The recording has a planted anomaly, an entry of an experiment, and no timed run."""
     with RecordingWriter.extend(write_planted(tmp_path / "run")) as writer:
         record_experiment(writer, experiment(0, Stage.REMEDY, Scope.STEP, ("kept_memory",)))
-    done = rows_of(tmp_path / "run", tmp_path)
+    done = script("experiment_rows.py", tmp_path / "run", tmp_path / "rows.md")
     assert done.returncode == 1
     assert "has no rows of operators and of experiments" in done.stdout
 
 
-def keep(*arguments):
-    return subprocess.run([sys.executable, FOLDER / "keep.py", *arguments], capture_output=True, text=True)
-
-
-def test_what_is_kept_has_tables_of_the_results_and_nothing_else(campaign, tmp_path):
+def test_what_is_kept_has_tables_of_the_results_and_nothing_else(campaign, script, tmp_path):
     """A campaign of two stages, one of them not done; the page says both, and a second one overwrites nothing."""
     results = tmp_path / "gpu"
     ceilings = {
@@ -285,7 +293,7 @@ def test_what_is_kept_has_tables_of_the_results_and_nothing_else(campaign, tmp_p
         run_stage(campaign, made, results / name, rehearsal=False)
     (results / "ceilings" / "large.csv").write_bytes(b"0" * 300_000)
     (results / "overhead" / "overhead.md").write_text("| watched by | ratio |\n| --- | --- |\n| none | 1.0 |\n")
-    done = keep(results, "card", "--into", tmp_path / "kept")
+    done = script("keep.py", results, "card", "--into", tmp_path / "kept")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "kept" / "docs" / "case-studies" / "card.md").read_text()
     assert "| fp32 | 5.12e+04 GFLOP/s | 0.4% | gemm 4096, torch |" in page
@@ -297,17 +305,17 @@ def test_what_is_kept_has_tables_of_the_results_and_nothing_else(campaign, tmp_p
     kept = tmp_path / "kept" / "benchmarks" / "results" / "card"
     assert sorted(p.name for p in (kept / "ceilings").iterdir()) == ["ceilings.json", "done.json"]
     assert not (tmp_path / "kept" / "tests").exists()
-    again = keep(results, "card", "--into", tmp_path / "kept")
+    again = script("keep.py", results, "card", "--into", tmp_path / "kept")
     assert again.returncode == 2
     assert "nothing is overwritten" in again.stderr
 
 
-def test_a_rehearsal_is_no_evidence(campaign, tmp_path):
+def test_a_rehearsal_is_no_evidence(campaign, script, tmp_path):
     run_stage(campaign, stage(campaign, {"line": "python -c 1"}), tmp_path / "gpu" / "one")
-    refused = keep(tmp_path / "gpu", "card")
+    refused = script("keep.py", tmp_path / "gpu", "card")
     assert refused.returncode == 2
     assert "rehearsal" in refused.stderr
-    assert keep(tmp_path / "gpu", "card", "--into", tmp_path / "kept").returncode == 0
+    assert script("keep.py", tmp_path / "gpu", "card", "--into", tmp_path / "kept").returncode == 0
     assert "nothing here is of a GPU" in (tmp_path / "kept/docs/case-studies/card.md").read_text()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import sys
 import textwrap
@@ -16,11 +18,18 @@ from .doubles import COMPILER, HERE, build_doubles
 
 @pytest.fixture(scope="session")
 def doubles(tmp_path_factory):
-    """The folder of libcuda.so.1 and libcupti.so.12, both test doubles."""
+    """The folder of libcuda.so.1 and libcupti.so.12, both test doubles; the workers of a session share it."""
     if shutil.which(COMPILER) is None:
         pytest.skip("no C++ compiler to build the test doubles of libcupti and the driver with")
-    folder = tmp_path_factory.mktemp("doubles")
-    build_doubles(folder)
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "doubles"
+    with (shared / "doubles.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("doubles")
+            build_doubles(made)
+            made.rename(folder)
     return folder
 
 

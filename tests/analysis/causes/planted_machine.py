@@ -30,9 +30,9 @@ from curvescope.profiling.workload.network_step import Workload
 
 # One thread: with more, torch gives oneDNN every convolution, and a neighbour takes less than half.
 torch.set_num_threads(1)
-model, mode, shape, pair, path = sys.argv[1:]
+model, mode, shape, pair, rounds, path = sys.argv[1:]
 network = from_factory("tests.analysis.causes.planted_models:" + model, tuple(map(int, shape.split(","))))
-protocol = Protocol("planted", (10, 10), 1, (3, 3), 0.0, 10, None)
+protocol = Protocol("planted", (int(rounds), int(rounds)), 1, (3, 3), 0.0, 10, None)
 run_sweep(Workload(network, mode=mode), tuple(map(int, pair.split(","))), protocol, Path(path))
 """
 
@@ -68,9 +68,9 @@ CASES = {
 }
 
 
-def record(case: Planted, path: Path) -> Recording:
+def record(case: Planted, path: Path, rounds: int = 10) -> Recording:
     """Run the sweep of a case, with nothing of the tests' own in its process."""
-    words = (case.model, case.mode, case.shape, ",".join(map(str, case.pair)), str(path))
+    words = (case.model, case.mode, case.shape, ",".join(map(str, case.pair)), str(rounds), str(path))
     done = subprocess.run(
         [sys.executable, "-c", _RECORD, *words],
         cwd=ROOT,

@@ -32,10 +32,14 @@ def record(tmp_path, capfd):
         source.write_text(textwrap.dedent(program))
         code = main(["record", "-o", str(tmp_path / "r"), *options, "--", sys.executable, "-W", "error", str(source)])
         out, err = capfd.readouterr()
-        err = "".join(line for line in err.splitlines(True) if not line.startswith("curvescope: "))
-        return code, open_recording(tmp_path / "r"), out, err
+        return code, open_recording(tmp_path / "r"), out, own_errors(err)
 
     return record
+
+
+def own_errors(text):
+    """What the program wrote to standard error, without Curvescope's messages."""
+    return "".join(line for line in text.splitlines(True) if not line.startswith("curvescope: "))
 
 
 TRAINING = """
@@ -160,76 +164,84 @@ def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(
     assert sorted(c["torch_status"] for c in recording.meta["collectors"]) == ["recorded"] * 3 + [of_one_thread]
 
 
-# Windows as short as can be, in memory that is overwritten when it is freed.
+# Windows as short as can be, in memory that is overwritten when it is freed. Each program runs in a fork of the process
+# that imported torch.
 SHORT_WINDOWS = f"""
 import importlib.util, os, sys, threading, torch
 specification = importlib.util.spec_from_file_location("torch_windows", {str(STARTUP / "torch_windows.py")!r})
 torch_windows = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(torch_windows)
 torch_windows._LEAST_WINDOW_NS = 1
-torch_windows.start(torch, sys.argv[1])
-net = torch.nn.Linear(4, 4)
-x = torch.randn(8, 4)
+for path in sys.argv[1:]:
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, path
+        continue
+    torch_windows.start(torch, path.removesuffix(".py"))
+    net = torch.nn.Linear(4, 4)
+    x = torch.randn(8, 4)
+    with open(path) as program:
+        exec(compile(program.read(), path, "exec"))
+    break
+"""
+
+WITH_OTHER_THREADS = """
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    torch.set_num_threads(1)
+    ended = threading.Event()
+
+    def compute():
+        a = torch.randn(600, 600)
+        while not ended.is_set():
+            a @ a
+            a.add(1)
+
+    threads = [threading.Thread(target=compute) for _ in range(2)]
+    for thread in threads: thread.start()
+    for _ in range(40):
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+    ended.set()
+"""
+
+IN_A_RANGE = """
+    torch.set_grad_enabled(False)
+
+    @torch.jit.script
+    def scripted(x):
+        with torch.autograd.profiler.record_function("scripted"):
+            return 2 * x
+
+    net(x)
+    with torch.profiler.record_function("the program's own"):
+        for _ in range(4):
+            net(scripted(x))
+    net(x)
+    net(x)
 """
 
 
-def windows_of(folder, program):
-    folder.mkdir()
-    environment = {**os.environ, "MALLOC_PERTURB_": "165"}
-    source = folder.with_suffix(".py")  # TorchScript reads it
-    source.write_text(SHORT_WINDOWS + textwrap.dedent(program))
-    subprocess.run([sys.executable, str(source), str(folder)], env=environment, check=True)
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.window.json"))]
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory):
+    """The windows of both programs."""
+    root = tmp_path_factory.mktemp("windows")
+    sources = [root / "threads.py", root / "range.py"]
+    for source, program in zip(sources, (WITH_OTHER_THREADS, IN_A_RANGE), strict=True):
+        source.with_suffix("").mkdir()
+        source.write_text(textwrap.dedent(program))  # TorchScript reads it
+    command = [sys.executable, "-c", SHORT_WINDOWS, *map(str, sources)]
+    subprocess.run(command, env={**os.environ, "MALLOC_PERTURB_": "165"}, check=True)
+    return [[json.loads(path.read_text()) for path in sorted(root.glob(f"{s.stem}/*.window.json"))] for s in sources]
 
 
-def test_windows_come_and_go_while_other_threads_compute(tmp_path):
-    windows = windows_of(
-        tmp_path / "w",
-        """
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-        torch.set_num_threads(1)
-        ended = threading.Event()
-
-        def compute():
-            a = torch.randn(600, 600)
-            while not ended.is_set():
-                a @ a
-                a.add(1)
-
-        threads = [threading.Thread(target=compute) for _ in range(2)]
-        for thread in threads: thread.start()
-        for _ in range(40):
-            optimizer.zero_grad()
-            net(x).sum().backward()
-            optimizer.step()
-        ended.set()
-        """,
-    )
-    assert len(windows) == 40
-    assert {kind for window in windows for _, kind, _ in window["boundaries"]} == {"training", "optimizer"}
+def test_windows_come_and_go_while_other_threads_compute(windows):
+    assert len(windows[0]) == 40
+    assert {kind for window in windows[0] for _, kind, _ in window["boundaries"]} == {"training", "optimizer"}
 
 
-def test_no_window_begins_in_a_range_that_began_under_another(tmp_path):
-    windows = windows_of(
-        tmp_path / "w",
-        """
-        torch.set_grad_enabled(False)
-
-        @torch.jit.script
-        def scripted(x):
-            with torch.autograd.profiler.record_function("scripted"):
-                return 2 * x
-
-        net(x)
-        with torch.profiler.record_function("the program's own"):
-            for _ in range(4):
-                net(scripted(x))
-        net(x)
-        net(x)
-        """,
-    )
+def test_no_window_begins_in_a_range_that_began_under_another(windows):
     # The first call, at whose end the range begins; then the two after the range.
-    assert [len(window["boundaries"]) for window in windows] == [1, 1, 1]
+    assert [len(window["boundaries"]) for window in windows[1]] == [1, 1, 1]
 
 
 EVALUATING = """
@@ -247,11 +259,26 @@ EVALUATING = """
         with torch.no_grad():
             for _ in range(3):
                 net(torch.randn(5, 4))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        net(torch.ones(2, 4))
+    print(sum(event.name == "aten::mm" for event in profiler.events()))
+    net(torch.ones(2, 4))
 """
 
 
-def test_an_evaluation_between_training_steps_does_not_belong_to_them(record):
-    code, recording, _, err = record(EVALUATING)
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """Exit code, recording, and what the program itself printed to both streams."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    (folder / "program.py").write_text(textwrap.dedent(EVALUATING))
+    program = [sys.executable, "-W", "error", "program.py"]
+    command = [sys.executable, "-m", "curvescope", "record", "-o", "r", "--", *program]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return done.returncode, open_recording(folder / "r"), done.stdout, own_errors(done.stderr)
+
+
+def test_an_evaluation_between_training_steps_does_not_belong_to_them(evaluated):
+    code, recording, _, err = evaluated
     assert (code, err) == (0, "")
     steps = recording.frame("steps").sort_values("start_ns")
     assert list(steps["batch"]) == [8, 8, 5, 5, 5] * 2
@@ -273,20 +300,11 @@ def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monke
     assert torch_windows._clock_offset_ns() == 10**18
 
 
-def test_a_program_that_profiles_itself_has_torchs_profiler_for_its_own(record):
-    code, recording, out, _ = record(
-        """
-        import torch
-        net = torch.nn.Linear(4, 4)
-        net(torch.ones(2, 4))
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-            net(torch.ones(2, 4))
-        print(sum(event.name == "aten::addmm" for event in profiler.events()))
-        net(torch.ones(2, 4))
-        """
-    )
-    assert (code, out) == (0, "1\n")
-    assert (recording.frame("kernels")["flops"] > 0).sum() == 1  # the call before it
+def test_a_program_that_profiles_itself_has_torchs_profiler_for_its_own(evaluated):
+    """Its own profile holds the call in it, and the recording neither that call nor the one after it."""
+    _, recording, out, _ = evaluated
+    assert out == "1\n"
+    assert 2 not in set(recording.frame("steps")["batch"])
     assert "profiler itself" in recording.meta["collectors"][0]["torch_status"]
 
 

@@ -60,7 +60,7 @@ wrong factor. The result: {held}; {wrong}.
 Right is the confirmed factor that was planted, wrong is any other one. The bend at 4 is planted as that share of the time at batch 8.
 
 Intervals of the share taken away that hold its true value, over {confirm} rounds, for a bend of 20 % of the time at batch 8 (infinite
-intervals, where the bend cannot be told from 0, hold every value; the last column counts them):
+intervals, where the bend cannot be distinguished from 0, hold every value; the last column counts them):
 
 | noise | {shares} | infinite |
 |---|{share_columns}--:|

@@ -1,4 +1,4 @@
-"""Whether rounds that stop when the terms of an anomaly are told from 0 still give honest intervals: by simulation.
+"""Whether rounds that stop when the terms of an anomaly are distinguished from 0 still give honest intervals: by simulation.
 
 A rule that looks at growing data and stops on success can take noise for an effect. This simulates sweeps under the
 rule of `diagnose` (`curvescope.focusing`) and under fixed numbers of rounds, and counts how often the intervals hold
@@ -34,7 +34,7 @@ _OPEN = 0.2
 HEAD = """
 ## Rounds that go where a verdict is open
 
-`diagnose` spends half of its time limit on rounds over all batch sizes. If terms of the largest anomaly that cannot be told from
+`diagnose` spends half of its time limit on rounds over all batch sizes. If terms of the largest anomaly that cannot be distinguished from
 0 then make a fifth of it or more, further rounds visit only the batch sizes of that anomaly. It looks again when there are half
 as many rounds more; if no such terms are left, rounds visit all batch sizes again. A functional uses every round that visited all
 its batch sizes, and T(b) only the complete rounds, so the machine's drift between rounds enters neither.
@@ -43,7 +43,7 @@ Looking at growing data could take noise for an effect. {sweeps} simulated sweep
 benchmarks/focused_rounds.py): a planted layer (+12 ms) and two layers without excess. *Noise* is that of each layer in each
 step; *shared* is a factor that all steps of a round share. *By the rule* looks after 6, 9, 13, 19, 29 and 40 rounds.
 
-| noise | shared | rounds | intervals that hold the truth | planted layer told from 0 | a layer without excess told from 0 |
+| noise | shared | rounds | intervals that hold the truth | planted layer distinguished from 0 | a layer without excess distinguished from 0 |
 |--:|--:|---|--:|--:|--:|
 """
 
@@ -55,8 +55,8 @@ class Tally:
     Attributes:
         rounds: mean number of rounds.
         held: share of the layers' and idle's intervals that hold the true value.
-        found: share of sweeps in which the planted layer is told from 0.
-        alarms: share of the layers without excess that are told from 0.
+        found: share of sweeps in which the planted layer is distinguished from 0.
+        alarms: share of the layers without excess that are distinguished from 0.
     """
 
     rounds: float

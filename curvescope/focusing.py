@@ -22,11 +22,11 @@ _LEAST_UNTIL_NEXT_LOOK = 3
 
 
 class OpenTerms:
-    """The focus of a sweep: the largest anomaly's batch sizes, as long as terms of it cannot be told from 0.
+    """The focus of a sweep: the largest anomaly's batch sizes, as long as terms of it cannot be distinguished from 0.
 
     Half of the time limit goes to complete rounds. After that, rounds visit only the batch sizes of the largest anomaly
-    while terms that cannot be told from 0 make a fifth of it or more, else all batch sizes again. The end of the sweep
-    is that of its time limit, whatever is found.
+    while terms that cannot be distinguished from 0 make a fifth of it or more, else all batch sizes again. The time
+    limit ends the sweep, whatever is found.
     """
 
     def __init__(self, diagnose: Callable[[], Diagnosis], time_limit_s: float | None) -> None:

@@ -11,7 +11,7 @@ from .case import Case, Claim, Intervention, seen
 
 CAUSE = "idle threads"
 INTERVENTION = Intervention(
-    expected="On one thread, which has nobody to wait for, the term's share goes away.",
+    expected="On one thread, which waits for no other, the term's share goes away.",
     term=("one_thread",),
     step=("one_thread",),
 )

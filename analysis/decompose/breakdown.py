@@ -177,7 +177,7 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     if groups.empty:
         raise CurvescopeError(
             "No kernel, memcpy or memset of this recording has a duration: there is nothing to break down. "
-            f"`curvescope roofline` shows metrics, if it has some. {RECORD_DEVICE}"
+            f"`curvescope roofline` shows metrics if the recording has any. {RECORD_DEVICE}"
         )
     rows = _rows(groups, by, classes, np.zeros(1, np.int64), 1)
     return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0)

@@ -174,7 +174,7 @@ def ratio_estimate(
         scale: size of the numbers behind the statistics.
 
     Returns:
-        p is that of the numerator being 0. The interval is infinite where the denominator cannot be told from 0.
+        p is that of the numerator being 0. The interval is infinite where the denominator may be 0.
     """
     top, bottom = values
     ratio = top / bottom if bottom else np.nan
@@ -189,7 +189,7 @@ def ratio_estimate(
     top_error, bottom_error = (error(drawn) for drawn in replicates)
     sizes = [drawn / own for drawn, own in zip(replicates, (top_error, bottom_error), strict=True)]
     correlation = (error(sizes[0] + sizes[1]) ** 2 - error(sizes[0] - sizes[1]) ** 2) / 4
-    # The ratios r for which top - r·bottom cannot be told from 0 lie between the roots of a·r² - 2·b·r + c.
+    # The ratios r for which top - r·bottom cannot be distinguished from 0 lie between the roots of a·r² - 2·b·r + c.
     a = bottom**2 - bottom_error**2
     b = top * bottom - min(max(correlation, -1.0), 1.0) * top_error * bottom_error
     c = top**2 - top_error**2

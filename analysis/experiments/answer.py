@@ -152,7 +152,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     total = _leading(explanation)
     if total is None:
         largest = _largest(explanation.shares, explanation.value)
-        sentence = f"{what} has no term that can be told from 0: measure more rounds."
+        sentence = f"{what} has no term that can be distinguished from 0: measure more rounds."
         return _plain(explanation, what, sentence, evidence, largest)
     alone = _confirmed_alone(total, evidence)
     on_step = total.verdict == Verdict.CONFIRMED and total.measured is not None and alone is None

@@ -79,8 +79,7 @@ class Outcome:
         changed: F' with the factor in ms; None without a factor, or if it did not run. For a factor that brings its
             cause about, the largest batch size is as it is in F'.
         removed: F − F' in ms; None as for `changed`.
-        taken: share taken away, (F − F')/F; its interval is infinite where F cannot be told from 0. None as for
-            `changed`.
+        taken: share taken away, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`.
         gains: share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`.
         verdict: see `Verdict`; without a factor, untested.
         reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise.
@@ -257,7 +256,7 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     elif outcome.rounds < 2:
         reason = "a single round has no interval"
     elif not np.isfinite(taken.low):
-        reason = "without the factor, nothing can be told from 0"
+        reason = "without the factor, nothing can be distinguished from 0"
     elif taken.value > _MOST_TAKEN:
         reason = "it puts another bend in its place" if not brings else TOO_SLOW
     elif taken.low <= CONFIRMED_ABOVE or p_adjusted >= LEVEL / 2 or (brings and taken.high >= _MOST_TAKEN):

@@ -43,7 +43,7 @@ _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of 
 _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
 _HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor takes away
-_OPEN = 0.2  # share of an anomaly that terms not told from 0 may make
+_OPEN = 0.2  # share of an anomaly that terms not distinguished from 0 may make
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
 # Minimum and maximum number of rounds, and seconds for a limit of one minute for all experiments.
@@ -106,7 +106,7 @@ def _planner(recording: Recording, time_left_s: float) -> _Planner:
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
-    """The terms of the largest anomaly that are large enough to matter and cannot yet be told from 0.
+    """The terms of the largest anomaly that are large enough to matter and cannot yet be distinguished from 0.
 
     Empty if there is no anomaly, or if such terms make less than a fifth of it.
     """

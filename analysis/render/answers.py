@@ -81,7 +81,7 @@ def reproduction_sentence(evidence: Evidence, unit: str) -> str:
         Reproduction.REPRODUCES: f"{evidence.label} shows its share alone",
         Reproduction.PARTLY: f"{evidence.label} shows part of its share alone",
         Reproduction.NOT: f"{evidence.label} does not show its share alone",
-    }.get(evidence.reproduction or "", f"{evidence.label} alone, not yet told from its share")
+    }.get(evidence.reproduction or "", f"{evidence.label} alone, not yet distinguished from its share")
     text = f"{lead}: {_value(alone, unit)}; {in_step}."
     if evidence.reproduction == Reproduction.NOT:
         text += " The rest of the step makes it: caches, the allocator, overlap or neighbours."

@@ -192,7 +192,9 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     lines = [_MEANINGS[kind] for kind in kinds if kind in _MEANINGS]
     if explanations:
         lines.append("* significant (Holm correction over all terms of the anomaly).")
-        lines.append("Not significant: terms that cannot be told from 0. They are no cause; more rounds would tell.")
+        lines.append(
+            "Not significant: terms that cannot be distinguished from 0. They are no cause; more rounds would tell."
+        )
     return Group(*(Text(line, "dim") for line in lines))
 
 

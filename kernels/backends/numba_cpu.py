@@ -135,7 +135,7 @@ def _launch(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prep
     from .numba_cpu_kernels import add_one
 
     if problem.kind != "call":
-        raise UnsupportedError("a CPU has no queue of kernels")
+        raise UnsupportedError("a CPU has no launch queue")
     number = operands[0]
 
     def result() -> Array:

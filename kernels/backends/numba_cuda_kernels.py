@@ -18,7 +18,7 @@ SUM_THREADS = 128
 
 @cuda.jit(device=True)
 def first(pass_):
-    """First element of a thread in a pass; its block takes what another SM had before, see cuda/memory.cu."""
+    """First element of a thread in a pass; each pass gives a block what another SM read before, see cuda/memory.cu."""
     return (cuda.blockIdx.x + pass_) % cuda.gridDim.x * cuda.blockDim.x + cuda.threadIdx.x
 
 

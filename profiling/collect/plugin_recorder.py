@@ -42,7 +42,7 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
         except Exception as error:  # third-party code may raise anything
             raise CurvescopeError(
                 f"Recorder {name} of {plugin.package} failed ({type(error).__name__}: {error}). "
-                "Report it to its authors; `--with cupti` records without it."
+                "Report this to its authors; `--with cupti` records without it."
             ) from error
     recording = open_recording(path)
     return code, {table: recording.count_rows(table) for table in TABLES}

@@ -89,8 +89,8 @@ def _find_handle(library: Any, index: int) -> Any:
         handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
         if len({library.nvmlDeviceGetName(handle) for handle in handles}) > 1:
             raise BackendMissingError(
-                f"this machine has several kinds of GPU, which NVML counts in another order than CUDA, so it does not "
-                f"know which one cuda:{index} is: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                f"this machine has several kinds of GPU, and NVML numbers them in another order than CUDA, so NVML's "
+                f"number of cuda:{index} is unknown: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
             )
     return library.nvmlDeviceGetHandleByIndex(int(wanted))
 

@@ -108,7 +108,7 @@ class SweepCluster:
         """
         device = self._first_call(self._some_worker(), "pick", name)
         if isinstance(device, Empty):
-            raise CurvescopeError(f"The workers: {device.detail}")
+            raise CurvescopeError(f"The workers cannot measure on {name}: {device.detail}")
         return str(device)
 
     def measurers(self, device: str, most: int) -> list[WorkerMeasurer]:
@@ -145,7 +145,7 @@ class SweepCluster:
         identities = [machine.identity for machine in machines.values()]
         if device != "cpu" and len(set(identities)) < len(identities):
             raise CurvescopeError(
-                "Several workers share one GPU: start each with a CUDA_VISIBLE_DEVICES of its own, e.g. "
+                "Several workers share one GPU: start each with its own CUDA_VISIBLE_DEVICES, e.g. "
                 "`CUDA_VISIBLE_DEVICES=1 dask worker tcp://host:8786 --nthreads 1`."
             )
 
@@ -225,8 +225,8 @@ class SweepCluster:
         if self.stopped.is_set():
             raise KeyboardInterrupt
         raise CurvescopeError(
-            f"The worker at {lost} ended, and no other of its kind came within {_SUCCESSOR_S:.0f} s. The recordings "
-            "are kept: resume with `curvescope sweep --resume`."
+            f"The worker at {lost} ended, and no other worker of its kind came within {_SUCCESSOR_S:.0f} s. The "
+            "recordings are kept: resume with `curvescope sweep --resume`."
         )
 
 

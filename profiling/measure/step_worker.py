@@ -140,8 +140,8 @@ def _wait_until_quiet() -> bool:
     """Wait until the threads of this process use no CPU: OpenMP's spin for some time after the last operator.
 
     GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two cores; under
-    OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under OMP_WAIT_POLICY=active both do without
-    an end, so the wait has one.
+    OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under OMP_WAIT_POLICY=active both spin
+    until the next operator, so this wait has a limit.
 
     Returns:
         Whether they became quiet.

@@ -266,7 +266,7 @@ class _Events:
             CurvescopeError: there is no event of this profiler, or events of several processes.
         """
         if not any(self._pieces.values()):
-            raise CurvescopeError("no event of the PyTorch profiler in it; other Chrome traces are not read.")
+            raise CurvescopeError("it has no event of the PyTorch profiler; other Chrome traces are not read.")
         if len(self._processes) > 1:
             raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
         host, calls, device = (self._joined(group) for group in ("host", "calls", "device"))

@@ -138,7 +138,7 @@ class FrameworkTrace:
         memory = [row for row in kernels if "kind" in row]
         kernels = [row for row in kernels if "kind" not in row]
         if not kernels and not memory:
-            raise CurvescopeError("no operator or kernel ran in it; record with the device profiler on.")
+            raise CurvescopeError("it has no operator or kernel; record with the device profiler on.")
         layers_back = {row["layer"] for row in kernels if row["phase"] == "backward"} - {None}
         for row in kernels:
             # A layer with a backward pass also ran forward; input pipelines, summaries and savers have none.

@@ -141,12 +141,12 @@ class TraceEvents(Generic[E]):
         else:
             if buffer.rstrip(_SPACE).endswith(b"}") and len(buffer) < _CHUNK_BYTES:
                 self._decode_document(buffer)  # raises for broken JSON
-            raise CurvescopeError("no list `traceEvents` in it; export it with `export_chrome_trace`.")
+            raise CurvescopeError("it has no list `traceEvents`; export it with `export_chrome_trace`.")
         self.document = self._decode_document(buffer[:at] + _KEY + b":0}")
         del self.document["traceEvents"]
         assert colon is not None
         if buffer[colon.end() : colon.end() + 1] != b"[":
-            raise CurvescopeError("no list `traceEvents` in it; export it with `export_chrome_trace`.")
+            raise CurvescopeError("it has no list `traceEvents`; export it with `export_chrome_trace`.")
         return colon.end() + 1
 
     def _after_events(self, rest: bytes, stream: BinaryIO) -> None:

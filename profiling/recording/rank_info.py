@@ -108,7 +108,7 @@ def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
         port = str(20_000 + int(job) % 12_000)
     if address is None or port is None:
         raise CurvescopeError(
-            "The address of the rendezvous is unknown: set MASTER_ADDR and MASTER_PORT on all of them."
+            "The address of the rendezvous is unknown: set MASTER_ADDR and MASTER_PORT for every process."
         )
     return address, int(port)
 

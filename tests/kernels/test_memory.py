@@ -124,7 +124,7 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
     assert memory_levels(device, cpus=tmp_path) == [
         MemoryLevel("L1", 128 << 10, 64 << 10),
         MemoryLevel("L2", 4 << 20, 2 << 20),
-        # Half of the shared cache is not more than the L2s hold together: it cannot be told from them.
+        # Half of the shared cache is not more than the L2s hold together: it cannot be distinguished from them.
         MemoryLevel("DRAM", None, 16 << 20),
     ]
     assert [level.name for level in memory_levels(device, 1, tmp_path)] == ["L1", "L2", "L3", "DRAM"]

@@ -13,7 +13,7 @@ function causesSection(run) {
       return html("details", { open: index === 0 },
         html("summary", { class: total.apart ? "apart" : null }, html("span", { class: "cause" }, total.cause, total.verdict ? [" ", verdictBadge(total.verdict)] : null), html("span", { class: "bar", "aria-hidden": "true" }, bar),
           html("span", {}, `${signed(total.amount)} ${anomaly.unit} ${share(total.amount, anomaly.value)}`)),
-        total.apart ? html("p", {}, "These terms cannot be told from 0. They are no cause; more rounds would tell.") : null,
+        total.apart ? html("p", {}, "These terms cannot be distinguished from 0. They are no cause; more rounds would tell.") : null,
         total.reason ? html("p", {}, `${total.cause} is ${total.verdict}: ${total.reason}.`) : null,
         total.measured ? html("p", {}, `Measured on the complete step: ${signed(total.measured.value)} ${anomaly.unit} (${between(total.measured.low, total.measured.high, 3)}).`) : null,
         total.terms.map((term) => [

@@ -122,7 +122,7 @@ class Bert(Network):
 
     @property
     def reads_text(self) -> bool:
-        """True."""
+        """Whether samples are token ids; always True."""
         return True
 
     def with_sequence_length(self, length: int) -> Network:

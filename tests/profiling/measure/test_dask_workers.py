@@ -89,7 +89,7 @@ def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
     cluster = fake(a={}, b={})
     first, _ = cluster.measurers("cuda:0", 2)
     del cluster.machines["tcp://a"]
-    with pytest.raises(CurvescopeError, match=r"no other of its kind came.*sweep --resume"):
+    with pytest.raises(CurvescopeError, match=r"no other worker of its kind came.*sweep --resume"):
         first.visit(Configuration("x"), 1, THREE_ROUNDS)
 
 

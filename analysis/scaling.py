@@ -109,7 +109,7 @@ class ScaledPoint:
         discarded: number of discarded steps.
         incomplete: number of steps of visits that some rank did not finish.
         unmatched: number of profiled steps whose collectives differ between ranks; their waiting is in communication.
-        clock_error_ns: largest error between clocks of ranks; 0 if they share a clock.
+        clock_error_ns: largest error between clocks of ranks; 0 if they share a clock. No time depends on it.
         loss: None for one device, and if no step was profiled.
     """
 

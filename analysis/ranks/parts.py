@@ -4,13 +4,12 @@ Each instant of a rank's step belongs to the first kind below that runs in it; c
 
 1. kernels: work of the layers;
 2. communication: copies into buckets and back, and starting collectives;
-3. a collective: *waiting* until the last rank has begun it, *communication* afterwards;
+3. a collective: *waiting* at first, *communication* for as long as the rank needs that waits least;
 4. input: fetching the batch;
 5. idle: none of these.
 
-The starts of a collective on different ranks are compared on one axis, so clocks of several nodes have to be aligned
-(`measure.clock_alignment`); their error moves time between waiting and communication only. (`stragglers` needs no
-aligned clocks: it takes durations minus the shortest, as it has no more than the sums of a step.)
+The waiting of a rank in a collective is its duration minus the shortest duration of that collective on any rank, as in
+`stragglers`. The rank that begins it last waits for nobody; clocks need not agree.
 """
 
 from __future__ import annotations
@@ -150,11 +149,10 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     for number, step in enumerate(shared_steps(ranks, profiled=True).to_dict("records")):
         windows = [(step[f"start_ns_{i}"], step[f"duration_ns_{i}"]) for i in range(len(ranks))]
         of_ranks = [timeline.rows(step[f"step_{i}"], windows[i][0]) for i, timeline in enumerate(timelines)]
-        offsets = [rank.clock.offset_ns(start) for rank, (start, _) in zip(ranks, windows, strict=True)]
-        arrived = _last_arrivals(of_ranks, offsets)
-        unmatched += arrived is None
+        shortest = _shortest(of_ranks)
+        unmatched += shortest is None
         for i, (rows, (start, duration)) in enumerate(zip(of_ranks, windows, strict=True)):
-            cut = rows if arrived is None else _cut_waiting(rows, arrived - offsets[i])
+            cut = rows if shortest is None else _cut_waiting(rows, shortest)
             length = cut.end_ns - cut.start_ns
             shares, idle = layered_exclusive_ns(cut.start_ns, length, _LEVEL_OF_CODE[cut.code], start, duration)
             rest = np.array([start])
@@ -164,23 +162,22 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     return (pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_PART_COLUMNS)), unmatched
 
 
-def _last_arrivals(of_ranks: Sequence[_Rows], offsets_ns: Sequence[int]) -> Integers | None:
-    """Start of each collective on the last rank, on the axis of rank 0; None if collectives differ between ranks.
+def _shortest(of_ranks: Sequence[_Rows]) -> Integers | None:
+    """Shortest duration of each collective on any rank, ns; None if collectives differ between ranks.
 
     Collectives of one group run in the same order on every rank.
     """
-    starts = [rows.start_ns[rows.code == _MOVING] for rows in of_ranks]
-    if len({len(of_rank) for of_rank in starts}) != 1:
+    durations = [(rows.end_ns - rows.start_ns)[rows.code == _MOVING] for rows in of_ranks]
+    if len({len(of_rank) for of_rank in durations}) != 1:
         return None
-    on_one_axis = [start + offset for start, offset in zip(starts, offsets_ns, strict=True)]
-    return np.asarray(np.max(on_one_axis, axis=0), dtype=np.int64)
+    return np.asarray(np.min(durations, axis=0), dtype=np.int64)
 
 
-def _cut_waiting(rows: _Rows, arrived_ns: Integers) -> _Rows:
-    """The rows with each collective cut where the last rank began it, on this rank's clock."""
+def _cut_waiting(rows: _Rows, shortest_ns: Integers) -> _Rows:
+    """The rows with each collective cut where its waiting ends."""
     moving = rows.code == _MOVING
     begun = rows.start_ns[moving]
-    cut = np.clip(arrived_ns, begun, rows.end_ns[moving])
+    cut = rows.end_ns[moving] - shortest_ns
     after = rows.start_ns.copy()
     after[moving] = cut
     waiting = _Rows(rows.index[moving], np.full(len(cut), _WAITING), begun, cut)

@@ -70,7 +70,7 @@ def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
 
 @pytest.mark.slow
 def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, capsys):
-    # Both say whom the ranks wait for, the one by clocks that are aligned, the other by durations alone.
+    # Both say whom the ranks wait for, `scale` as it measures and `ranks` from what it recorded.
     assert main(["ranks", str(measured[0] / "devices2"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(one["rank"], one["terms"][0]["layer"]) for one in document["stragglers"]] == [(1, "slow")]

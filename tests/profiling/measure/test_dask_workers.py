@@ -109,7 +109,7 @@ def test_workers_of_different_kinds_are_refused(odd):
 
 def test_workers_that_share_a_gpu_are_refused():
     cluster = FakeCluster({"tcp://a": machine("same"), "tcp://b": machine("same")})
-    with pytest.raises(CurvescopeError, match="share one GPU: start each with a CUDA_VISIBLE_DEVICES of its own"):
+    with pytest.raises(CurvescopeError, match="share one GPU: start each with its own CUDA_VISIBLE_DEVICES"):
         cluster.measurers("cuda:0", 2)
 
 

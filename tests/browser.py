@@ -16,7 +16,7 @@ import tempfile
 import time
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-_PATIENCE_S = 60.0
+_PATIENCE_S = 600.0
 # Puts the pipe where Chromium expects it; copies above 9 first, so that neither end is in the way of the other.
 _ON_3_AND_4 = """
 import fcntl, os, sys

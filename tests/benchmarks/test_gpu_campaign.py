@@ -176,11 +176,11 @@ def test_a_command_that_fails_is_said_and_the_next_runs(campaign, tmp_path):
 
 def test_a_stage_ends_with_its_time(campaign, tmp_path, monkeypatch):
     monkeypatch.setattr(campaign.running, "GRACE_S", 1)
-    stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
     made = stage(campaign, {"line": f"python -c '{stubborn}'"}, {"line": "python -c 1"})
     done = run_stage(campaign, made, tmp_path / "one", 0.5, rehearsal=False)
     assert done["outcomes"]["timed out"] == 2
-    assert done["seconds"] < 30
+    assert done["seconds"] < 300
     assert json.loads((tmp_path / "one" / "done.json").read_text()) == done
 
 
@@ -331,18 +331,18 @@ def test_a_terminated_campaign_packs_what_is_there(tmp_path):
 import sys
 sys.path.insert(0, {str(FOLDER)!r})
 import stages
-command = stages.Command("python -c 'import time; time.sleep(60)'")
+command = stages.Command("python -c 'import time; time.sleep(600)'")
 stages.stages = lambda scale: (stages.Stage("one", 1, "", (command,)),)
 import campaign
 sys.exit(campaign.main())
 """
     words = ["--rehearse", "-o", str(tmp_path / "gpu"), "--pack", str(tmp_path / "out.tar.gz")]
     process = subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE)
-    log, limit_s = tmp_path / "gpu" / "one" / "log.txt", time.monotonic() + 60
+    log, limit_s = tmp_path / "gpu" / "one" / "log.txt", time.monotonic() + 600
     while time.monotonic() < limit_s and not (log.is_file() and log.stat().st_size):
         time.sleep(0.01)
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == 143
     with tarfile.open(tmp_path / "out.tar.gz") as archive:
         assert archive.getnames() == ["summary.md", "one/log.txt"]

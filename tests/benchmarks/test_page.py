@@ -169,8 +169,8 @@ def test_a_command_started_without_its_imports_does_the_same(load, command):
 
 def test_a_command_that_hangs_says_where(load, tmp_path):
     faults = load("faults")
-    program = "import time\ndef stuck():\n    time.sleep(60)\nstuck()"
-    outcome = faults.ended([sys.executable, "-c", program], tmp_path, hung_s=2.0)
+    program = "import time\ndef stuck():\n    time.sleep(600)\nstuck()"
+    outcome = faults.ended([sys.executable, "-S", "-c", program], tmp_path, hung_s=2.0)
     assert outcome.problems == ["hung"]
     assert "in stuck" in outcome.said
 

@@ -47,7 +47,7 @@ def curvescope(*arguments, cwd, **options):
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         **options,
     )
 
@@ -272,7 +272,7 @@ def test_help_imports_nothing_heavy(tmp_path):
         "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'duckdb', 'rich', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     for name in COMMANDS:
         assert name in done.stdout
@@ -323,7 +323,7 @@ def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
     """OpenBLAS tried again and again to get memory while scipy was imported."""
     program = "import resource; resource.setrlimit(resource.RLIMIT_AS, (320_000_000,) * 2)\n"
     program += "import sys; from curvescope.cli import main; sys.exit(main(['runs']))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert "Out of memory" in done.stderr
 

@@ -43,7 +43,7 @@ def scale(*arguments, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 
@@ -239,11 +239,11 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "curvescope", "scale", *NETWORK, "--devices", "1,2", "-o", str(folder)]
     process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(folder.glob("devices2/rank1/steps/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 130
     assert f"curvescope scale --resume {folder}" in said.replace("\n", "")
     assert not ranks_alive(folder)

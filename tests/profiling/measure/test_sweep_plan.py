@@ -157,7 +157,7 @@ def test_a_killed_sweep_leaves_nothing_running(workplace):
         process.stdout.readline()
         process.kill()
         # Every process of the sweep holds the other end of this pipe: at its end there is none left.
-        process.communicate(timeout=300)
+        process.communicate(timeout=600)
 
 
 def test_out_of_memory_under_a_limit_is_recorded_and_the_other_batch_sizes_are_measured(workplace):
@@ -290,7 +290,7 @@ def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
         for _ in range(3):
             process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
     assert "KeyboardInterrupt" in errors
     (recording,) = (open_recording(path) for path in sweep_recordings(workplace / "r"))
     assert recording.meta["status"] == Status.INTERRUPTED

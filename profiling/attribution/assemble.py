@@ -24,7 +24,7 @@ from .operator_work import Operation, count_work
 from .outermost_operators import OperatorKernels, operator_rows, outermost_operators, read_scalar
 from .placement import HostSpans
 from .profile import Options, Profile, describe_steps
-from .range_names import scrub
+from .range_names import OWN_DOMAIN, RangeNames, scrub
 from .timeline import Captures, DeviceWork, Launches, Placed, Timeline
 
 _CAPTURE_COLUMNS = ("graph_node_id", "capture_ns", "capture_thread_key")
@@ -52,6 +52,20 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
         CurvescopeError: the profile has no work of the device that the user wants.
     """
     return _Assembly(profile, writer, options).run()
+
+
+def _layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
+    """Class of each layer, by path: the category of the ranges of `workload.annotate`."""
+    keys = ["name", "domain", "category"]
+    if not set(keys) <= set(ranges.column_names):
+        return {}
+    marked = ranges.select(keys).filter(pc.equal(ranges["domain"], OWN_DOMAIN))
+    found = {}
+    for row in marked.group_by(keys).aggregate([]).to_pylist():
+        layer = names.read(row["name"], row["domain"]).layer
+        if layer is not None and row["category"] is not None:
+            found[layer] = row["category"]
+    return found
 
 
 class _Assembly:
@@ -94,6 +108,8 @@ class _Assembly:
         for row in timeline.step_rows:
             row["mode"] = row["mode"] or _mode(self._phases.get(row["step"], set()))
         describe_steps(self._writer, timeline.step_rows, timeline.steps_from)
+        if classes := _layer_classes(self._ranges, self._options.names):
+            self._writer.update(layer_classes=classes)
         total, inside = timeline.device_time_ns
         self._writer.update(
             batch_from=timeline.batch_from,

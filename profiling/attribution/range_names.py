@@ -48,6 +48,7 @@ NODE_PREFIX = "autograd::engine::evaluate_function: "
 # Collectives of torch's backends: recorded like annotations of the user, but they are work, on threads of the backend.
 COLLECTIVES = ("gloo:", "nccl:")
 # Calls of torch.distributed and of DDP's reducer, around collectives.
+OWN_DOMAIN = "curvescope"  # NVTX domain of Curvescope's own ranges
 DISTRIBUTED = ("c10d::", "torch::distributed::", "torch.distributed.")
 COMMUNICATION = (*DISTRIBUTED, *COLLECTIVES)
 LONGEST_NAME = 4096  # characters of a range's or kernel's name that are kept
@@ -184,7 +185,7 @@ def scrub(name: str) -> str:
 @lru_cache(maxsize=1 << 16)
 def _by_convention(name: str, domain: str | None) -> RangeName:
     batch = _number(found.group(1)) if (found := _BATCH.search(name)) else None
-    if domain == "curvescope":
+    if domain == OWN_DOMAIN:
         path, backward, _ = name.partition(" backward")
         return RangeName(path, True, "backward" if backward else "forward", batch=batch)
     if domain is not None and domain.lower() in LIBRARY_DOMAINS:

@@ -2,6 +2,7 @@
 
 All ranges are in one NVTX domain, `curvescope`. A range is named after the module's path, and `PATH backward` around
 each autograd node that the module's forward pass created; the innermost module owns a node. Ranges nest like modules.
+The category of a module's range is its class.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-DOMAIN = "curvescope"
+from ..attribution.range_names import OWN_DOMAIN
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def annotate(model: Any) -> Iterator[None]:
     marks = _Marks()
     handles = []
     for path, module in layers_of(model):
-        handles.append(module.register_forward_pre_hook(marks.enter(path), prepend=True, with_kwargs=True))
+        handles.append(module.register_forward_pre_hook(marks.enter(path, module), prepend=True, with_kwargs=True))
         handles.append(module.register_forward_hook(marks.leave(path), always_call=True, with_kwargs=True))
     try:
         yield
@@ -55,16 +56,16 @@ class _Marks:
     def __init__(self) -> None:
         import nvtx
 
-        self._domain = nvtx.get_domain(DOMAIN)
-        self._key = f"{DOMAIN}.{id(self)}"  # marks owned nodes in their metadata
+        self._domain = nvtx.get_domain(OWN_DOMAIN)
+        self._key = f"{OWN_DOMAIN}.{id(self)}"  # marks owned nodes in their metadata
         self._active = True
         self._inputs: list[set[Any]] = []  # autograd nodes of the inputs of each running module
 
     def close(self) -> None:
         self._active = False
 
-    def enter(self, path: str) -> Any:
-        attributes = self._domain.get_event_attributes(message=path)
+    def enter(self, path: str, module: Any) -> Any:
+        attributes = self._domain.get_event_attributes(message=path, category=type(module).__name__)
 
         def hook(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             self._inputs.append({t.grad_fn for t in _tensors((arguments, named)) if t.grad_fn is not None})

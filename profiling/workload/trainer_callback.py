@@ -9,7 +9,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from .annotate import DOMAIN, annotate
+from ..attribution.range_names import OWN_DOMAIN
+from .annotate import annotate
 
 
 class TrainerCallback:
@@ -24,7 +25,7 @@ class TrainerCallback:
     def __init__(self) -> None:
         import nvtx
 
-        self._domain = nvtx.get_domain(DOMAIN)
+        self._domain = nvtx.get_domain(OWN_DOMAIN)
         self._step = self._domain.get_event_attributes(message="step")
         self._layers = ExitStack()
         self._in_step = False

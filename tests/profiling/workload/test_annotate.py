@@ -14,9 +14,11 @@ class Domain:
     """A stand-in for an NVTX domain under a tool: keeps the ranges, and their nesting."""
 
     def __init__(self):
-        self.log, self.open = [], []
+        self.log, self.open, self.classes = [], [], {}
 
-    def get_event_attributes(self, message):
+    def get_event_attributes(self, message, category=None):
+        if category is not None:
+            self.classes[message] = category
         return message
 
     def push_range(self, attributes):
@@ -57,6 +59,7 @@ def test_forward_ranges_nest_as_the_modules_do(domain, model):
     with curvescope.annotate(model), torch.no_grad():
         model(torch.zeros(1, 2, 4, 4))
     assert domain.log == ["0", "0/0.conv", "0/0.relu", "1", "2"]
+    assert domain.classes == {"0": "Residual", "0.conv": "Conv2d", "0.relu": "ReLU", "1": "Flatten", "2": "Linear"}
     assert domain.open == []
 
 

@@ -51,7 +51,7 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
     """
     by_mode = {name: _on_axis(steps[steps["mode"] == name], name) for name in MODES}
     if mode is None:
-        mode = max(MODES, key=lambda name: len(_repeated(by_mode[name])))
+        mode = max(MODES, key=lambda name: (len(_repeated(by_mode[name])), not by_mode[name].empty))
     mine = by_mode[mode]
     if mine.empty:
         found = ", ".join(name for name in MODES if not by_mode[name].empty)

@@ -1,4 +1,4 @@
-"""What a recording shows, in one sentence, before anything is tested by experiment."""
+"""What a recording shows, in one sentence, before anything is tested by experiment, and whether clocks were locked."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .report_verdict import verdict_html
 _ASSETS = Path(__file__).with_name("report_assets")
 _SCRIPTS = (
     *("base.js", "curve.js", "experiments.js", "heat.js", "icicle.js", "timeline.js", "roofline.js", "kernels.js"),
-    "page.js",
+    *("rows.js", "page.js"),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,12 @@ from .headline import clock_line, headline, largest_sentence
 from .heat_map import family_document
 from .numbers import quantity, with_minus_signs
 from .report_experiments import answer_entry, experiments_entry
+from .report_rows import energy_document, rows_document
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
 _FACTS = ("device", "precision", "compiled", "graphed", "protocol", "host", "versions", "imported_from", "created_utc")
+_RANGE_COLUMNS = ("name", "start_ns", "duration_ns", "process")
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
 MOST_SHARES = 12
@@ -86,11 +89,13 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
         version: version of Curvescope.
     """
     cells = [cell for one in inputs if one.meta.get("fixed") for cell in cells_of(one.recording)]
+    comparison = _comparison(inputs)
+    shared = None if comparison is None else comparison["batch"]
     return {
         "version": version,
-        "runs": [_run(one) for one in inputs],
+        "runs": [_run(one, shared) for one in inputs],
         "families": [family_document(family) for family in families(cells)],
-        "comparison": _comparison(inputs),
+        "comparison": comparison,
     }
 
 
@@ -124,7 +129,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     }
 
 
-def _run(one: ReportInput) -> dict[str, Any]:
+def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     # Batch size 0 stands for an unknown one.
     steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
     recorded = replace(one.recorded, steps=steps)
@@ -138,7 +143,9 @@ def _run(one: ReportInput) -> dict[str, Any]:
         for batch in batches
     }
     focus = _focus(found.explanations, batches)
+    read_ranges = cache(lambda: one.recording.frame("ranges", _RANGE_COLUMNS))
     axis = found.axis
+    has_energy = bool(steps["energy_uj"].notna().any()) and bool((steps["batch"] > 0).all())
     return {
         **_facts(one, found.curve.profiled),
         "axis": {"name": axis.name, "one": axis.one, "unit": axis.unit, "value": axis.value, "values": axis.values},
@@ -148,12 +155,18 @@ def _run(one: ReportInput) -> dict[str, Any]:
         "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
         "how_to_test": how_to_test(one.recording, found.answers),
         "curve": _curve(found),
+        "energy": energy_document(one.recording) if has_energy else None,
         "findings": [_finding(f) for f in found.findings],
         "anomalies": [_anomaly(e, found) for e in explanations],
         "heat": _heat(found, recorded.layer_classes),
-        "timelines": [timeline(one.work, steps, used[batch], batch) for batch in focus],
+        "timelines": [
+            timeline(one.work, steps, used[batch], batch, recorded.api_calls, read_ranges)
+            for batch in dict.fromkeys([*focus, *([shared] if shared in used else [])])
+        ],
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
         "kernels": _kernels(found.kernel_times, used, recorded),
+        "steps": rows_document("steps", one.recorded.steps),
+        "runs_of_experiments": rows_document("experiments", one.recording.frame("experiments")),
     }
 
 
@@ -246,6 +259,7 @@ def _curve(found: Diagnosis) -> dict[str, Any]:
     return {
         "statistic": found.curve.statistic,
         "rounds": found.curve.rounds,
+        "profiled": found.curve.profiled,
         "points": [
             {
                 "batch": p.condition or None,
@@ -288,6 +302,7 @@ def _anomaly(explanation: Explanation, found: Diagnosis) -> dict[str, Any]:
         {
             "label": p.label,
             "kind": p.key.kind,
+            "layer": None if p.key.layer is None else layer_label(p.key.layer, p.layer_class),
             "phase": p.key.phase,
             **estimate_document(p.value),
             "real": p.real,
@@ -355,7 +370,10 @@ def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     for index in order[:MOST_HEAT_ROWS]:
         layer, phase, kind = terms.keys[index]
         label = IDLE if kind == IDLE else layer_label(layer, classes.get(layer or ""))
-        rows.append({"label": label, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]})
+        path = None if layer is None else label
+        rows.append(
+            {"label": label, "layer": path, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]}
+        )
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
     return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
 

@@ -63,6 +63,7 @@ def _evidence(evidence: Evidence, answer: Answer, found: Diagnosis) -> dict[str,
 def _factor(one: Outcome) -> dict[str, Any]:
     return {
         "name": one.factor,
+        "experiment": one.experiment.number,
         "what": factor_text(one),
         "verdict": one.verdict,
         "reason": one.reason,

@@ -1,23 +1,71 @@
-"""One step as spans on lanes, for drawing: spans too short for a screen are merged and counted."""
+"""One step as spans on lanes: layers, host calls, streams, copies, communication, and idle time with its reason.
+
+Spans too short for a screen are merged and counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.kernel_names import short_name
 from ..decompose.kernel_times import Work, kernels_of
 
 # A screen is about 2000 pixels wide: a span shorter than half a pixel is merged with its neighbour.
 _FINEST = 1 / 4000
-MOST_LANES = 8
+MOST_LANES = 8  # of streams with kernels
+_MOST_OTHERS = 2  # lanes of host threads, of streams with copies, and of streams with communication
+_MOST_GAPS = 400  # gaps whose reason is looked for, the longest
 _COLUMNS = ("step", "start_ns", "duration_ns", "name", "layer", "phase", "process", "device", "stream")
+_COPIES = ("Memcpy", "Memset")  # how `device_work` names them
+
+Floats = npt.NDArray[np.float64]
 
 
-def timeline(work: Work, steps: pd.DataFrame, used: Sequence[int], batch: int) -> dict[str, Any]:
+@dataclass
+class _Lanes:
+    """Lanes as they are added, with their spans and the names that these refer to."""
+
+    step_us: float
+    lanes: list[dict[str, Any]] = field(default_factory=list)
+    spans: list[list[float]] = field(default_factory=list)
+    names: dict[tuple[str | None, ...], int] = field(default_factory=dict)
+
+    def add(self, label: str, kind: str, begin: Floats, end: Floats, names: Sequence[tuple[str | None, ...]]) -> None:
+        """Add a lane, spans in any order.
+
+        Args:
+            label: label of the lane.
+            kind: layer, host, kernels, copies, communication or idle.
+            begin: starts, µs since the step's start.
+            end: ends.
+            names: name, layer and phase of each span.
+        """
+        if not len(begin):
+            return
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], end[order]
+        for first, last, longest, count in _merged(begin, end - begin, self.step_us * _FINEST):
+            index = self.names.setdefault(names[order[longest]], len(self.names))
+            self.spans.append([len(self.lanes), round(first, 3), round(last - first, 3), index, count])
+        inside = np.clip(begin, 0, self.step_us), np.clip(end, 0, self.step_us)
+        self.lanes.append({"label": label, "kind": kind, "busy_us": _covered(*inside), "count": len(begin)})
+
+
+def timeline(
+    work: Work,
+    steps: pd.DataFrame,
+    used: Sequence[int],
+    batch: int,
+    api_calls: pd.DataFrame | None = None,
+    read_ranges: Callable[[], pd.DataFrame] | None = None,
+) -> dict[str, Any]:
     """Spans of the profiled step whose time is nearest to the median.
 
     Args:
@@ -25,46 +73,167 @@ def timeline(work: Work, steps: pd.DataFrame, used: Sequence[int], batch: int) -
         steps: the `steps` table.
         used: profiled steps to choose from.
         batch: their batch size; 0 for unknown.
+        api_calls: the `api_calls` table; None if missing.
+        read_ranges: reads the `ranges` table.
 
     Returns:
-        batch, step_us, lanes (labels), spans (lane, start and duration in µs, index in names, number of kernels), names
-        (name, layer, phase), hidden (number of kernels on lanes that are not drawn).
+        batch, step, step_us, lanes (label, kind, busy_us, count), spans (lane, start and duration in µs, index in
+        names, number of events), names (name, layer, phase), kernels, and hidden (number of kernels on lanes that are
+        not drawn).
     """
     rows = steps[steps["step"].isin(used) & steps["profiled"].astype(bool)]
     durations = rows["duration_ns"].to_numpy(np.float64)
     chosen = rows.iloc[int(np.argmin(np.abs(durations - np.median(durations))))]
     start_ns, step_us = int(chosen["start_ns"]), int(chosen["duration_ns"]) / 1e3
-    mine = kernels_of(work, int(chosen["step"]), _COLUMNS)
-    begin = (mine["start_ns"].to_numpy(np.int64) - start_ns) / 1e3
-    length = mine["duration_ns"].to_numpy(np.int64) / 1e3
-    streams = _streams(mine)
-    busiest = pd.Series(length).groupby(streams).sum().sort_values(ascending=False)
-    lanes = sorted(busiest.index[:MOST_LANES])
-    labels = [[None if pd.isna(v) else str(v) for v in mine[c]] for c in ("name", "layer", "phase")]
-    names: dict[tuple[str | None, ...], int] = {}
-    spans: list[list[float]] = []
-    for lane, stream in enumerate(lanes):
-        inside = np.flatnonzero(streams == stream)
-        inside = inside[np.argsort(begin[inside], kind="stable")]
-        for first, last, longest, count in _merged(begin[inside], length[inside], step_us * _FINEST):
-            at = inside[longest]
-            key = tuple(column[at] for column in labels)
-            index = names.setdefault(key, len(names))
-            spans.append([lane, round(first, 3), round(last - first, 3), index, count])
+    mine = _timed(kernels_of(work, int(chosen["step"]), _COLUMNS), start_ns)
+    mine = mine.sort_values("begin", kind="stable", ignore_index=True)
+    calls = _inside(api_calls, start_ns, step_us, mine)
+    found = _Lanes(step_us)
+    found.add("layers", "layer", *_layers(mine))
+    _add_groups(found, "host", calls, calls.get("thread"), _MOST_OTHERS)
+    kinds = mine["name"].map({name: _kind(str(name)) for name in mine["name"].unique()})
+    hidden = 0
+    for kind, most in (("kernels", MOST_LANES), ("copies", _MOST_OTHERS), ("communication", _MOST_OTHERS)):
+        of_kind = mine[kinds == kind]
+        hidden += _add_groups(found, kind, of_kind, _streams(of_kind), most)
+    found.add("idle", "idle", *_idle(mine, step_us, bool(len(calls)), calls, read_ranges, start_ns))
     return {
         "batch": batch or None,
+        "step": int(chosen["step"]),
         "step_us": step_us,
-        "lanes": [f"stream {index}" for index, _ in enumerate(lanes)],
-        "spans": spans,
-        "names": [[short_name(name or ""), layer, phase] for name, layer, phase in names],
+        "lanes": found.lanes,
+        "spans": found.spans,
+        "names": [[short_name(name or ""), layer, phase] for name, layer, phase in found.names],
         "kernels": len(mine),
-        "hidden": int((~np.isin(streams, lanes)).sum()),
+        "hidden": hidden,
     }
 
 
-def _streams(rows: pd.DataFrame) -> np.ndarray[Any, Any]:
-    """A number per device and stream, in order of appearance."""
-    return np.asarray(rows.groupby(["process", "device", "stream"], dropna=False, sort=False).ngroup())
+def _timed(rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
+    """The rows with columns begin and end, µs since the step's start."""
+    begin = (rows["start_ns"].to_numpy(np.int64) - start_ns) / 1e3
+    return rows.assign(begin=begin, end=begin + rows["duration_ns"].to_numpy(np.int64) / 1e3)
+
+
+def _inside(table: pd.DataFrame | None, start_ns: int, step_us: float, mine: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a host table that overlap the step, of the processes that its kernels belong to."""
+    if table is None or table.empty:
+        return pd.DataFrame({"begin": [], "end": [], "name": []})
+    known = table[table["start_ns"].notna() & table["duration_ns"].notna()]
+    start, duration = known["start_ns"].to_numpy(np.int64), known["duration_ns"].to_numpy(np.int64)
+    overlaps = (start < start_ns + step_us * 1e3) & (start + duration > start_ns)
+    processes = mine["process"].dropna().unique()
+    same = known["process"].isin(processes) | known["process"].isna() if len(processes) else True
+    return _timed(known[overlaps & same], start_ns)
+
+
+def _kind(name: str) -> str:
+    return "copies" if name.startswith(_COPIES) else "communication" if is_communication(name) else "kernels"
+
+
+def _names(rows: pd.DataFrame) -> list[tuple[str | None, ...]]:
+    columns = ([None if pd.isna(v) else str(v) for v in rows[c]] if c in rows else [None] * len(rows) for c in _NAMED)
+    return list(zip(*columns, strict=True))
+
+
+_NAMED = ("name", "layer", "phase")
+
+
+def _add_groups(found: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most: int) -> int:
+    """A lane for each of the busiest groups; the number of rows of the others."""
+    if rows.empty:
+        return 0
+    labels = groups.map(lambda one: one if isinstance(one, str) else "thread")
+    busiest = (rows["end"] - rows["begin"]).groupby(groups).sum().sort_values(ascending=False, kind="stable")
+    chosen = busiest.index[:most]
+    for index, group in enumerate(sorted(chosen, key=str)):
+        of_group = rows[groups == group]
+        own = {"host": f"host calls{f', thread {index + 1}' if len(chosen) > 1 else ''}", "kernels": str(group)}
+        label = own.get(kind, f"{kind}, {labels[of_group.index[0]]}")
+        found.add(label, kind, of_group["begin"].to_numpy(), of_group["end"].to_numpy(), _names(of_group))
+    return int((~groups.isin(chosen)).sum())
+
+
+def _streams(rows: pd.DataFrame) -> pd.Series[str]:
+    """Label of each row's stream, e.g. `stream 7`; with process and device if the step has several."""
+    parts = []
+    for column, word in (("process", "process"), ("device", "GPU")):
+        if rows[column].nunique() > 1:
+            parts.append(rows[column].map(lambda one, word=word: "" if pd.isna(one) else f"{word} {int(one)} "))
+    if rows["device"].isna().all():  # a CPU: ids of threads say nothing
+        numbers = {thread: f"CPU thread {i + 1}" for i, thread in enumerate(rows["stream"].unique())}
+        label = rows["stream"].map(numbers)
+    else:
+        label = rows["stream"].map(lambda one: "unknown stream" if pd.isna(one) else f"stream {int(one)}")
+    for part in reversed(parts):
+        label = part + label
+    return label
+
+
+def _layers(mine: pd.DataFrame) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
+    """Runs of consecutive kernels of one layer and phase: their starts, ends and names."""
+    known = mine[mine["layer"].notna()]
+    layer, phase = known["layer"].astype(object), known["phase"].astype(object).where(known["phase"].notna(), None)
+    key = layer.astype(str) + "\n" + phase.astype(str)
+    run = (key != key.shift()).cumsum()
+    begin, end = known["begin"].groupby(run).min().to_numpy(), known["end"].groupby(run).max().to_numpy()
+    first = ~run.duplicated()
+    names: list[tuple[str | None, ...]] = [
+        (str(one), str(one), of) for one, of in zip(layer[first], phase[first], strict=True)
+    ]
+    return begin, end, names
+
+
+def _idle(
+    mine: pd.DataFrame,
+    step_us: float,
+    has_calls: bool,
+    calls: pd.DataFrame,
+    read_ranges: Callable[[], pd.DataFrame] | None,
+    start_ns: int,
+) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
+    """Gaps in which no device work runs: their starts, ends, and what the host did, with the layer that follows."""
+    begin, end = np.clip(mine["begin"].to_numpy(), 0, step_us), np.clip(mine["end"].to_numpy(), 0, step_us)
+    until = np.concatenate([[0.0], np.maximum.accumulate(end)]) if len(end) else np.zeros(1)
+    following = np.concatenate([begin, [step_us]])
+    gaps = np.flatnonzero(following > until)
+    long = set(gaps[np.argsort(-(following - until)[gaps], kind="stable")][:_MOST_GAPS].tolist())
+    ranges = None
+    names: list[tuple[str | None, ...]] = []
+    labels = [*_names(mine), ("the end", None, None)]
+    for gap in gaps.tolist():
+        reason = None
+        if gap in long:
+            reason = _during(calls, until[gap], following[gap], "host in {}")
+            if reason is None and read_ranges is not None:
+                ranges = _inside(read_ranges(), start_ns, step_us, mine) if ranges is None else ranges
+                reason = _during(ranges, until[gap], following[gap], "host in range {}", innermost=True)
+            if reason is None and has_calls:
+                reason = "host outside API calls"
+        names.append((f"idle: {reason}" if reason else "idle", labels[gap][1], labels[gap][2]))
+    return until[gaps], following[gaps], names
+
+
+def _during(rows: pd.DataFrame, first: float, last: float, text: str, innermost: bool = False) -> str | None:
+    """The call that took most of a gap, or the shortest range around most of it; None if none took half of it."""
+    begin, end = rows["begin"].to_numpy(np.float64), rows["end"].to_numpy(np.float64)
+    overlap = np.minimum(end, last) - np.maximum(begin, first)
+    near = np.flatnonzero(overlap > 0)
+    if innermost:
+        near = near[overlap[near] >= 0.5 * (last - first)]
+        if not len(near):
+            return None
+        return text.format(short_name(str(rows["name"].iloc[near[np.argmin((end - begin)[near])]])))
+    taken = pd.Series(overlap[near]).groupby(rows["name"].to_numpy()[near]).sum()
+    if taken.empty or taken.max() < 0.5 * (last - first):
+        return None
+    return text.format(taken.idxmax())
+
+
+def _covered(begin: Floats, end: Floats) -> float:
+    """Time that spans cover, each instant once; begin is increasing."""
+    before = np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]])
+    return float(np.maximum(0.0, end - np.maximum(begin, before)).sum())
 
 
 def _merged(

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,7 @@ from curvescope.analysis.render import numbers
 from curvescope.analysis.render.html import json_block, render_html
 from curvescope.cli import main
 
+from ..analysis.test_energy import write as write_energy
 from ..browser import Page, find_chromium
 from .recordings import write_planted
 
@@ -161,7 +163,7 @@ def test_it_opens_without_complaints_or_requests(page, dark):
             "[...document.querySelectorAll('section h2')].filter(e => e.checkVisibility()).map(e => e.textContent)"
         )
         assert titles[:2] == ["Answers", "Cost over batch size"]
-        assert {"Causes", "One step", "Kernels", "Comparison", "Recording"} <= set(titles)
+        assert {"Causes", "The step in time", "Kernels", "Comparison", "Recording"} <= set(titles)
         background = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == ("rgb(20, 21, 24)" if dark else "rgb(251, 250, 248)")
         opened.evaluate("document.getElementById('theme').click()")
@@ -239,12 +241,135 @@ def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
 
 
 @browser
-def test_375_pixels_need_no_sideways_scrolling(page):
-    with Page(page, 375, 812) as opened:
+def test_marks_and_numbers_lead_to_their_rows(page):
+    """A point of the curve to its steps, a bar and a cell to the kernels of their layer."""
+    first = embedded(page)["runs"][0]
+    with Page(page) as opened:
+
+        def follow(selector, table):
+            opened.evaluate(f"location.hash = document.querySelector({json.dumps(selector)}).getAttribute('href')")
+            opened.settle()
+            return opened.evaluate(
+                f"[...document.querySelectorAll('#{table} tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+            )
+
+        steps = follow("#curve svg a", "steps")
+        batch, profiled = first["curve"]["points"][0]["batch"], str(first["curve"]["profiled"]).lower()
+        assert len(steps) == sum(row[1] == batch and str(row[4]).lower() == profiled for row in first["steps"]["rows"])
+        layer = first["anomalies"][0]["shares"][0]["layer"]
+        kernels = follow("#terms svg a", "kernel-table")
+        assert kernels
+        assert {cells[2] for cells in kernels} == {layer}
+        assert opened.evaluate("document.querySelector('#kernels select').value") == str(first["anomalies"][0]["to"])
+        opened.evaluate("document.querySelector('#kernels .chip').click()")
+        assert len(follow("#heat td a", "kernel-table")) >= 1
+        assert opened.problems == []
+
+
+@browser
+def test_two_steps_are_aligned_at_a_layer(page):
+    with Page(page) as opened:
+        opened.settle()
+        labels = opened.evaluate(
+            "[...document.querySelectorAll('#timeline .tools label')].map(e => e.firstChild.textContent)"
+        )
+        assert labels == ["step of", "beside", "aligned at"]
+        drawn = "document.querySelector('#timeline canvas').toDataURL()"
+        before = opened.evaluate(drawn)
+        select = "document.querySelector('#timeline label:nth-of-type(3) select')"
+        opened.evaluate(
+            f"{select}.selectedIndex = {select}.options.length - 1; {select}.dispatchEvent(new Event('change'))"
+        )
+        assert opened.evaluate(drawn) != before
+        assert "aligned where" in opened.evaluate("document.getElementById('timeline-about').textContent")
+        lanes = opened.evaluate("[...document.querySelectorAll('#timeline tbody th')].map(e => e.textContent)")
+        assert lanes.count("layers") == 2
+        assert opened.problems == []
+
+
+def test_energy_lies_beside_time_and_the_clock_among_the_facts(tmp_path):
+    write_energy(tmp_path / "run", lambda batch: 300 if batch == 16 else 200)
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
+    run = embedded(tmp_path / "r.html")["runs"][0]
+    assert [round(point["power_w"]) for point in run["energy"]["points"]] == [200, 200, 300]
+    assert run["energy"]["anomalies"][0].startswith("excess 8→16: +")
+    assert "by power +16" in run["energy"]["anomalies"][0]
+    assert ["clocks", "clocks not locked"] in run["facts"]
+    assert run["steps"]["columns"][-1] == "J"
+    if find_chromium():
+        with Page(tmp_path / "r.html") as opened:
+            opened.settle()
+            assert "200 W" in opened.evaluate("document.getElementById('curve').textContent")
+            assert opened.problems == []
+
+
+@browser
+def test_every_precision_has_its_roof(tmp_path):
+    document = many_kernels(3)
+    memory = {"level": "DRAM", "per_s": 3.35e12, "kind": "peak", "source": "x", "precision": None}
+    roofs = [
+        {"level": "compute", "per_s": per_s, "kind": "peak", "source": "x", "precision": name}
+        for name, per_s in (("fp32", 67e12), ("tf32", 495e12), ("bf16", 989e12))
+    ]
+    level = {"level": "DRAM", "bytes": 1e9, "source": "compulsory", "flops_per_byte": 50.0, "bytes_per_s": 1e12}
+    point = {"label": "gemm", "calls": 1, "time_s": 1e-3, "flops_per_s": 5e13, "flops_source": "direct algorithm"}
+    point |= {"levels": [level], "bound": "memory", "utilisation": 0.5, "roof_kind": "peak", "exceeded_roofs": []}
+    roofline = {"batch": 8, "by": "kernel", "points": [point], "roofs": [*roofs, memory], "more": 0}
+    document["runs"][0]["roofline"] = {**roofline, "time_without_work_s": 0.0}
+    (tmp_path / "roofs.html").write_text(render_html(document))
+    with Page(tmp_path / "roofs.html") as opened:
+        opened.settle()
+        labels = opened.evaluate("[...document.querySelectorAll('#roofline text')].map(e => e.textContent)")
+        assert {"fp32 67.0 TFLOP/s (peak)", "tf32 495 TFLOP/s (peak)", "bf16 989 TFLOP/s (peak)"} <= set(labels)
+        # No two of them lie on each other.
+        heights = opened.evaluate(
+            "[...document.querySelectorAll('#roofline text')].filter(e => e.textContent.includes('FLOP/s ('))"
+            ".map(e => e.getBoundingClientRect().y)"
+        )
+        heights.sort()
+        assert all(b - a >= 12 for a, b in pairwise(heights))
+        assert opened.problems == []
+
+
+@browser
+@pytest.mark.parametrize(("width", "scale"), [(375, 2), (640, 2)], ids=["phone", "1280 pixels at 200 %"])
+def test_no_chart_and_no_table_needs_sideways_scrolling(page, width, scale):
+    with Page(page, width, 812) as opened:
+        opened.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=500, deviceScaleFactor=scale, mobile=False
+        )
         for run in (0, 1):
             opened.evaluate(f"document.querySelectorAll('#runs button')[{run}].click()")
             opened.settle()
-            assert opened.evaluate("document.documentElement.scrollWidth") == 375
+            assert opened.evaluate("document.documentElement.scrollWidth") == width
+
+
+@browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_control_has_a_name_and_text_has_contrast(page, dark):
+    """Names for screen readers; 4.5 between text and its background."""
+    nameless = """[...document.querySelectorAll('button, select, input, canvas, [role=img], [tabindex="0"]')]
+        .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+        .map(e => e.outerHTML)"""
+    contrast = """(() => {
+        const pen = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+        const light = (colour) => {
+            pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
+            const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3)
+                .map(v => v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        const style = getComputedStyle(document.documentElement);
+        const of = (name) => light(style.getPropertyValue('--' + name));
+        const found = ['ink', 'soft', 'accent', 'good', 'backward'].map(name => [name, ratio(of(name), of('card'))]);
+        for (const cell of document.querySelectorAll('.heat td[style]')) {
+            const { color, backgroundColor } = getComputedStyle(cell);
+            found.push([cell.textContent, ratio(light(color), light(backgroundColor))]); }
+        return found.filter(([, value]) => value < 4.5); })()"""
+    with Page(page, dark=dark) as opened:
+        opened.settle()
+        assert opened.evaluate(nameless) == []
+        assert opened.evaluate(contrast) == []
 
 
 @browser
@@ -275,15 +400,17 @@ def many_kernels(rows):
     ]
     spans = [[i % 8, i * 10.0, 8.0, i % 50, 1] for i in range(32_000)]
     names = [[f"kernel_{i}", "layer", "forward"] for i in range(50)]
+    lanes = [{"label": letter, "kind": "kernels", "busy_us": 32_000.0, "count": 4000} for letter in "abcdefgh"]
     point = {"batch": 8, "ms": 1.0, "low": 0.9, "high": 1.1, "spread": 0.01, "stable": True, "n": 9}
     run = {
         "name": "many", "network": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],
         "headline": "many", "lead": "", "findings": [], "anomalies": [], "roofline": None,
-        "answers": [], "experiments": [], "how_to_test": None,
+        "answers": [], "experiments": [], "how_to_test": None, "energy": None,
+        "steps": None, "runs_of_experiments": None,
         "axis": {"name": "batch", "one": "sample", "unit": "samples", "value": "batch size", "values": "batch sizes"},
         "curve": {"statistic": "median", "rounds": 3, "points": [point]},
         "heat": {"batches": [], "rows": [], "more": 0},
-        "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": list("abcdefgh"), "spans": spans, "names": names}
+        "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": lanes, "step": 0, "spans": spans, "names": names}
                       | {"kernels": 32_000, "hidden": 0}],
         "kernels": {"batches": [8], "rows": kernels, "more": 0, "more_ms": [0.0], "idle_ms": [0.0], "calls": rows},
     }  # fmt: skip

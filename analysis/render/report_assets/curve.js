@@ -16,7 +16,30 @@ function curveSection(run, others) {
       svg("line", { class: index ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": index ? DASHES[(index - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
     note((run.curve.statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${run.curve.statistic} of steps`) + (run.curve.statistic === "modelled" ? "; intervals are of the model's error." : run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
       (unstable.length ? ` Not stable (spread over 2 %): ${run.axis.name} ${unstable.join(", ")}.` : "")),
-    run.findings.length ? findings(run) : null);
+    run.energy ? energyPart(run) : null, run.findings.length ? findings(run) : null);
+}
+
+// The energy of a step beside its time, where it was measured.
+function energyPart(run) {
+  const { points, source, anomalies, unmeasured } = run.energy;
+  const highest = 1.08 * Math.max(...points.map((p) => Math.max(p.value, Math.min(p.high ?? p.value, 2 * p.value)) / p.batch));
+  const batches = points.map((p) => p.batch);
+  const drawn = chart("Energy", (width) => {
+    const [height, left, right, top, bottom] = [200, 56, 18, 22, 40];
+    const x = batches.length === 1 ? () => (left + width - right) / 2 : logarithmic([Math.min(...batches), Math.max(...batches)], [left + 14, width - right - 14]);
+    const y = linear([0, highest], [height - bottom, top]);
+    return svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Energy over ${run.axis.value}` },
+      ...valueAxis(ticks(0, highest, 4), y, left, width - right), ...batchAxis(batches, x, height - bottom + 18),
+      svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
+      svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
+      svg("text", { x: left, y: 13, class: "strong" }, `J per ${run.axis.one}`),
+      svg("path", { class: "curve", d: points.map((p, i) => `${i ? "L" : "M"}${x(p.batch)},${y(p.value / p.batch)}`).join("") }),
+      points.map((p) => [whisker(p, x(p.batch), (value) => y(Math.min(value / p.batch, highest))),
+        svgRowsLink("steps", { batch: p.batch, profiled: false }, described(svg("circle", { class: "dot", cx: x(p.batch), cy: y(p.value / p.batch), r: 5 }),
+          `${run.axis.name} ${p.batch}\n${number(p.value)} J per step (${between(p.low, p.high)})\n${number(p.power_w, 3)} W on average, n = ${p.n}`))]));
+  });
+  return [html("h3", {}, "Energy"), drawn, note(`${source} Mean power: ${points.map((p) => `${run.axis.name} ${p.batch} ${number(p.power_w, 3)} W`).join(", ")}.` +
+    (anomalies.length ? ` Anomalies of energy: ${anomalies.join("; ")}.` : " No anomaly of energy.") + (unmeasured ? ` ${unmeasured} timed steps have no energy.` : ""))];
 }
 
 function findings(run) {
@@ -75,7 +98,7 @@ function curveChart(run, others, perSample, width) {
     const text = `${run.axis.name} ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +
       (p.batch ? `\n${number(p.ms / p.batch)} ms per ${run.axis.one}, ${number((1e3 * p.batch) / p.ms)} ${run.axis.unit}/s` : "") +
       `\nn = ${p.n}${p.spread === null ? "" : `, spread ${number(100 * p.spread, 2)}%`}`;
-    root.append(described(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text));
+    root.append(svgRowsLink("steps", { batch: p.batch ?? "", profiled: run.curve.profiled }, described(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text)));
   }
   return root;
 }
@@ -95,6 +118,9 @@ function termsSection(run) {
   const kinds = new Set(run.anomalies.flatMap((a) => a.shares.map((p) => phaseClass(p.phase, p.kind))));
   return block("terms", run.anomalies.length > 1 ? "Terms" : `Terms of ${chosen.label}`, tools, drawn, key(kinds), about);
 }
+
+// The kernels of a term at the larger batch size of its anomaly.
+const shareFilters = (anomaly, share) => ({ batch: anomaly.to, layer: share.layer ?? "", phase: share.phase ?? "" });
 
 function waterfall(anomaly, width) {
   const narrow = width < 560;
@@ -127,8 +153,9 @@ function waterfall(anomaly, width) {
       x: Math.min(x(from), x(until)), y: barY, width: Math.max(1.5, Math.abs(x(until) - x(from))), height: bar,
     });
     const kernels = row.before || row.after ? `\n${row.before === row.after ? row.before : `${row.before ?? "none"} → ${row.after ?? "none"}`}` : "";
-    root.append(described(mark, `${row.label}: ${signed(row.value)} ${anomaly.unit}` +
-      (row.low === undefined ? "" : ` (${between(row.low, row.high, 3)})`) + kernels));
+    const told = described(mark, `${row.label}: ${signed(row.value)} ${anomaly.unit}` +
+      (row.low === undefined ? "" : ` (${between(row.low, row.high, 3)})`) + kernels);
+    root.append(row.kind === "kernels" ? svgRowsLink("kernels", shareFilters(anomaly, row), told) : told);
     if (index < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
     root.append(svg("text", { x: width - (narrow ? 6 : 62), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value)));
     if (!narrow) root.append(svg("text", { x: width - 6, y: barY + 12, "text-anchor": "end", class: strong }, share(row.value, anomaly.value)));

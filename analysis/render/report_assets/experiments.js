@@ -125,7 +125,7 @@ function factorLines(run, tested, factors, width) {
       : label.map((line, row) => svg("text", { x: left - 12, y: middle + 4 + 13 * (row - (label.length - 1) / 2), "text-anchor": "end", class: strong }, line)),
       svg("text", { class: `verdict is-${factor.verdict}`, x: narrow ? width - 8 : width - right + 14, y: narrow ? y + 12 : middle + 4, "text-anchor": narrow ? "end" : null }, factor.verdict),
       svg("text", { x: width - (narrow ? 8 : 6), y: narrow ? y + 50 : middle + 4, "text-anchor": "end" }, narrow && saved ? `${saved} time at ${run.axis.name} ${factor.gain_batch}` : saved)].flat());
-    root.append(described(factorMark(factor, x, middle, [low, high]), factorTip(run, tested, factor)));
+    root.append(svgRowsLink("experiment-rows", { experiment: factor.experiment, factor: factor.name }, described(factorMark(factor, x, middle, [low, high]), factorTip(run, tested, factor))));
   });
   return root;
 }

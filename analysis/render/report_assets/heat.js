@@ -1,9 +1,9 @@
 // Tables whose cells are coloured, readable, printable, by keyboard: time per sample of every term over batch sizes, and
 // a family of curves over two axes.
 
-function heatCell(value, least, most) {
+function heatCell(value, least, most, link = null) {
   const heat = value === null || most === least ? 0 : (value - least) / (most - least);
-  const cell = html("td", { class: heat > 0.62 ? "hot" : null }, number(value, 3));
+  const cell = html("td", { class: heat > 0.62 ? "hot" : null }, link && value !== null ? html("a", { href: link }, number(value, 3)) : number(value, 3));
   cell.style.background = `color-mix(in oklab, var(--heat) ${Math.round(92 * Math.sqrt(heat))}%, var(--card))`;
   return cell;
 }
@@ -22,8 +22,10 @@ function heatSection(run) {
         const most = byRow ? Math.max(...row.values.map((value) => value ?? 0)) : whole;
         const least = byRow ? Math.min(...row.values.map((value) => value ?? 0)) : 0;
         return html("tr", {}, html("th", { scope: "row", title: row.label }, row.label), html("td", { class: "phase" }, row.phase ?? ""),
-          row.values.map((value) => heatCell(value, least, most)));
+          row.values.map((value, index) => heatCell(value, least, most, row.label === "idle" ? null : rowsHref("kernels",
+            { batch: batchName(batches[index]), layer: row.layer ?? "", phase: row.phase ?? "" }))));
       }))));
+    rove(host, "td a");
   };
   draw();
   const unit = batches.includes(null) ? "per step" : `per ${run.axis.one}`;

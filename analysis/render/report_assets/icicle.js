@@ -22,7 +22,7 @@ function timeTree(pairs) {
     else row.path.split(".").forEach((part, index, all) => down(part, "layer", null, { under: all.slice(0, index + 1).join(".") }));
     const own = { layer: row.layer ?? "", phase: row.phase ?? "" };
     if (row.op) down(row.op, "operator", row.phase, { ...own, op: row.op });
-    down(row.short, "kernel", row.phase, { ...own, op: row.op ?? "", name: row.name });
+    down(row.short, "kernel", row.phase, { ...own, op: row.op ?? "", kernel: row.short });
   }
   return root;
 }

@@ -54,7 +54,7 @@ function kernelsSection(run) {
     count.textContent = `${found.length} of ${rows.length} rows, ${number(sum)} ms per step`;
     further.hidden = found.length <= limit;
   }
-  for (const row of rows) row.text = [row.name, row.family, row.layer, row.phase, row.op].join(" ").toLowerCase();
+  for (const row of rows) [row.kernel, row.text] = [row.short, [row.name, row.family, row.layer, row.phase, row.op].join(" ").toLowerCase()];
   const filter = html("input", {
     type: "search", placeholder: "filter: words", "aria-label": "Filter kernels", id: "filter",
     oninput: () => { words = filter.value.toLowerCase().split(/\s+/).filter(Boolean); limit = PAGE_ROWS; draw(); },
@@ -68,10 +68,11 @@ function kernelsSection(run) {
     note("Per profiled step" + (batches.length > 1 ? `; excess is against the next smaller ${run.axis.value}.` : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[index])} ms per step).` : "") +
       (exceeds ? " † above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came from a cache, or another kernel did some of the work." : "")));
   made.classList.add("long");
-  made.show = ({ batch: wanted, ...others }) => {
+  made.show = ({ batch: wanted, words: text = "", ...others }) => {
     if (wanted !== undefined) index = Math.max(0, batches.findIndex((one) => batchName(one) === wanted));
     batch.choose(index);
-    [filters, words, limit, filter.value] = [others, [], PAGE_ROWS, ""];
+    [filters, limit, filter.value] = [others, PAGE_ROWS, text];
+    words = text.toLowerCase().split(/\s+/).filter(Boolean);
     draw();
   };
   return made;

@@ -17,7 +17,7 @@ function causesSection(run) {
         total.reason ? html("p", {}, `${total.cause} is ${total.verdict}: ${total.reason}.`) : null,
         total.measured ? html("p", {}, `Measured on the complete step: ${signed(total.measured.value)} ${anomaly.unit} (${between(total.measured.low, total.measured.high, 3)}).`) : null,
         total.terms.map((term) => [
-          html("p", {}, html("b", {}, term.label), ` ${signed(term.amount)} ${anomaly.unit}`),
+          html("p", {}, html("b", {}, term.label), " ", termRows(anomaly, term.label, `${signed(term.amount)} ${anomaly.unit}`)),
           html("ul", {}, term.evidence.map((text) => html("li", {}, text))),
           term.refuted ? html("p", { class: "refuted" }, `Refuted if: ${term.refuted[0].toLowerCase()}${term.refuted.slice(1)}`) : null,
         ]),
@@ -32,6 +32,12 @@ function causesSection(run) {
   return made;
 }
 
+// A number with a link to the kernels of a term at the larger batch size of its anomaly; plain where the term has no kernels.
+function termRows(anomaly, label, text) {
+  const share = anomaly.shares.find((one) => one.label === label && one.kind === "kernels");
+  return share ? rowsLink(text, "kernels", shareFilters(anomaly, share)) : text;
+}
+
 function compareSection() {
   const c = report.comparison;
   if (!c) return null;
@@ -41,7 +47,9 @@ function compareSection() {
   const table = (first, lines) => html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `Comparison by ${first}` }, html("table", {},
     html("thead", {}, html("tr", {}, html("th", { scope: "col", class: "left" }, first), c.names.map((n) => html("th", { scope: "col" }, `${n} ms`)),
       c.names.slice(1).map((n) => html("th", { scope: "col" }, `speed-up ${n}`)), html("th", { scope: "col", class: "left" }, "remark"))),
-    html("tbody", {}, lines.map((line) => html("tr", {}, html("th", { scope: "row", class: "left" }, line.label), line.times_ms.map((t) => html("td", {}, number(t))),
+    html("tbody", {}, lines.map((line) => html("tr", {}, html("th", { scope: "row", class: "left" }, line.label), line.times_ms.map((t, i) => html("td", {}, t === null ? "" : first === c.by
+      ? rowsLink(number(t), "kernels", { run: i, batch: batchName(c.batch), words: line.label.replace(/^- | -$/, "") })
+      : rowsLink(number(t), "steps", { run: i, batch: line.label }))),
       line.changes.map(cell), html("td", { class: "remark" }, remark(line)))))));
   const made = block("compare", "Comparison", [], table(report.runs[0].axis.name, c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at ${report.runs[0].axis.name} ${batchName(c.batch)}`) : null,
     c.rows.length ? table(c.by, c.rows) : null,
@@ -61,13 +69,14 @@ function recordingSection(run) {
 
 // Names of the sections in the head of the page.
 const SHORT = { curve: "Curve", terms: "Terms", causes: "Causes", experiments: "Experiments", heat: "Layers", icicle: "Icicle", timeline: "Step",
-  roofline: "Roofline", kernels: "Kernels", family: "Both axes", compare: "Comparison", steps: "Steps", recording: "Recording" };
+  roofline: "Roofline", kernels: "Kernels", family: "Both axes", compare: "Comparison", steps: "Steps", "experiment-rows": "Runs", recording: "Recording" };
 
 function show(index) {
   const run = report.runs[index];
   const others = report.runs.filter((other) => other !== run);
   const sections = [curveSection(run, others), termsSection(run), causesSection(run), experimentsSection(run), heatSection(run), icicleSection(run), timelineSection(run),
-    rooflineSection(run), kernelsSection(run), familySection(), compareSection(), recordingSection(run)].filter(Boolean);
+    rooflineSection(run), kernelsSection(run), familySection(), compareSection(), rowsSection("steps", run.steps),
+    rowsSection("experiment-rows", run.runs_of_experiments), recordingSection(run)].filter(Boolean);
   document.querySelectorAll(".verdict").forEach((verdict) => { verdict.hidden = verdict.dataset.run !== String(index); });
   document.getElementById("body").replaceChildren(...sections);
   document.getElementById("sections").replaceChildren(html("a", { href: "#report" }, "Verdict"),
@@ -78,9 +87,11 @@ function show(index) {
 // Follows a link to rows, see `rowsHref`.
 function follow() {
   const [id, query] = location.hash.slice(1).split("?");
+  const { run, ...filters } = Object.fromEntries(new URLSearchParams(query ?? ""));
+  if (run !== undefined) document.querySelectorAll("#runs button")[run]?.click();
   const section = query === undefined ? null : document.getElementById(id);
   if (!section?.show) return;
-  section.show(Object.fromEntries(new URLSearchParams(query)));
+  section.show(filters);
   section.scrollIntoView();
 }
 addEventListener("hashchange", follow);

@@ -19,7 +19,10 @@ function rooflineChart(drawn, width) {
   const [left, right, top, bottom] = [64, 18, 22, 40];
   const points = drawn.points.filter((p) => p.levels.length).map((p) => ({ ...p, level: p.levels[0], x: p.levels[0].flops_per_byte, y: p.flops_per_s / 1e9 }));
   const roof = (level) => drawn.roofs.filter((r) => r.level === level).sort((a) => (a.kind === "ceiling" ? -1 : 1))[0];
-  const [compute, dram] = [roof("compute"), roof("DRAM")];
+  // The roofs of compute by precision, ceilings before peaks, the highest first.
+  const computes = [...new Set(drawn.roofs.filter((r) => r.level === "compute").map((r) => r.precision))].map((precision) =>
+    drawn.roofs.filter((r) => r.level === "compute" && r.precision === precision).sort((a) => (a.kind === "ceiling" ? -1 : 1))[0]).sort((a, b) => b.per_s - a.per_s);
+  const [compute, dram] = [computes[0], roof("DRAM")];
   const ridge = compute && dram ? compute.per_s / dram.per_s : null;
   const xs = [...points.map((p) => p.x), ...(ridge ? [ridge / 4, ridge * 4] : [])];
   const ys = [...points.map((p) => p.y), ...(compute ? [compute.per_s / 1e9] : [])];
@@ -50,9 +53,15 @@ function rooflineChart(drawn, width) {
     // Below its roof, where no roof of a cache is.
     root.append(svg("text", { x: x(middle) + 10, y: y((middle * dram.per_s) / 1e9) + 16 }, `DRAM ${quantity(dram.per_s, "B/s")} (${dram.kind})`));
   }
-  if (compute) {
-    root.append(svg("path", { class: "roof", d: `M${x(ridge ? Math.max(ridge, x0) : x0)},${y(compute.per_s / 1e9)}H${width - right}` }),
-      svg("text", { x: width - right, y: y(compute.per_s / 1e9) - 7, "text-anchor": "end" }, `${quantity(compute.per_s, "FLOP/s")} (${compute.kind})`));
+  let above = -Infinity;
+  for (const one of computes) {
+    const [from, at] = [dram ? Math.max(one.per_s / dram.per_s, x0) : x0, y(one.per_s / 1e9)];
+    root.append(svg("path", { class: "roof", d: `M${x(from)},${at}H${width - right}` }));
+    // A label that would lie on the one above it goes below its roof.
+    const labelAt = at - 7 < above + 14 ? at + 14 : at - 7;
+    above = labelAt;
+    root.append(svg("text", { x: width - right, y: labelAt, "text-anchor": "end" },
+      `${computes.length > 1 && one.precision ? `${one.precision} ` : ""}${quantity(one.per_s, "FLOP/s")} (${one.kind})`));
   }
   for (const level of ["L3", "L2", "L1"]) {
     const memory = roof(level);
@@ -71,9 +80,9 @@ function rooflineChart(drawn, width) {
     mark.style.fill = measured ? colour : `color-mix(in srgb, ${colour} 18%, transparent)`;
     mark.style.stroke = colour;
     mark.style.strokeWidth = "1.5";
-    root.append(described(mark, `${p.label}\n${number(p.time_s * 1e3)} ms, ${few(p.calls, 6)} calls\n${quantity(1e9 * p.y, "FLOP/s")} (${p.flops_source}), ` +
+    root.append(svgRowsLink("kernels", { batch: batchName(drawn.batch), kernel: p.label }, described(mark, `${p.label}${p.precisions?.length ? ` (${p.precisions.join(", ")})` : ""}\n${number(p.time_s * 1e3)} ms, ${few(p.calls, 6)} calls\n${quantity(1e9 * p.y, "FLOP/s")} (${p.flops_source}), ` +
       p.levels.map((l) => `${number(l.flops_per_byte, 3)} FLOP/B and ${quantity(l.bytes_per_s, "B/s")} of ${l.level} (${l.source})`).join(", ") +
-      `${p.exceeded_roofs?.length ? `\nabove the roof of ${p.exceeded_roofs.join(" and ")}` : ""}\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${share(p.utilisation, 1)} of the ${p.roof_kind}`}`));
+      `${p.exceeded_roofs?.length ? `\nabove the roof of ${p.exceeded_roofs.join(" and ")}` : ""}\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${share(p.utilisation, 1)} of the ${p.roof_kind}`}`)));
   }
   return root;
 }

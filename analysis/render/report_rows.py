@@ -1,0 +1,75 @@
+"""Rows that numbers of the report rest on: timed steps, and the runs of experiments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ...profiling.errors import CurvescopeError
+from ...profiling.recording.store import Recording
+from ..energy import explain_energy
+from .documents import estimate_document, finite
+from .numbers import signed, with_minus_signs
+
+MOST_ROWS = 3000
+# Titles and columns in the page.
+_TABLES = {
+    "steps": ("Timed steps", ["step", "batch", "round", "index", "profiled"]),
+    "experiments": ("Runs of experiments", ["experiment", "factor", "batch", "round", "index"]),
+}
+
+
+def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
+    """Rows of a table with their times in ms, and their energy in J where one is known; None without rows.
+
+    Args:
+        table: steps or experiments.
+        rows: rows of that table.
+    """
+    if rows.empty:
+        return None
+    title, columns = _TABLES[table]
+    shown = rows[columns].astype(object).where(rows[columns].notna(), None).assign(ms=rows["duration_ns"] / 1e6)
+    if "energy_uj" in rows and rows["energy_uj"].notna().any():
+        joules = rows["energy_uj"].astype("Float64") / 1e6
+        shown["J"] = joules.astype(object).where(joules.notna(), None)
+    listed = [[_plain(value) for value in row] for row in shown.head(MOST_ROWS).itertuples(index=False)]
+    return {"title": title, "columns": [*shown], "rows": listed, "more": max(0, len(rows) - MOST_ROWS)}
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") else value
+    return finite(round(value, 6)) if isinstance(value, float) else value
+
+
+def energy_document(recording: Recording) -> dict[str, Any] | None:
+    """The curve of energy beside that of time; None where no step has an energy."""
+    try:
+        found = explain_energy(recording)
+    except CurvescopeError:
+        return None
+    splits = zip(found.findings, found.splits, strict=True)
+    return {
+        "source": f"Energy of {found.source.get('scope')}, by {found.source.get('name')}.",
+        "points": [
+            {
+                "batch": p.condition,
+                **{
+                    key: value for key, value in estimate_document(p.time_ms).items() if key in ("value", "low", "high")
+                },
+                "power_w": found.power_w(p.condition),
+                "n": p.n,
+            }
+            for p in found.curve.points
+        ],
+        "anomalies": [
+            with_minus_signs(
+                f"{finding.shown.label}: {signed(finding.value.value)} J, by time {signed(split.by_time_j)}, by power "
+                f"{signed(split.by_power_j)}"
+            )
+            for finding, split in splits
+            if finding in found.anomalies
+        ],
+        "unmeasured": found.unmeasured,
+    }

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...profiling.attribution.kernel_names import short_name
 from ..cost_model.recording import is_modelled
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..decompose.terms import IDLE
 from ..experiments.answer import Answer
+from .names import fit
 from .numbers import number, signed
 
 _MUCH = 0.2  # of a step; less idle time is normal
+_NAME = 48  # letters of a kernel in a sentence
 
 
 def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
@@ -62,7 +65,7 @@ def finding_sentence(found: Diagnosis) -> str:
 
 
 def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
-    """Where the time of a step goes at its largest batch size: idle, and the largest term; empty without terms.
+    """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without terms.
 
     Args:
         found: diagnosis of the recording.
@@ -73,13 +76,21 @@ def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
         return ""
     times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
     whole = sum(times.values())
-    busy = {key: time for key, time in times.items() if key.kind != IDLE}
-    idle = whole - sum(busy.values())
-    parts = [f"{idle / whole:.0%} of the profiled step is idle: no kernel runs"] if idle > _MUCH * whole else []
-    if busy:
-        key = max(busy, key=busy.__getitem__)
+    busy_ms = sum(time for key, time in times.items() if key.kind != IDLE)
+    parts = []
+    if whole - busy_ms > _MUCH * whole:
+        parts.append(f"{(whole - busy_ms) / whole:.0%} of the profiled step is idle: no kernel runs")
+    layers = {key: time for key, time in times.items() if key.layer is not None}
+    if layers:
+        key = max(layers, key=layers.__getitem__)
         label = key.labelled(classes.get(key.layer or ""))
-        parts.append(f"the largest term is {label} with {number(busy[key], 3)} ms ({busy[key] / whole:.0%})")
+        parts.append(f"the longest layer is {label} with {number(layers[key], 3)} ms ({layers[key] / whole:.0%})")
+    rows = found.kernel_times
+    rows = rows[(rows["batch"] == terms.conditions[-1]) & (rows["name"] != IDLE)]
+    if len(rows):
+        kernels = rows.groupby("name")["exclusive_ms"].sum()
+        part = kernels.max() / kernels.sum() * busy_ms / whole
+        parts.append(f"{fit(short_name(str(kernels.idxmax())), _NAME)} is the longest kernel ({part:.0%})")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 

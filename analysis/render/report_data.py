@@ -207,7 +207,7 @@ def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
         return found.answers[0].sentence
     if found.explanations:
         return verdict_sentence(found.explanations[0].attribution)
-    return "" if found.findings else largest_sentence(found, classes)
+    return largest_sentence(found, classes)
 
 
 def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:

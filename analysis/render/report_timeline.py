@@ -157,8 +157,10 @@ def _add_groups(found: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most:
 def _streams(rows: pd.DataFrame) -> pd.Series[str]:
     """Label of each row's stream, e.g. `stream 7`; with process and device if the step has several."""
     parts = []
+    # Mostly each process has a device of its own, whose name then says enough.
+    shared = len(rows[["process", "device"]].drop_duplicates()) > rows["device"].nunique()
     for column, word in (("process", "process"), ("device", "GPU")):
-        if rows[column].nunique() > 1:
+        if rows[column].nunique() > 1 and (shared or column == "device"):
             parts.append(rows[column].map(lambda one, word=word: "" if pd.isna(one) else f"{word} {int(one)} "))
     if rows["device"].isna().all():  # a CPU: ids of threads say nothing
         numbers = {thread: f"CPU thread {i + 1}" for i, thread in enumerate(rows["stream"].unique())}

@@ -33,18 +33,29 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
         return ""
     title = "Answers" if len(run["answers"]) > 1 else "Answer"
     how = f'<p class="note">{_text(run["how_to_test"])}</p>' if run["how_to_test"] else ""
-    items = "".join(_answer(answer) for answer in run["answers"])
+    first: dict[str | None, int] = {}
+    items = "".join(
+        _answer(answer, number, first.setdefault(answer["how"], number))
+        for number, answer in enumerate(run["answers"], 1)
+    )
     return (
         f'<section id="answers-{index}" aria-labelledby="answers-{index}-title"><div class="head">'
         f'<h2 id="answers-{index}-title">{title}</h2></div><ol class="answers">{items}</ol>{how}</section>'
     )
 
 
-def _answer(answer: Mapping[str, Any]) -> str:
-    """The sentence as the terminal prints it, with what to do in bold."""
+def _answer(answer: Mapping[str, Any], number: int, first: int) -> str:
+    """The sentence as the terminal prints it, with what to do in bold.
+
+    Args:
+        answer: entry of `answers`.
+        number: its number.
+        first: number of the first answer with the same setting.
+    """
     verdict, remedy = _text(answer["verdict"]), answer["remedy"]
     sentence = _text(answer["sentence"].removesuffix(remedy)) + (f"<strong>{_text(remedy)}</strong>" if remedy else "")
-    how = f'<p class="how">{_text(answer["how"])}</p>' if answer["how"] else ""
+    setting = answer["how"] and (answer["how"] if first == number else f"How: as in {first}.")
+    how = f'<p class="how">{_text(setting)}</p>' if setting else ""
     return (
         f'<li class="is-{verdict}" data-of="{_text(answer["label"])}"><p><span class="badge is-{verdict}">{verdict}'
         f"</span> {sentence}</p>{how}</li>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from html.parser import HTMLParser
 
@@ -200,6 +201,32 @@ def test_experiments_are_drawn_at_any_width(page, width, dark):
             "return r.left < b.left - 1 || r.right > b.right + 1; }).map(t => t.textContent); })"
         )
         assert outside == []
+
+
+def test_the_page_gives_a_setting_once(page):
+    """The setting of kept memory helps with the second and the third answer."""
+    text = page.read_text().partition("<script")[0]
+    answers = embedded(page)["runs"][0]["answers"]
+    hows = [answer["how"] for answer in answers if answer["how"]]
+    assert sum(text.count(html.escape(how)) for how in set(hows)) == len(set(hows))
+    assert text.count("How: as in") == len(hows) - len(set(hows))
+
+
+@browser
+def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
+    with Page(page) as opened:
+        answers = embedded(page)["runs"][0]["answers"]
+        for number, answer in enumerate(answers):
+            links = f"document.querySelectorAll('.verdict:not([hidden]) li')[{number}].querySelectorAll('.more a')"
+            names = opened.evaluate(f"[...{links}].map(a => a.textContent)")
+            assert names[:2] == ["Terms", "Causes"]
+            for link in range(len(names)):
+                opened.evaluate(f"{links}[{link}].click()")
+                opened.settle()
+            for section in ("terms", "causes"):
+                chosen = opened.evaluate(f"document.querySelector('#{section} .tools select').value")
+                assert chosen.startswith(answer["label"])
+        assert opened.problems == []
 
 
 @browser

@@ -266,6 +266,19 @@ def test_marks_and_numbers_lead_to_their_rows(page):
         assert opened.problems == []
 
 
+def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
+    """Without a curve there is no anomaly to answer on: the sentence names idle, layer and kernel."""
+    write_planted(tmp_path / "run", keep=lambda steps: steps[steps["profiled"] & (steps["batch"] == 16)])
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
+    run = embedded(tmp_path / "r.html")["runs"][0]
+    kernels = run["kernels"]
+    longest = max(kernels["rows"], key=lambda row: row["ms"][0])
+    assert re.fullmatch(
+        r"(.* idle: .*; )?[Tt]he longest layer is .+ with [0-9.]+ ms \(\d+%\); .+ is the longest kernel .*", run["lead"]
+    )
+    assert longest["short"].partition("<")[0] in run["lead"]
+
+
 @browser
 def test_two_steps_are_aligned_at_a_layer(page):
     with Page(page) as opened:

@@ -203,6 +203,18 @@ function block(id, title, tools, ...children) {
     html("div", { class: "head" }, html("h2", { id: `${id}-title` }, title), html("div", { class: "tools" }, tools)),
     children);
 }
+// A section in which a link `?of=LABEL` chooses an anomaly.
+function choosable(section, anomalies, select, change) {
+  const find = (label) => anomalies.find((one) => one.label === label);
+  section.show = ({ of }) => {
+    const chosen = find(of);
+    if (!chosen) return;
+    select?.choose(chosen);
+    change(chosen);
+  };
+  section.show.has = find;
+  return section;
+}
 const note = (text) => html("p", { class: "note" }, text);
 const phaseClass = (phase, kind) => {
   if (kind === "idle" || kind === "rest" || kind === "total") return kind;

@@ -113,10 +113,11 @@ function termsSection(run) {
       (chosen.also.length ? `; the same event is also seen as ${chosen.also.join(", ")}` : "") + ". Pale bars are not significant.";
   };
   tell();
+  const change = (value) => { chosen = value; tell(); drawn.redraw(); };
   const tools = run.anomalies.length > 1
-    ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), chosen, (value) => { chosen = value; tell(); drawn.redraw(); })] : [];
+    ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), chosen, change)] : [];
   const kinds = new Set(run.anomalies.flatMap((a) => a.shares.map((p) => phaseClass(p.phase, p.kind))));
-  return block("terms", run.anomalies.length > 1 ? "Terms" : `Terms of ${chosen.label}`, tools, drawn, key(kinds), about);
+  return choosable(block("terms", run.anomalies.length > 1 ? "Terms" : `Terms of ${chosen.label}`, tools, drawn, key(kinds), about), run.anomalies, tools[0], change);
 }
 
 // The kernels of a term at the larger batch size of its anomaly.

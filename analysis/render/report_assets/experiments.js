@@ -7,15 +7,15 @@ function experimentsSection(run) {
   const host = html("div", {});
   const show = (tested) => host.replaceChildren(...tested.terms.flatMap((term) => termExperiments(run, tested, term)));
   show(run.experiments[0]);
+  const change = (one) => { show(one); redraw(); };
   const tools = run.experiments.length > 1
-    ? [choice("of", run.experiments.map((one) => [one, `${one.label}: ${signed(one.value)} ${one.unit}`]), run.experiments[0],
-        (one) => { show(one); redraw(); })] : [];
+    ? [choice("of", run.experiments.map((one) => [one, `${one.label}: ${signed(one.value)} ${one.unit}`]), run.experiments[0], change)] : [];
   const made = block("experiments", run.experiments.length > 1 ? "Experiments" : `Experiments on ${run.experiments[0].label}`, tools, host,
     note("Each change is made alone, in rounds interleaved with runs as it is. The share taken away is (F − F′)/F: F is the anomaly as it is, " +
       "F′ with the change; lines are 95 % intervals. A cause is confirmed where the whole interval lies above 1/2, refuted where it lies below 1/5. " +
       "Taking an anomaly away is a remedy only if the time gets shorter, too."));
   made.classList.add("long");
-  return made;
+  return choosable(made, run.experiments, tools[0], change);
 }
 
 function termExperiments(run, tested, term) {

@@ -126,7 +126,7 @@ function icicle(focus, rival, width, zoom) {
       ? `color-mix(in oklab, var(--${change > 0 ? "accent" : "good"}) ${bar.wide ? Math.round((70 * Math.abs(change)) / bar.wide) : 0}%, var(--line))`
       : bar.kind === "step" || bar.kind === "layer" ? "var(--line)" : `color-mix(in srgb, var(--${phaseVar(bar)}) ${bar.kind === "kernel" ? 30 : 48}%, var(--card))`;
     const amount = rival ? signed(change) : number(bar.a, 3);
-    const room = Math.floor((wide - 10) / 6.6);
+    const room = Math.floor((wide - 10) / 7.2);
     const label = room < 3 ? "" : room > amount.length + 6 ? `${cut(name, room - amount.length - 2)}  ${amount}` : cut(name, room);
     const mark = described(svg("g", { class: row < above.length - 1 ? "up" : null }, rect, svg("text", { x: x + 5, y: y + 16 }, label)),
       `${bar.kind === "step" ? "" : `${bar.kind} `}${bar.name}${bar.phase ? ` (${bar.phase})` : ""}\n${barText(bar, rival)}`);

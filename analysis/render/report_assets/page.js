@@ -29,7 +29,7 @@ function causesSection(run) {
     ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), run.anomalies[0], show)] : [];
   const made = block("causes", "Causes", tools, host, note("Amounts add up to the anomaly. A cause accounts for the amount of a term that its evidence in the recording supports; the rest is unexplained. Only an experiment confirms or refutes a cause."));
   made.classList.add("long");
-  return made;
+  return choosable(made, run.anomalies, tools[0], show);
 }
 
 // A number with a link to the kernels of a term at the larger batch size of its anomaly; plain where the term has no kernels.
@@ -48,7 +48,7 @@ function compareSection() {
     html("thead", {}, html("tr", {}, html("th", { scope: "col", class: "left" }, first), c.names.map((n) => html("th", { scope: "col" }, `${n} ms`)),
       c.names.slice(1).map((n) => html("th", { scope: "col" }, `speed-up ${n}`)), html("th", { scope: "col", class: "left" }, "remark"))),
     html("tbody", {}, lines.map((line) => html("tr", {}, html("th", { scope: "row", class: "left" }, line.label), line.times_ms.map((t, i) => html("td", {}, t === null ? "" : first === c.by
-      ? rowsLink(number(t), "kernels", { run: i, batch: batchName(c.batch), words: line.label.replace(/^- | -$/, "") })
+      ? rowsLink(number(t), "kernels", { run: i, batch: batchName(c.batch), words: line.label.replace(/^no layer ?/, "") })
       : rowsLink(number(t), "steps", { run: i, batch: line.label }))),
       line.changes.map(cell), html("td", { class: "remark" }, remark(line)))))));
   const made = block("compare", "Comparison", [], table(report.runs[0].axis.name, c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at ${report.runs[0].axis.name} ${batchName(c.batch)}`) : null,
@@ -78,6 +78,11 @@ function show(index) {
     rooflineSection(run), kernelsSection(run), familySection(), compareSection(), rowsSection("steps", run.steps),
     rowsSection("experiment-rows", run.runs_of_experiments), recordingSection(run)].filter(Boolean);
   document.querySelectorAll(".verdict").forEach((verdict) => { verdict.hidden = verdict.dataset.run !== String(index); });
+  for (const answer of document.querySelectorAll(`.verdict[data-run="${index}"] li`)) {
+    answer.querySelector(".more")?.remove();
+    answer.append(html("p", { class: "more" }, ["terms", "causes", "experiments"].filter((id) => sections.some((section) => section.id === id && section.show?.has(answer.dataset.of)))
+      .map((id) => rowsLink(SHORT[id], id, { of: answer.dataset.of }))));
+  }
   document.getElementById("body").replaceChildren(...sections);
   document.getElementById("sections").replaceChildren(html("a", { href: "#report" }, "Verdict"),
     ...sections.map((section) => html("a", { href: `#${section.id}` }, SHORT[section.id])));

@@ -2,7 +2,7 @@
 // spans; arrows pan, + and - zoom, as do the buttons and dragging; a table below says the same in words.
 
 const LANE = 24;
-const LANE_LABEL = 150; // px; on a narrow screen labels lie above their lane
+const LANE_LABEL = 160; // px; on a narrow screen labels lie above their lane
 
 // Timelines of all recordings, with the name of theirs.
 const allTimelines = (run) => [run, ...report.runs.filter((other) => other !== run)].flatMap((one) =>
@@ -46,7 +46,7 @@ function timelineSection(run) {
       pen.fillStyle = colour(title ? "ink" : "soft");
       pen.font = `${title ? "600 " : ""}12px system-ui, sans-serif`;
       if (title) { pen.fillText(`${one.text}: ${number(one.step_us / 1e3)} ms`, 0, y + 16); return; }
-      pen.fillText(cut(lane.label, 24), 0, narrow() ? y - 1 : y + 15);
+      pen.fillText(cut(lane.label, narrow() ? 60 : 23), 0, narrow() ? y - 1 : y + 15);
       pen.fillStyle = colour("line");
       pen.globalAlpha = 0.4;
       pen.fillRect(left, y + 1, width - left, LANE - 3);

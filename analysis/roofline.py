@@ -194,7 +194,7 @@ CSV_COLUMNS = (
 
 
 def document(drawn: Roofline) -> dict[str, Any]:
-    """The exported document: format, version, points, roofs; units are in the names. See docs/roofline.md."""
+    """The exported document: format, version, points, roofs; units are in the names. See docs/guides/roofline.md."""
     return {"format": FORMAT, "version": FORMAT_VERSION, **asdict(drawn)}
 
 

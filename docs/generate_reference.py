@@ -39,7 +39,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "commands.md": commands_page(),
         DOCS / "reference" / "devices.md": devices_page(),
         DOCS / "reference" / "documents.md": documents_page(),
-        DOCS / "reference" / "documents.schema.json": json.dumps(document_schema(), ensure_ascii=False) + "\n",
+        DOCS / "reference" / "documents.schema.json": schema_file(),
         DOCS / "reference" / "factors.md": factors_page(),
         DOCS / "reference" / "metrics.md": metrics_page(),
         DOCS / "schema.md": schema_doc.schema_page(),
@@ -177,6 +177,14 @@ def _units(listed: tuple[devices.Device, ...], cell: Callable[[devices.Fact | No
             shared = (sm.shared_bytes // 1024, sm.shared_block_bytes // 1024)
             cells += [f"{number:,}" for number in (sm.registers, sm.warps, sm.blocks, *shared)]
         yield f"| {device.compute_capability} | `{key}` | {' | '.join(cells)} |"
+
+
+def schema_file() -> str:
+    """The JSON Schema of the documents, one definition a line."""
+    schema = document_schema()
+    types = schema.pop("$defs")
+    lines = [f"{json.dumps(name)}: {json.dumps(one, ensure_ascii=False)}" for name, one in types.items()]
+    return json.dumps(schema)[:-1] + ', "$defs": {\n' + ",\n".join(lines) + "\n}}\n"
 
 
 def documents_page() -> str:

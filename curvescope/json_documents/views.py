@@ -155,7 +155,7 @@ class RooflineDocument(Roofline):
     """Points under the roofs of the device: `roofline`. The older pair `format` and `version` stays.
 
     Attributes:
-        format: `curvescope-roofline`.
+        format: `curvescope roofline`.
         version: version of this document before all documents had one.
         device: name of the device; null if unknown.
     """

@@ -91,7 +91,8 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
 def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None, *, remarks: bool) -> RenderableType:
     columns = [first, *(f"{letter} ms" for letter in letters)]
     columns += [f"A/{letter}" for letter in letters[1:]]
-    wide = len(letters) == 2
+    changes = [change for line in lines for change in line.changes if change is not None]
+    wide = len(letters) == 2 and any(math.isfinite(change.high) for change in changes)
     columns += ["95 % interval"] * wide + ["remark"] * remarks
     rows = table(*columns, words=("remark", "family"))
     for line in lines[:limit]:

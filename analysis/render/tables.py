@@ -17,6 +17,7 @@ UNLIMITED = 100_000  # width of a console without a terminal: nothing is shorten
 WHOLE, NAMES, WORDS = "whole", "names", "words"  # how the cells of a column fit: not at all, shortened, wrapped
 _LEAST = {NAMES: 32, WORDS: 16}  # width below which a column of that kind is not narrowed for an optional column
 _LEAST_OF_ALL = 5  # width below which no column is narrowed
+_MOST_OF_NAMES = 80  # width of a column of names beyond which rows are hard to follow
 _LONGEST_WORD = 24  # width that a column of words keeps for its longest word
 _GAPS = (3, 2)  # spaces between columns: first choice, and where room is scarce
 
@@ -164,7 +165,8 @@ def _natural(made: Table, index: int, shortened: bool) -> int:
     """Width of a column with everything in one line."""
     names = shortened and made.columns[index].kind == NAMES
     cells = (readable(cell.plain) if names else cell.plain for cell in made.cells(index))
-    return max(map(cell_len, (made.columns[index].heading, *cells)), default=0)
+    widest = max(map(cell_len, (made.columns[index].heading, *cells)), default=0)
+    return min(widest, _MOST_OF_NAMES) if names else widest
 
 
 def _least(made: Table, index: int, natural: int) -> int:

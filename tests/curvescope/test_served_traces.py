@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from curvescope.analysis.served_steps import select_served
 from curvescope.cli import main
 
 
@@ -83,3 +85,8 @@ def test_a_mode_is_refused_where_no_server_ran(mode, tmp_path, capsys):
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
     assert main(["explain", str(tmp_path / "trace.json"), "--mode", mode]) == 2
     assert "not those of an inference server" in capsys.readouterr().err
+
+
+def test_a_profile_of_one_step_is_read_in_the_mode_that_it_has():
+    columns = {"mode": ["mixed"], "batch": [2.0], "tokens": [96.0], "context_tokens": [100.0], "graph_batch": [None]}
+    assert select_served(pd.DataFrame(columns)).axis.name == "tokens"

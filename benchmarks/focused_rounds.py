@@ -39,9 +39,9 @@ HEAD = """
 as many rounds more; if no such terms are left, rounds visit all batch sizes again. A functional uses every round that visited all
 its batch sizes, and T(b) only the complete rounds, so the machine's drift between rounds enters neither.
 
-Looking at growing data could take noise for an effect. {sweeps} simulated sweeps of each kind say how much (the excess from 8 to 16;
-benchmarks/focused_rounds.py): a planted layer (+12 ms) and two layers without excess. *Noise* is that of each layer in each
-step; *shared* is a factor that all steps of a round share. *By the rule* looks after 6, 9, 13, 19, 29 and 40 rounds.
+Tests of growing data can mistake noise for an effect. {sweeps} simulated sweeps of each kind show how often (the excess from 8
+to 16; benchmarks/focused_rounds.py): with a planted layer (+12 ms) and two layers without excess. *Noise* is the noise of each
+layer in each step; *shared* is a factor that all steps of a round share. *By the rule* looks after 6, 9, 13, 19, 29 and 40 rounds.
 
 | noise | shared | rounds | intervals that hold the truth | planted layer distinguished from 0 | a layer without excess distinguished from 0 |
 |--:|--:|---|--:|--:|--:|

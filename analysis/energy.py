@@ -76,8 +76,10 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
         axis: axis of the curvatures: log2 or linear.
 
     Raises:
-        CurvescopeError: no timed step has an energy; the message says why.
+        CurvescopeError: no timed step has an energy, the message says why; or the axis is throughput.
     """
+    if axis == "throughput":
+        raise CurvescopeError("--curvature throughput is of times: with --of energy choose log2 or linear.")
     steps, source = recording.frame("steps"), recording.meta.get("energy") or {}
     timed = steps[~steps["profiled"].astype(bool)]
     measured = timed[timed["energy_uj"].notna()]

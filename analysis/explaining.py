@@ -31,7 +31,7 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
 
     Args:
         recording: recording from `open_recording`.
-        axis: axis of the curvatures: log2 or linear.
+        axis: axis of the curvatures: log2, linear or throughput.
         mode: mode of the steps of an inference server: decode, prefill or mixed; default: the one with most sizes.
 
     Raises:

@@ -54,7 +54,7 @@ def diagnose(
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
         experiments_s: time limit of the experiments after it, seconds; 0 for none. `confirm` makes more of them later.
-        curvature: axis of curvatures: log2 or linear.
+        curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
 
     Raises:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .profiling.measure.protocol import Protocol
     from .profiling.workload.networks import Network
 
-CURVATURES = ("log2", "linear")
+CURVATURES = ("log2", "linear", "throughput")
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,12 +99,13 @@ def add_curvature_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--curvature",
         choices=CURVATURES,
-        help="axis of curvatures: log2, of time per sample (default), or linear, of the step time",
+        help="axis of curvatures: log2, of time per sample (default); linear, of the step time; or throughput, of "
+        "samples per second over log2 of the batch size",
     )
 
 
 def curvature_of(args: argparse.Namespace) -> str:
-    """The axis of curvatures: `--curvature`, or `--axis log2` and `--axis linear`, its name until version 0.1."""
+    """The axis of curvatures: `--curvature`, or or, as until version 0.1, `--axis log2`, `linear` or `throughput`."""
     former = next((text for text in getattr(args, "axis", ()) if text in CURVATURES), None)
     return str(args.curvature or former or CURVATURES[0])
 

@@ -46,7 +46,7 @@ def diagnose_modelled(
         kernel_times: result of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
         recorded: its steps and other tables.
         meta: its metadata, with the modelled GPU and library.
-        axis: axis of the curvatures to show: log2 or linear.
+        axis: axis of the curvatures to show: log2, linear or throughput.
     """
     spreads = load_fitted().spreads_for(get_device(meta["device"]["key"]).architecture, meta["library"])
     terms = _terms(kernel_times, spreads)

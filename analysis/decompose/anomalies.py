@@ -226,7 +226,7 @@ def diagnose(
     Args:
         steps: its `steps` table.
         kernel_times: result of `kernel_times`; without profiled steps anomalies are found, not split.
-        axis: axis of the displayed curvatures: log2 or linear.
+        axis: axis of the displayed curvatures: log2, linear or throughput.
         statistic: statistic for T(b): median or mean.
         recorded: tables that causes examine besides the kernels; default: the steps only.
     """
@@ -248,7 +248,7 @@ def diagnose_curve(
         terms: its terms; None if no step was profiled: anomalies are found, not split.
         kernel_times: result of `kernel_times`.
         recorded: tables that causes examine besides the kernels.
-        axis: axis of the displayed curvatures: log2 or linear.
+        axis: axis of the displayed curvatures: log2, linear or throughput.
     """
     findings = find(curve, axis)
     if terms is None:

@@ -30,6 +30,7 @@ from .statistics import (
 
 Floats = npt.NDArray[np.float64]
 
+_MS_PER_S = 1e3
 MODELLED = "modelled"  # the statistic of modelled curves
 UNSTABLE_SPREAD = 0.02  # published benchmarks call a result with more variation unstable
 
@@ -108,11 +109,20 @@ class Curve:
         if curve is not self:
             return curve.evaluate(functional)
         weights = coefficients(functional, self.conditions)
-        times = np.array([p.time_ms.value for p in self.points])
-        if self.errors_ms is not None:
-            return normal_estimate(float(weights @ times), float(np.hypot.reduce(weights * self.errors_ms)))
-        scale = float(np.abs(weights * times).max())
-        return estimate(float(weights @ times), self.replicates_ms @ weights, self.rounds, scale)
+        values, errors, replicates = (
+            np.array([p.time_ms.value for p in self.points]),
+            self.errors_ms,
+            self.replicates_ms,
+        )
+        if functional.of_rate:
+            # Steps per second; the error of 1/T is that of T over T².
+            errors = None if errors is None else _MS_PER_S * errors / values**2
+            values, replicates = _MS_PER_S / values, _MS_PER_S / replicates
+        if errors is not None:
+            return normal_estimate(float(weights @ values), float(np.hypot.reduce(weights * errors)))
+        return estimate(
+            float(weights @ values), replicates @ weights, self.rounds, float(np.abs(weights * values).max())
+        )
 
 
 def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Floats:

@@ -13,8 +13,9 @@ from itertools import pairwise
 from math import log2
 from typing import Any, TypeAlias
 
-AXES = ("log2", "linear")
+AXES = ("log2", "linear", "throughput")
 FIXED_COST = "fixed cost"
+THROUGHPUT = "samples/s"
 # Anything hashable: a batch size, (devices, batch size), a run, a rank.
 Condition: TypeAlias = Any
 
@@ -36,6 +37,14 @@ class Functional:
     to: Condition | None
     coefficients: tuple[tuple[Condition, float], ...]
     unit: str = "ms"
+
+    @property
+    def of_rate(self) -> bool:
+        """Whether the coefficients multiply 1/T, in steps per second, instead of T.
+
+        Such a functional has no shares, for 1/T is no sum of terms.
+        """
+        return self.unit == THROUGHPUT
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -80,14 +89,18 @@ def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functiona
         after: next larger batch size.
         axis: `log2`: second divided difference of time per sample over log2 of the batch size, in ms per sample; on
             doublings this is T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). `linear`: second divided difference of T itself over
-            the batch size, in ms per sample²; 0 for every cost that is fixed plus proportional.
+            the batch size, in ms per sample²; 0 for every cost that is fixed plus proportional. `throughput`: second
+            divided difference of the samples per second, b/T(b), over log2 of the batch size; below 0 the throughput
+            gains less by this doubling than by the one before.
     """
-    if axis == "log2":
+    if axis in ("log2", "throughput"):
         left, right = log2(at / before), log2(after / at)
         # On doublings left = right = 1 and the weights are 1, -2, 1.
         mean = (left + right) / 2
         weights = (1 / (left * mean), -(1 / left + 1 / right) / mean, 1 / (right * mean))
         points = zip((before, at, after), weights, strict=True)
+        if axis == "throughput":
+            return Functional("curvature", at, None, tuple((b, w * b) for b, w in points), THROUGHPUT)
         return Functional("curvature", at, None, tuple((b, w / b) for b, w in points), "ms/sample")
     if axis != "linear":
         raise ValueError(f"axis is one of {AXES}, not {axis!r}")

@@ -36,7 +36,7 @@ def show_diagnosis(
 
     Args:
         recording: recording of a sweep.
-        axis: axis of the curvatures: log2 or linear.
+        axis: axis of the curvatures: log2, linear or throughput.
         pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
         at: batch size, to split the curvature there instead.
         mode: mode of the steps of an inference server; default: the one with most sizes.
@@ -139,7 +139,7 @@ def show_table(
 
     Args:
         recording: recording of kind `table`.
-        axis: axis of the curvatures: log2 or linear.
+        axis: axis of the curvatures: log2, linear or throughput.
         problem: words; show only curves with these words in the name of problem or device.
         noise: standard error, overrides the one in the recording; without either it is estimated from the table.
         everything: whether to show every anomaly.
@@ -197,7 +197,8 @@ def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | 
     _, inner = functionals.neighbours(batches)
     for points in inner:
         if points[1] == at:
-            return functionals.curvature(*points, axis)
+            # A throughput is no sum of terms; the bend behind it is.
+            return functionals.bend(*points) if axis == "throughput" else functionals.curvature(*points, axis)
     raise CurvescopeError(
         f"--at {at}: a curvature needs a measured batch size with a neighbour on each side; {measured}."
     )

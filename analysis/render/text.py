@@ -133,6 +133,8 @@ def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity:
         name, t = quantity.name, quantity.symbol
         is_log2 = unit == f"{quantity.unit}/{axis.one}"
         scale = f"log2 axis of {name} per {axis.one}" if is_log2 else f"linear axis of step {name}"
+        if curvatures[0].shown.of_rate:
+            scale = f"log2 axis of {axis.name}, of throughput"
         note = f"Curvature on a {scale}; excess of b → kb is {t}(kb) − k·{t}(b), where {t} is the {name} of a step."
         blocks += [Text(), rows, Text(note, "dim")]
     if not findings:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import bend, curvature, excess, neighbours
 
 
@@ -67,3 +69,22 @@ def test_log2_curvature_on_uneven_batches_by_hand():
     assert value(curvature(1, 2, 8), {1: 5.0, 2: 6.0, 8: 16.0}.get) == pytest.approx((-0.5 - -2.0) / 1.5)
     # The square of the number of doublings has second derivative 2, whatever the spacing.
     assert value(curvature(1, 2, 8), {1: 0.0, 2: 2.0 * 1, 8: 8.0 * 9}.get) == pytest.approx(2.0)
+
+
+def test_the_curvature_of_throughput_by_hand():
+    # T = 10, 10, 20 ms at batch 4, 8, 16: 400, 800 and 800 samples/s, so 800 - 2 * 800 + 400 = -400.
+    steps = pd.DataFrame(
+        [(b, 0, t * 1_000_000, False) for b, t in ((4, 10), (8, 10), (16, 20))],
+        columns=["batch", "round", "duration_ns", "profiled"],
+    )
+    functional = curvature(4, 8, 16, "throughput")
+    value = cost_curve(steps, noise=0.01).evaluate(functional)
+    assert (value.value, functional.unit) == (pytest.approx(-400), "samples/s")
+    # Errors of 1 % of 400, 2 * 800 and 800.
+    assert value.high - value.value == pytest.approx(1.959964 * (4**2 + 16**2 + 8**2) ** 0.5)
+
+
+def test_a_fixed_cost_bends_throughput_down_only_where_it_is_amortised():
+    small, large = (curvature(b // 2, b, 2 * b, "throughput") for b in (2, 512))
+    rate = {b: 1e3 / (50 + b) for b in (1, 2, 4, 256, 512, 1024)}  # steps per second
+    assert sum(w * rate[b] for b, w in small.coefficients) > 0 > sum(w * rate[b] for b, w in large.coefficients)

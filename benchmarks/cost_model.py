@@ -1,6 +1,6 @@
 """Fit the cost model to the published measurements, hold it against what was left out, write tables and figures.
 
-`python benchmarks/cost_model.py` (about five minutes on one core) rewrites analysis/cost_model/constants.json,
+`python benchmarks/cost_model.py` (about ten minutes on one core) rewrites analysis/cost_model/constants.json,
 benchmarks/cost_model_residuals.csv.gz, docs/cost-model-validation.md and docs/figures/cost_model_*.svg.
 `--no-fit` keeps the constants and the residuals and redoes the network validation, its table and its figures.
 """
@@ -10,32 +10,38 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from fitting import holdout
+from fitting.anomalies import score, shapes
 from fitting.fit import fit_constants
 from fitting.published import (
+    BY_ALGORITHM,
     Measured,
+    read_by_algorithm,
     read_caffe_streams,
+    read_choices,
     read_deepbench,
     read_k40,
     read_neusight,
     read_streams,
 )
-from network_sweeps import compare_sweeps, judge_shapes, read_later_sweeps, read_sweeps
+from network_sweeps import CURVE, compare_sweeps, judge_shapes, read_later_sweeps, read_sweeps
 from scatter import Series, write_scatter
 
-from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, Offset, load_fitted
+from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, Constants, Offset, load_fitted
 from curvescope.profiling.hardware.devices import get_device
 
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 RESIDUALS = HERE / "cost_model_residuals.csv.gz"
+LEFT_OUT = HERE / "cost_model_left_out.json"  # constants of the fits that left a GPU out
 DOCS = HERE.parent / "docs"
 MISSED = """## What is missed, and what would settle it
 
@@ -93,38 +99,85 @@ def measurements() -> tuple[list[Measured], Measured]:
     """What is fitted, and the K40's other half."""
     k40 = read_k40(PUBLISHED)
     even = np.arange(len(k40.time_s)) % 2 == 0
-    return [*read_deepbench(PUBLISHED), *read_streams(PUBLISHED), k40.take(even)], k40.take(~even)
+    by_algorithm = read_by_algorithm(PUBLISHED)
+    return [*read_deepbench(PUBLISHED), *read_streams(PUBLISHED), *by_algorithm, k40.take(even)], k40.take(~even)
 
 
-def refit() -> None:
-    """Fit, hold out, and write the constants and the residuals."""
+def _fit_without(by: str, left_out: str) -> dict[str, Constants]:
+    """The constants of a fit without one GPU, one architecture or one fold of the problems; "nothing": of all."""
+    measured = measurements()[0]
+    if by == "fold":
+        measured = [group.take(~holdout.in_fold(group, int(left_out))) for group in measured]
+    elif by != "nothing":
+        measured = [group for group in measured if getattr(group, by) != left_out]
+    return fit_constants(measured, most_steps=10 if by == "nothing" else 6)
+
+
+def refit(jobs: int) -> None:
+    """Fit, hold out, and write the constants and the residuals.
+
+    Args:
+        jobs: number of fits that run at once.
+    """
     fitted_to, k40_rest = measurements()
-    operators = [group for group in fitted_to if group.architecture != "kepler"]
-    print("fitting to all")
-    constants = fit_constants(fitted_to)
-    print("leaving out GPUs")
-    shorter = partial(fit_constants, most_steps=10)  # within a tenth of a percent of where 25 end
-    gpus = holdout.hold_out(operators, "device", shorter)
-    print("leaving out architectures")
-    architectures = holdout.hold_out(operators, "architecture", shorter)
-    print("leaving out problems")
-    problems = holdout.hold_out_problems(operators, shorter)
-    k40 = holdout.compare(k40_rest, constants["kepler"])
+    operators = [group for group in fitted_to if group.kind != "streaming"]
+    left_out = [
+        ("nothing", ""),
+        *(("device", name) for name in sorted({group.device for group in operators})),
+        # Kepler and Turing have no products nor gradients of their own.
+        *(("architecture", name) for name in ("maxwell", "pascal", "volta")),
+        *(("fold", str(fold)) for fold in range(holdout.FOLDS)),
+    ]
+    without: dict[str, dict[str, dict[str, Constants]]] = {by: {} for by, _ in left_out}
+    with ProcessPoolExecutor(jobs) as pool:
+        for (by, name), constants in zip(left_out, pool.map(_fit_without, *zip(*left_out, strict=True)), strict=True):
+            without[by][name] = constants
+            print(f"fitted without {by} {name}", flush=True)
+    constants = without["nothing"][""]
+    judged = [group for group in fitted_to if group.source not in (BY_ALGORITHM, "k40")]
+    gpus = holdout.compare_left_out(judged, "device", without["device"])
     frames = [
         gpus[gpus.known].assign(held_out="gpu"),
-        architectures.assign(held_out="architecture"),
-        problems.assign(held_out="problem"),
-        k40.assign(held_out="k40 odd rows"),
+        holdout.compare_left_out(judged, "architecture", without["architecture"]).assign(held_out="architecture"),
+        holdout.compare_folds(judged, without["fold"]).assign(held_out="problem"),
+        holdout.compare(k40_rest, constants["kepler"]).assign(held_out="k40 odd rows"),
     ]
+    choices = holdout.compare_left_out(read_choices(PUBLISHED), "device", without["device"])
+    frames.append(choices.assign(held_out=choices.source))
     for group in read_neusight(PUBLISHED):
         rows = holdout.compare(group, constants[group.architecture])
         frames.append(rows.assign(held_out="neusight"))
     caffe = read_caffe_streams(PUBLISHED)
     frames.append(holdout.compare(caffe, constants[caffe.architecture]).assign(held_out="caffe streams"))
-    table = pd.concat(frames, ignore_index=True).drop(columns="known").round({"measured_ms": 4, "predicted_ms": 4})
+    _write_residuals(pd.concat(frames, ignore_index=True).drop(columns="known"))
+    write_constants({a: _rounded(c.values) for a, c in constants.items()})
+    documents = {
+        device: {a: _rounded(c.values) for a, c in fitted.items()} for device, fitted in without["device"].items()
+    }
+    LEFT_OUT.write_text(json.dumps(documents, indent=1) + "\n")
+
+
+def rejudge_choices() -> None:
+    """Predict cudnn_scope's cards anew: those that a fit left out, or that no fit has seen."""
+    table = pd.read_csv(RESIDUALS, keep_default_na=False)
+    left_out, fitted = read_left_out(), load_fitted()
+    seen = set(table[table.held_out.isin(("gpu", "architecture"))].device)
+    choices = [group for group in read_choices(PUBLISHED) if group.device in left_out or group.device not in seen]
+    rows = holdout.compare_left_out(choices, "device", {g.device: fitted.constants for g in choices} | left_out)
+    table = pd.concat([table[~table.held_out.isin(_CHOICES)], rows.assign(held_out=rows.source)])
+    _write_residuals(table.drop(columns="known"))
+
+
+def _write_residuals(table: pd.DataFrame) -> None:
+    table = table.round({"measured_ms": 5, "predicted_ms": 5})
     with RESIDUALS.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
         file.write(table.to_csv(index=False).encode())
-    write_constants({a: {k: round(v, 4) for k, v in c.values.items()} for a, c in constants.items()})
+
+
+def read_left_out() -> dict[str, dict[str, Constants]]:
+    """Constants by architecture of the fits that left a GPU out, by its key; none before the first complete run."""
+    documents = json.loads(LEFT_OUT.read_text()) if LEFT_OUT.exists() else {}
+    return {device: {a: Constants(values) for a, values in fitted.items()} for device, fitted in documents.items()}
 
 
 def write_constants(values: dict[str, dict[str, float]]) -> None:
@@ -158,7 +211,7 @@ def _offset(rows: pd.DataFrame, cases: str) -> Offset:
     return Offset(float(np.sqrt((medians**2).mean())), int(rows[cases].nunique()))
 
 
-def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: [round(v, 4) for v in value] if isinstance(value, tuple) else round(value, 4)
         for name, value in values.items()
@@ -172,6 +225,8 @@ def write_operator_report() -> list[str]:
     titles = {
         "gpu": "A GPU left out of the fit, another of its architecture in it",
         "architecture": "An architecture left out of the fit",
+        "cudnn_scope, asked": "The same of cudnn_scope: every algorithm that cuDNN 7.6 advises",
+        "cudnn_scope, timed": "The same, the fastest algorithm",
         "problem": "A fifth of the shapes left out on every GPU",
         "k40 odd rows": "K40, TensorFlow 1.10: every second row",
         "neusight": f"NeuSight (cuDNN 8, never fitted), rows over {LONG_MS:g} ms",
@@ -198,12 +253,16 @@ def write_operator_report() -> list[str]:
                 f"| {row.device} | {row.kind} | {row.n} | {row.median_error:.1%} | {row.mean_error:.1%} | "
                 f"{row.p90_error:.1%} | {row.bias:+.1%} |"
             )
-        lines += ["", f"![{title}](figures/cost_model_{held_out.replace(' ', '_')}.svg)", ""]
+        lines += ["", f"![{title}](figures/cost_model_{held_out.replace(',', '').replace(' ', '_')}.svg)", ""]
         series = [
             Series(str(kind), list(part.measured_ms), list(part.predicted_ms)) for kind, part in rows.groupby("kind")
         ]
         write_scatter(
-            DOCS / f"figures/cost_model_{held_out.replace(' ', '_')}.svg", title, "measured ms", "predicted ms", series
+            DOCS / f"figures/cost_model_{held_out.replace(',', '').replace(' ', '_')}.svg",
+            title,
+            "measured ms",
+            "predicted ms",
+            series,
         )
     known = table[table.held_out == "gpu"]
     computing = known[known.kind != "streaming"]
@@ -254,9 +313,55 @@ def _width_table(products: pd.DataFrame) -> list[str]:
     return [*lines, ""]
 
 
+_CHOICES = ("cudnn_scope, asked", "cudnn_scope, timed")
+OPERATOR_CURVE = ("source", "device", "kind", "problem")  # columns that name a curve
+
+
+def write_anomaly_report() -> list[str]:
+    """Scores of the anomalies that no fixed cost can make, each kind apart."""
+    table = pd.read_csv(RESIDUALS, keep_default_na=False)
+    table = table[table.held_out.isin(("gpu", *_CHOICES))]
+    operators = shapes(_as_published(table[table.kind != "streaming"]), OPERATOR_CURVE)
+    rows = pd.concat(compare_sweeps(sweeps(PUBLISHED), read_left_out()) for sweeps in (read_sweeps, read_later_sweeps))
+    networks = shapes(rows, CURVE)
+    lines = [
+        "## Anomalies", "",
+        "What no fixed cost can make, each kind apart, where twice the batch was published: *concave-down* is a",
+        "curvature of time per sample over log2 of the batch below -5 % of the time per sample; *positive excess* is",
+        "T(2b) - 2 T(b) over 5 % of T(2b); a *jump* is T(2b) over 2.5 T(b). The model has an anomaly if its own curve",
+        "passes the same limit. *Found* are those that both have, *false* those that only the model has. Operators are",
+        "predicted from fits to other GPUs. No network is fitted; of their GPUs, operators of K40m, P100 and V100 are.",
+        "",
+        "| curves | anomaly | published | found | without | false |", "|---|---|--:|--:|--:|--:|",
+    ]  # fmt: skip
+    for title, found, by in (
+        ("operators", operators, ("source", "device")), ("operators", operators, ("source",)),
+        ("operators", operators, ()), ("networks", networks, ("gpu",)), ("networks", networks, ("mode",)),
+        ("networks", networks, ()),
+    ):  # fmt: skip
+        for row in score(found, by).itertuples():
+            if row.anomaly.startswith("jump") and title == "networks":
+                continue
+            name = " ".join([title, *(str(getattr(row, column)) for column in by)]) if by else f"all {title}"
+            lines.append(
+                f"| {name} | {row.anomaly} | {row.published} | {row.found}{_share(row.found, row.published)} | "
+                f"{row.quiet} | {row.false}{_share(row.false, row.quiet)} |"
+            )
+    return [*lines, ""]
+
+
+def _share(part: int, whole: int) -> str:
+    return f" ({part / whole:.0%})" if whole else ""
+
+
+def _as_published(residuals: pd.DataFrame) -> pd.DataFrame:
+    """Residuals with the names of the columns of sweeps."""
+    return residuals.rename(columns={"measured_ms": "published_ms", "predicted_ms": "modelled_ms"})
+
+
 def write_network_report(title: str, about: str, sweeps: pd.DataFrame, figure: str) -> list[str]:
     """Tables and the figure of whole networks; nothing of them was fitted."""
-    rows = compare_sweeps(sweeps)
+    rows = compare_sweeps(sweeps, read_left_out())
     ratio = rows.modelled_ms / rows.published_ms
     lines = [f"## {title}", "", about, ""]
     lines += ["| GPU | framework | network | mode | batch: modelled / published |", "|---|---|---|---|---|"]
@@ -299,17 +404,20 @@ def main() -> None:
     """Run all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-fit", action="store_true", help="keep the constants and the residuals")
+    parser.add_argument("--jobs", type=int, default=1, help="fits that run at once (default %(default)s)")
     args = parser.parse_args()
     if args.no_fit:
+        rejudge_choices()
         write_constants(json.loads(FITTED.read_text())["values"])
     else:
-        refit()
+        refit(args.jobs)
     lines = [
         "# Validation of the cost model",
         "",
         "Written by `python benchmarks/cost_model.py`; see [cost-model.md](cost-model.md).",
         "",
     ]
+    lines += write_anomaly_report()
     lines += write_operator_report()
     lines += write_network_report(
         "Whole networks",

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from fitting.anomalies import EFFECT, shapes
 
 from curvescope.analysis.cost_model.choice import get_library
-from curvescope.analysis.cost_model.constants import Spread, load_fitted
+from curvescope.analysis.cost_model.constants import Constants, Spread, constants_for, load_fitted
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
+from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
 from curvescope.analysis.cost_model.problems import product_kinds
-from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.analysis.cost_model.uncertainty import HOST, draw_errors
 from curvescope.profiling.hardware.devices import get_device
-
-EFFECT = 0.05  # an excess or a curvature below this share of the step is not judged by its sign
 
 _DEVICES = {
     "Tesla K40m": "k40",
@@ -132,11 +130,13 @@ def _read_mxnet(path: Path) -> pd.DataFrame:
     )
 
 
-def compare_sweeps(sweeps: pd.DataFrame) -> pd.DataFrame:
+def compare_sweeps(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Constants]] | None = None) -> pd.DataFrame:
     """Published and modelled times of a step.
 
     Args:
         sweeps: as `read_sweeps` gives them.
+        without: constants by architecture of fits that left a GPU out, by its key; a GPU that is missing was never
+            fitted. Default: the fit to all.
 
     Returns:
         Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
@@ -152,11 +152,13 @@ def compare_sweeps(sweeps: pd.DataFrame) -> pd.DataFrame:
         if network.startswith("Resnet"):
             rules = replace(rules, workspace_bytes=_RESNET_WORKSPACE_BYTES)
         rows = rows.sort_values("batch")
+        device = get_device(_DEVICES[gpu])
+        known = (without or {}).get(device.key, fitted.constants)
         modelled = estimate_step(
-            operations, rows.batch.tolist(), machine_for(get_device(_DEVICES[gpu])), get_library(library), step,
-            framework=rules,
+            operations, rows.batch.tolist(), ModelledGpu(device, constants_for(device.architecture, known)),
+            get_library(library), step, framework=rules,
         )  # fmt: skip
-        low, high = _interval_ms(modelled, fitted.spreads_for(get_device(_DEVICES[gpu]).architecture, library))
+        low, high = _interval_ms(modelled, fitted.spreads_for(device.architecture, library))
         frames.append(
             pd.DataFrame(
                 {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
@@ -186,27 +188,15 @@ def _interval_ms(step: Step, spreads: Mapping[str, Spread]) -> tuple[Any, Any]:
     return tuple(np.percentile(times, [5, 95], axis=0) * 1e3)
 
 
+CURVE = ("gpu", "framework", "network", "mode")  # columns that name a curve
+
+
 def judge_shapes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Signs of excess and log2 curvature, where the published effect is over 5 % of the larger step.
+    """Signs of excess and log2 curvature, where the published effect is over 5 %.
 
     Returns:
-        Columns gpu, framework, network, mode, functional (excess or curvature), at, published, modelled (both as a
-        share of the published step), agree.
+        Columns of `shapes`, and agree.
     """
-    found = []
-    for key, sweep in rows.groupby(["gpu", "framework", "network", "mode"]):
-        times = {int(r.batch): (float(r.published_ms), float(r.modelled_ms)) for r in sweep.itertuples()}
-        batches = sorted(times)
-        for small, large in pairwise(batches):
-            published, modelled = (times[large][i] - large / small * times[small][i] for i in (0, 1))
-            found.append((*key, "excess", small, published / times[large][0], modelled / times[large][0]))
-        for before, at, after in zip(batches, batches[1:], batches[2:], strict=False):
-            if at == 2 * before and after == 2 * at:
-                bends = [times[after][i] / after - 2 * times[at][i] / at + times[before][i] / before for i in (0, 1)]
-                size = times[at][0] / at
-                found.append((*key, "curvature", at, bends[0] / size, bends[1] / size))
-    table = pd.DataFrame(
-        found, columns=["gpu", "framework", "network", "mode", "functional", "at", "published", "modelled"]
-    )
+    table = shapes(rows, CURVE)
     table = table[table.published.abs() > EFFECT]
     return table.assign(agree=np.sign(table.published) == np.sign(table.modelled))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
+from .constants import ARCHITECTURES
 from .launches import TILES, ModelledGpu, Tile
 from .problems import Convolutions, Flags, Floats, Products
 from .product import CostEstimate, estimate_products
@@ -30,6 +31,8 @@ class Library:
         split_depth: least depth of a product that its cuBLAS splits.
         product_tiles: output tiles of its cuBLAS.
         slow_transposed: whether its cuBLAS is slow for a transposed operand with large outputs.
+        offers_fft: whether its heuristic chooses FFT of the whole image.
+        lacks: algorithms that it does not have, by phase.
     """
 
     name: str
@@ -43,22 +46,33 @@ class Library:
     split_depth: int
     product_tiles: tuple[Tile, ...]
     slow_transposed: bool
+    offers_fft: bool = False
+    lacks: frozenset[tuple[str, str]] = frozenset()
 
 
 _OLD_TILES = TILES[:3]
+# cudnn_scope: on five cards it advised non-fused Winograd for none of 3,100 problems.
+_LEGACY = "cuDNN 7.5 and 7.6 asked by cudnnGetConvolutionForwardAlgorithm"
+# cudnn.h of 5.0 and 5.1: cudnnConvolutionBwdFilterAlgo_t has 0, 1, FFT and 3 (and, from 5.1, non-fused Winograd).
+_LACKS = frozenset({("backward_weights", "FFT_TILING")})
 LIBRARIES = {
     library.name: library
     for library in (
-        Library("cudnn5", "cuDNN 5.0 with cuBLAS 7.5", 64, (3,), 16, 29, 0, False, 8192, _OLD_TILES, True),
-        Library("cudnn5.1", "cuDNN 5.1 with cuBLAS 8.0", 64, (3,), 16, 29, 256, False, 8192, _OLD_TILES, True),
+        Library(
+            "cudnn5", "cuDNN 5.0 with cuBLAS 7.5", 64, (3,), 16, 29, 0, False, 8192, _OLD_TILES, True, lacks=_LACKS
+        ),
+        Library(
+            "cudnn5.1", "cuDNN 5.1 with cuBLAS 8.0", 64, (3,), 16, 29, 256, False, 8192, _OLD_TILES, True, lacks=_LACKS
+        ),
         Library("cudnn6", "cuDNN 6 with cuBLAS 8.0", 64, (3,), 16, 0, np.inf, False, 0, TILES, False),
         Library("cudnn7", "cuDNN 7 with cuBLAS 9 or 10", 32, (3, 5), 16, 0, np.inf, True, 0, TILES, False),
+        Library("cudnn7.6", _LEGACY, 32, (), 0, 0, np.inf, True, 0, TILES, False, offers_fft=True),
         Library("cudnn8", "cuDNN 8 with cuBLAS 11 or 12", 32, (3, 5), 0, 0, np.inf, True, 0, TILES, False),
     )
 }
 # Architectures with published choices: a library's omissions there do not apply to other architectures, which have
 # other kernels; for those the fastest algorithm is assumed.
-CHOICES_SEEN = ("maxwell", "pascal", "volta", "hopper")  # Hopper like Volta: the libraries are the same or newer
+CHOICES_SEEN = ARCHITECTURES[1:]  # from Turing on like Volta: the libraries are the same or newer
 # Below this number of channels on either side, no library was observed to use non-fused Winograd.
 _NONFUSED_CHANNELS = 128
 
@@ -123,7 +137,9 @@ def offered(library: Library, phase: str, problems: Convolutions, algorithm: str
         return np.asarray(large & sized & np.isin(problems.r, library.nonfused_kernels))
     if algorithm == "FFT_TILING":
         return everywhere & library.fft_tiling
-    if algorithm in ("FFT", "GEMM"):
+    if algorithm == "FFT":
+        return everywhere & library.offers_fft
+    if algorithm == "GEMM":
         return ~everywhere
     return everywhere
 
@@ -170,7 +186,12 @@ def choose_algorithm(
     workspaces = np.stack([estimates[name].workspace_bytes for name in names])
     fits = workspaces <= workspace_limit_bytes
     allowed = fits & np.stack(
-        [estimates[name].possible & (autotuned | offered(library, phase, problems, name)) for name in names]
+        [
+            estimates[name].possible
+            & ((phase, name) not in library.lacks)
+            & (autotuned | offered(library, phase, problems, name))
+            for name in names
+        ]
     )
     index = np.argmin(np.where(allowed, times, np.inf), axis=0)
     for quirk in () if autotuned else QUIRKS:

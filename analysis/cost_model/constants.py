@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .problems import NARROW
 
-ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "hopper")  # oldest first
+ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")  # by age
 FITTED = Path(__file__).with_name("constants.json")
 
 
@@ -50,9 +50,12 @@ PARAMETERS = (
     Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5, True),
     Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0, True),
     Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08, False),
-    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, False),
+    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, True),
     Parameter("product_cycles", "clocks before and after a matrix product's main loop", 200.0, 20000.0, 2500.0, False),
     Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0, False),
+    Parameter("plain_cycles", "least clocks of a step of IMPLICIT_GEMM", 20.0, 4000.0, 500.0, True),
+    Parameter("precomputed_cycles", "least clocks of a step of IMPLICIT_PRECOMP_GEMM", 20.0, 4000.0, 500.0, True),
+    Parameter("indices_us", "time of the kernel that computes an index table, in microseconds", 0.1, 30.0, 5.0, True),
     Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15, True),
     Parameter("transform", "DRAM traffic of a Winograd transform, relative to one pass each way", 0.3, 4.0, 1.0, True),
     # A value of 8 bytes fills a quarter of a sector: up to 4 times the traffic each way if neighbours are not written

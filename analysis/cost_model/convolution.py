@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
+from .constants import ARCHITECTURES
 from .launches import ModelledGpu, ModelledLaunch, Tile
-from .problems import ITEM_BYTES, Convolutions, Flags
+from .problems import ITEM_BYTES, Convolutions, Flags, Floats
 from .product import CostEstimate, split_depth
 
 # Fused Winograd F(2×2, 3×3): a block holds 32 tiles of 4×4 inputs (2×2 outputs) and 32 output channels: 16 products of
 # 32 × 32, the work of one 128 × 128 tile. The kernels' names give their arrangement: tile148 is 1 image, 4 × 8 tiles.
 _FUSED_TILES = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
 # NeuSight's 1,279 rows on V100 all name tile148; on P100 all six shapes occur.
-_ONE_FUSED_TILE = ("volta", "hopper")
+_ONE_FUSED_TILE = ARCHITECTURES[ARCHITECTURES.index("volta") :]
 _FUSED_CHANNELS = 32
 # Threads from NeuSight's launches.
 _CONVOLUTION_TILES = tuple(Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64)))
 _FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
+_BLOCKS_PER_SM = 2
+# From this batch size on, strided 1x1 convolutions on Volta take 1.2 to 2 times as long per image, for all six shapes
+# of cudnn_scope on V100 and on Titan V (cuDNN 7.6), and on no other card.
+_MANY_IMAGES, _MANY_IMAGES_SLOWDOWN = 512, 1.5  # median
 _PIXELS_PER_STEP = 32
+# Non-fused Winograd transforms images in such groups: on all five cards of cudnn_scope (Kepler to Turing) it takes as
+# long and as much workspace at batch 1 as at 16.
+_NONFUSED_IMAGES = 16
+# Rows of tiles for which a tiled FFT has scratch memory, and what it has besides, by cudnn_scope.
+_FFT_TILES_AT_ONCE, _FFT_TILE_BYTES = 2, 24576
+_LEAST_FFT = 16
 _COMPLEX_BYTES = 8
 # Real products per complex product: cuDNN's kernels are named gcgemm (all 46 in NeuSight), after Gauss's three.
 _REAL_PRODUCTS = 3
@@ -27,31 +40,69 @@ _FFT_TILE = 32
 _LARGEST_FFT = 256
 
 
-def forward(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstimate]:
-    """Every algorithm of the forward pass, by cuDNN's name."""
+Algorithms = Mapping[str, Callable[[], CostEstimate]]
+
+
+def estimate_algorithms(
+    phase: str, problems: Convolutions, machine: ModelledGpu, only: Collection[str] | None = None
+) -> dict[str, CostEstimate]:
+    """Estimate every algorithm of a phase, by cuDNN's name.
+
+    Args:
+        phase: forward, backward_data or backward_weights.
+        problems: the convolutions.
+        machine: GPU and constants.
+        only: names of the algorithms to estimate; default: all.
+    """
+    algorithms = _PHASE_ALGORITHMS[phase](problems, machine)
+    return {name: estimate() for name, estimate in algorithms.items() if only is None or name in only}
+
+
+def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
+    """Every algorithm of the forward pass."""
     constants = machine.constants
     pixels = problems.n * problems.p * problems.q
     depth = problems.c * problems.r * problems.s
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
-    def implicit(slowdown: float) -> ModelledLaunch:
+    def implicit(slowdown: Floats | float, step: str, taken: npt.NDArray[np.int64] | None = None) -> ModelledLaunch:
         return machine.tiled(
             "implicit_gemm", constants["implicit"], (pixels, problems.k, np.ones_like(pixels)), depth, operands,
-            tiles=_CONVOLUTION_TILES, slowdown=slowdown,
+            tiles=_CONVOLUTION_TILES, slowdown=slowdown, step=step, taken=taken,
         )  # fmt: skip
 
-    plain, precomputed = implicit(constants["index"]), implicit(1.0)
-    indices = machine.transforming("compute_indices", ITEM_BYTES * depth)
-    with_indices = CostEstimate.of(indices, precomputed, workspace_bytes=ITEM_BYTES * depth)
+    def precomputed() -> CostEstimate:
+        indices = machine.fixed("compute_indices", constants["indices_us"], ITEM_BYTES * depth)
+        new = machine.device.architecture in _ONE_FUSED_TILE
+        main = implicit(1.0, "precomputed_cycles", _filling_tile(pixels, problems.k, machine) if new else None)
+        slow = (machine.device.architecture == "volta") & _strided_pointwise(problems) & (problems.n >= _MANY_IMAGES)
+        main = replace(main, time_s=main.time_s * np.where(slow, _MANY_IMAGES_SLOWDOWN, 1.0))
+        return CostEstimate.of(indices, main, workspace_bytes=ITEM_BYTES * depth)
+
     return {
-        "IMPLICIT_GEMM": CostEstimate.of(plain),
-        "IMPLICIT_PRECOMP_GEMM": replace(with_indices, time_s=precomputed.time_s),
-        "GEMM": _explicit(problems, machine),
-        **_transformed(problems, machine, constants["winograd"]),
+        "IMPLICIT_GEMM": lambda: CostEstimate.of(implicit(constants["index"], "plain_cycles")),
+        "IMPLICIT_PRECOMP_GEMM": precomputed,
+        "GEMM": lambda: _explicit(problems, machine),
+        **_transformed(problems, machine),
     }
 
 
-def backward_data(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstimate]:
+def _filling_tile(pixels: Floats, columns: Floats, machine: ModelledGpu) -> npt.NDArray[np.int64]:
+    """Index of the tile that cuDNN 7.6 takes on Volta: as wide as the output, if its grid fills every SM twice.
+
+    V100 and Titan V, cudnn_scope: a 1x1 convolution from 1024 to 256 channels of 14x14 takes 0.338 ms at batch 32,
+    which is three blocks of 128x64 on the fullest SM, and 0.695 ms at batch 64, which is three of 128x128; five of
+    128x64 would take 0.55 ms.
+    """
+    wide = np.ceil(pixels / 128) * np.ceil(columns / 128) >= _BLOCKS_PER_SM * machine.device.sm_count
+    return np.where(columns <= 32, 2, np.where((columns <= 64) | ~wide, 1, 0))
+
+
+def _strided_pointwise(problems: Convolutions) -> Flags:
+    return np.asarray((problems.r == 1) & (problems.s == 1) & (problems.stride_h > 1))
+
+
+def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     """Every algorithm of the data gradient."""
     constants = machine.constants
     doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
@@ -59,65 +110,76 @@ def backward_data(problems: Convolutions, machine: ModelledGpu) -> dict[str, Cos
     operands = problems.input_bytes + problems.weight_bytes + problems.output_bytes
     # Gather: each input pixel sums its contributions, 1/stride² of the kernel on average.
     depth = problems.k * problems.r * problems.s * problems.p * problems.q / (problems.h * problems.w)
-    gather = machine.tiled(
-        "dgrad_gather", constants["data"], (problems.n * problems.h * problems.w, problems.c, ones),
-        np.ceil(np.minimum(depth * constants["stride_waste"] ** doublings, problems.k * problems.r * problems.s)),
-        operands, tiles=_CONVOLUTION_TILES,
-    )  # fmt: skip
-    # Scatter: one product per tap, added into an image of zeros.
-    taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
-    added = ITEM_BYTES * taps * pixels * constants["scatter"]
-    zero = machine.transforming("set_zero", problems.input_bytes)
-    scatter = machine.tiled(
-        "dgrad_scatter", constants["data"], (taps, pixels, ones), problems.k, operands + added,
-        tiles=_CONVOLUTION_TILES,
-    )  # fmt: skip
+
+    def gather() -> CostEstimate:
+        main = machine.tiled(
+            "dgrad_gather", constants["data"], (problems.n * problems.h * problems.w, problems.c, ones),
+            np.ceil(np.minimum(depth * constants["stride_waste"] ** doublings, problems.k * problems.r * problems.s)),
+            operands, tiles=_CONVOLUTION_TILES,
+        )  # fmt: skip
+        return CostEstimate.of(main)
+
+    def scatter() -> CostEstimate:
+        # One product per tap, added into an image of zeros.
+        taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
+        added = ITEM_BYTES * taps * pixels * constants["scatter"]
+        zero = machine.transforming("set_zero", problems.input_bytes)
+        main = machine.tiled(
+            "dgrad_scatter", constants["data"], (taps, pixels, ones), problems.k, operands + added,
+            tiles=_CONVOLUTION_TILES,
+        )  # fmt: skip
+        return CostEstimate.of(zero, main)
+
     return {
-        "ALGO_0": CostEstimate.of(zero, scatter),
-        "ALGO_1": CostEstimate.of(gather),
-        **_transformed(problems.mirrored(), machine, constants["winograd"], unit=_unit(problems)),
+        "ALGO_0": scatter,
+        "ALGO_1": gather,
+        **_transformed(problems.mirrored(), machine, unit=_unit(problems)),
     }
 
 
-def backward_weights(problems: Convolutions, machine: ModelledGpu) -> dict[str, CostEstimate]:
+def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     """Every algorithm of the weight gradient; its sum runs over the batch and all pixels, so it is split."""
     constants = machine.constants
     taps = problems.c * problems.r * problems.s
     # Each image's pixels are summed in steps that do not extend into the next image.
     pixels = problems.n * np.ceil(problems.p * problems.q / _PIXELS_PER_STEP) * _PIXELS_PER_STEP
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
+
     # Split sums are added by atomics, which need no scratch memory.
-    main, added, _ = split_depth(
-        machine, "wgrad", constants["weights"], (taps, problems.k, np.ones_like(taps)), pixels, operands,
-        tiles=_CONVOLUTION_TILES,
-    )  # fmt: skip
+    def split() -> CostEstimate:
+        main, added, _ = split_depth(
+            machine, "wgrad", constants["weights"], (taps, problems.k, np.ones_like(taps)), pixels, operands,
+            tiles=_CONVOLUTION_TILES,
+        )  # fmt: skip
+        return CostEstimate.of(main, added)
+
     return {
-        "ALGO_1": CostEstimate.of(main, added),
-        "WINOGRAD_NONFUSED": _nonfused(problems, machine, weights=True),
-        "FFT_TILING": _fft(problems, machine, tiled=True, weights=True),
+        "ALGO_1": split,
+        "WINOGRAD_NONFUSED": lambda: _nonfused(problems, machine, weights=True),
+        "FFT": lambda: _fft(problems, machine, tiled=False, weights=True),
+        "FFT_TILING": lambda: _fft(problems, machine, tiled=True, weights=True),
     }
 
 
-PHASE_ALGORITHMS = {"forward": forward, "backward_data": backward_data, "backward_weights": backward_weights}
+_PHASE_ALGORITHMS = {"forward": _forward, "backward_data": _backward_data, "backward_weights": _backward_weights}
 
 
 def _unit(problems: Convolutions) -> Flags:
     return np.asarray((problems.stride_h == 1) & (problems.stride_w == 1))
 
 
-def _transformed(
-    problems: Convolutions, machine: ModelledGpu, share: float, unit: Flags | None = None
-) -> dict[str, CostEstimate]:
+def _transformed(problems: Convolutions, machine: ModelledGpu, unit: Flags | bool = True) -> Algorithms:
     """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is not."""
-    estimates = {
-        "WINOGRAD": _fused(problems, machine, share),
-        "WINOGRAD_NONFUSED": _nonfused(problems, machine),
-        "FFT": _fft(problems, machine, tiled=False),
-        "FFT_TILING": _fft(problems, machine, tiled=True),
+
+    def where_unit(one: CostEstimate) -> CostEstimate:
+        return replace(one, possible=one.possible & unit)
+
+    return {
+        "WINOGRAD": lambda: where_unit(_fused(problems, machine, machine.constants["winograd"])),
+        "WINOGRAD_NONFUSED": lambda: where_unit(_nonfused(problems, machine)),
+        "FFT": lambda: where_unit(_fft(problems, machine, tiled=False)),
+        "FFT_TILING": lambda: where_unit(_fft(problems, machine, tiled=True)),
     }
-    if unit is None:
-        return estimates
-    return {name: replace(one, possible=one.possible & unit) for name, one in estimates.items()}
 
 
 def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
@@ -154,7 +216,7 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
     )  # fmt: skip
     weights = machine.transforming("transform_weights", 25 / 9 * problems.weight_bytes)
     possible = (problems.r == 3) & (problems.s == 3) & _unit(problems)
-    return CostEstimate.of(weights, main, workspace_bytes=16 / 9 * problems.weight_bytes, possible=possible)
+    return CostEstimate.of(weights, main, workspace_bytes=25 / 9 * problems.weight_bytes, possible=possible)
 
 
 def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = False) -> CostEstimate:
@@ -163,7 +225,9 @@ def _nonfused(problems: Convolutions, machine: ModelledGpu, *, weights: bool = F
     In a weight gradient the roles are swapped: outputs are the taps, and the sum runs over tiles of the output.
     """
     points = (problems.r + 3) * (problems.s + 3)
-    tiles = problems.n * np.ceil(problems.p / 4) * np.ceil(problems.q / 4)
+    # Weight gradients are not grouped: DeepBench's conv3_1 takes 1.9 times as long at batch 16 as at 8 (P100, V100).
+    images = problems.n if weights else np.ceil(problems.n / _NONFUSED_IMAGES) * _NONFUSED_IMAGES
+    tiles = images * np.ceil(problems.p / 4) * np.ceil(problems.q / 4)
     factor = machine.constants["transform"]
     data_bytes = ITEM_BYTES * points * tiles * problems.c
     result_bytes = ITEM_BYTES * points * tiles * problems.k
@@ -193,7 +257,7 @@ def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: 
         size_h = size_w = np.full_like(problems.n, _FFT_TILE)
         tiles = np.ceil(problems.p / (_FFT_TILE + 1 - problems.r)) * np.ceil(problems.q / (_FFT_TILE + 1 - problems.s))
     else:
-        size_h, size_w = (np.maximum(2 ** np.ceil(np.log2(extent)), 8) for extent in (height, width))
+        size_h, size_w = (np.maximum(2 ** np.ceil(np.log2(extent)), _LEAST_FFT) for extent in (height, width))
         tiles = np.ones_like(problems.n)
     frequencies = size_h * (size_w / 2 + 1)
     images = problems.n * tiles
@@ -216,4 +280,10 @@ def _fft(problems: Convolutions, machine: ModelledGpu, *, tiled: bool, weights: 
     )
     small = (height <= _LARGEST_FFT) & (width <= _LARGEST_FFT) if not tiled else np.ones(height.shape, bool)
     possible = _unit(problems) & small & (problems.r > 1) & (problems.r <= _FFT_TILE) & (problems.s <= _FFT_TILE)
-    return CostEstimate.of(*launches, workspace_bytes=data + results + filters, possible=possible)
+    # cudnn_scope's 2,400 workspaces: the filters' spectrum twice or, in tiles, once, and not all tiles at once.
+    if tiled:
+        at_once = np.minimum(tiles, _FFT_TILES_AT_ONCE)
+        workspace = (data + results) * at_once / tiles + filters + _FFT_TILE_BYTES * at_once
+    else:
+        workspace = data + results + 2 * filters + problems.weight_bytes
+    return CostEstimate.of(*launches, workspace_bytes=workspace, possible=possible)

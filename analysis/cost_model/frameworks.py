@@ -42,6 +42,9 @@ class Framework:
         update_operators: operators that update one parameter tensor; matters only if the host waits.
         update_passes: passes over the parameters' bytes in an update.
         copies_images: whether a training step begins with a copy of its images to the GPU, without overlap.
+        spare_share: share of the free memory that its allocator leaves alone.
+        spare_bytes: least memory that its allocator leaves alone.
+        excluded: algorithms that it never runs.
     """
 
     name: str
@@ -52,14 +55,33 @@ class Framework:
     update_operators: int = 1
     update_passes: int = 5  # weight and momentum read and written, the gradient read
     copies_images: bool = False
+    spare_share: float = 0.0
+    spare_bytes: float = 0.0
+    excluded: tuple[str, ...] = ()
+
+    def usable_bytes(self, free_bytes: float) -> float:
+        """Memory that it uses of what is free after driver and libraries have started."""
+        return free_bytes - max(self.spare_share * free_bytes, self.spare_bytes)
 
 
 FRAMEWORKS = {
     framework.name: framework
     for framework in (
         Framework("torch", True, False, np.inf),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
-        # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set.
-        Framework("tensorflow", False, True, 4 * 2**30),
+        # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator leaves 5 % of
+        # the free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a published log of a GTX 1080 has
+        # 6.90 GiB of 7.26 (tensorflow#7187).
+        Framework("tensorflow", False, True, 4 * 2**30, spare_share=0.05, spare_bytes=300 * 2**20),
+        # Before 1.3, TF_ENABLE_WINOGRAD_NONFUSED is off if not set (tensorflow#9339).
+        Framework(
+            "tensorflow1.0",
+            False,
+            True,
+            4 * 2**30,
+            spare_share=0.05,
+            spare_bytes=300 * 2**20,
+            excluded=("WINOGRAD_NONFUSED",),
+        ),
         # MXNet 1.2 (apache/mxnet 054aeee): a convolution's `workspace` is 1024 MiB and MXNET_CUDNN_AUTOTUNE_DEFAULT on
         # if not set. A training step runs in segments and is waited for after each (graph_executor.cc,
         # BulkTrainingOpSegs): forward they end where parameters come in, backward an operator that gives a gradient of

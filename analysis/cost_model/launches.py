@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ...profiling.hardware.devices import Device
 from ...profiling.hardware.occupancy import occupancy_of
@@ -91,6 +92,11 @@ class ModelledGpu:
         """A kernel that reorders bytes, e.g. around a library's products."""
         return self._moving(name, dram_bytes, self.constants["dram"])
 
+    def fixed(self, name: str, time_us: float, dram_bytes: Floats) -> ModelledLaunch:
+        """A kernel that takes the same time for every problem."""
+        launch = self._moving(name, dram_bytes, 1.0)
+        return replace(launch, time_s=np.full_like(launch.time_s, time_us * 1e-6))
+
     def _moving(self, name: str, dram_bytes: Floats, share: float) -> ModelledLaunch:
         # One element per thread, in blocks of 256 threads.
         dram_bytes = np.asarray(dram_bytes, np.float64)
@@ -112,8 +118,10 @@ class ModelledGpu:
         tiles: Sequence[Tile] = TILES,
         slowdown: Floats | float = 1.0,
         dram: str = "dram",
+        step: str = "step_cycles",
+        taken: npt.NDArray[np.int64] | None = None,
     ) -> ModelledLaunch:
-        """A kernel of output tiles over a depth; each problem uses its fastest tile.
+        """A kernel of output tiles over a depth; each problem uses its fastest tile, or the one that is given.
 
         Args:
             name: name of the kernel.
@@ -124,12 +132,14 @@ class ModelledGpu:
             tiles: output tiles to choose from.
             slowdown: slowdown of the main loop.
             dram: name of the constant with its share of the DRAM rate.
+            step: name of the constant with its least clocks of a step of the depth.
+            taken: index of each problem's tile, if the library does not take the fastest; shape (problems,).
         """
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
         best: ModelledLaunch | None = None
-        for tile in tiles:
+        for index, tile in enumerate(tiles):
             blocks = np.ceil(rows / tile.rows) * np.ceil(columns / tile.columns) * count
-            compute_s = self.blocks_s(share, tile, blocks, depth) * slowdown
+            compute_s = self.blocks_s(share, tile, blocks, depth, step) * slowdown
             l2_bytes = ITEM_BYTES * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
             launch = ModelledLaunch(
                 name,
@@ -141,11 +151,15 @@ class ModelledGpu:
                 l2_bytes,
                 dram_bytes + np.zeros_like(blocks),
             )
-            best = launch if best is None else choose(launch.time_s < best.time_s, launch, best)
+            if best is None:
+                best = launch
+            else:
+                better = launch.time_s < best.time_s if taken is None else np.asarray(taken == index)
+                best = choose(better, launch, best)
         assert best is not None
         return best
 
-    def blocks_s(self, share: float, tile: Tile, blocks: Floats, depth: Floats) -> Floats:
+    def blocks_s(self, share: float, tile: Tile, blocks: Floats, depth: Floats, step: str = "step_cycles") -> Floats:
         """Time of the main loops of a grid: waves of resident blocks, with a partial last wave."""
         constants, device = self.constants, self.device
         rows, columns, threads, edge = tile
@@ -161,13 +175,13 @@ class ModelledGpu:
 
         full = 16 / (16 + half)  # rate at which `share` is defined: two blocks of 256 threads
         issue_s = 2 * rows * columns * depth / rate
-        latency_s = np.ceil(depth / _DEPTH_PER_STEP) * constants["step_cycles"] / self.clock_hz
+        latency_s = np.ceil(depth / _DEPTH_PER_STEP) * constants[step] / self.clock_hz
         edge_s = constants[edge] / self.clock_hz
         per_sm = np.ceil(blocks / device.sm_count)
         waves = np.floor(per_sm / resident)
         rest = per_sm - waves * resident
-        full_wave_s = np.maximum(resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s) + edge_s
-        rest_s = np.maximum(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s) + edge_s
+        full_wave_s = _tied(resident * issue_s * np.minimum(full / occupancy(resident), 4.0), latency_s) + edge_s
+        rest_s = _tied(rest * issue_s * full / occupancy(np.maximum(rest, 1)), latency_s) + edge_s
         return np.asarray(waves * full_wave_s + np.where(rest > 0, rest_s, 0.0))
 
     def combine(self, compute_s: Floats, l2_bytes: Floats, dram_bytes: Floats, dram: str = "dram") -> Floats:
@@ -177,11 +191,15 @@ class ModelledGpu:
         # 128 lanes need twice the L2 bandwidth of 64: the constant is per 64 lanes
         l2_s = l2_s * 64 / device.fp32_lanes_per_sm
         dram_s = dram_bytes / (device.memory_bytes_per_s * self.constants[dram])
-        limits = (compute_s, l2_s, dram_s)
-        return np.asarray(self.start_s + sum(limit**_TIE_NORM for limit in limits) ** (1 / _TIE_NORM))
+        return np.asarray(self.start_s + _tied(compute_s, l2_s, dram_s))
 
 
-def choose(take: np.typing.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch) -> ModelledLaunch:
+def _tied(*limits_s: Floats) -> Floats:
+    """The slowest of overlapping limits, and more near a tie."""
+    return np.asarray(sum(limit**_TIE_NORM for limit in limits_s) ** (1 / _TIE_NORM))
+
+
+def choose(take: npt.NDArray[np.bool_], left: ModelledLaunch, right: ModelledLaunch) -> ModelledLaunch:
     """Take `left` where `take` is true, else `right`; both have the same name."""
 
     def pick(a: Floats, b: Floats) -> Floats:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
 from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_products_of
-from .convolution import PHASE_ALGORITHMS
+from .convolution import estimate_algorithms
 from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, waiting_s
 from .launches import ModelledGpu
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
@@ -135,12 +135,13 @@ def estimate_step(
     sizes = np.asarray(batches, np.float64)
     rows = [_Row.of(row, sizes) for row in operations["operations"]]
     held = _held_bytes(operations, rows, kind, framework)
-    free = (machine.device.memory_bytes if memory_bytes is None else memory_bytes) - CONTEXT_BYTES - held
+    total = machine.device.memory_bytes if memory_bytes is None else memory_bytes
+    free = framework.usable_bytes(total - CONTEXT_BYTES) - held
     limit = np.clip(free, 0.0, framework.workspace_bytes)
     terms: list[tuple[int, int, Term]] = []
     phases = PHASES[:1] if kind == "forward" else PHASES
     fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
-    terms += _convolution_terms(rows, phases, machine, library, limit, fastest)
+    terms += _convolution_terms(rows, phases, machine, library, limit, fastest, framework.excluded)
     terms += _product_terms(rows, kind, machine, library)
     for index, row in enumerate(rows):
         if row.op in _UNKNOWN_WORK or "attention" in row.op:
@@ -236,7 +237,13 @@ def _places_bytes(row: _Row) -> Floats:
 
 
 def _convolution_terms(
-    rows: Sequence[_Row], phases: Sequence[str], machine: ModelledGpu, library: Library, limit: Floats, fastest: bool
+    rows: Sequence[_Row],
+    phases: Sequence[str],
+    machine: ModelledGpu,
+    library: Library,
+    limit: Floats,
+    fastest: bool,
+    excluded: Sequence[str],
 ) -> list[tuple[int, int, Term]]:
     indices = [index for index, row in enumerate(rows) if row.op == "convolution"]
     if not indices:
@@ -246,7 +253,8 @@ def _convolution_terms(
     count = len(limit)
     terms = []
     for phase in phases:
-        estimates = PHASE_ALGORITHMS[phase](problems, machine)
+        estimates = estimate_algorithms(phase, problems, machine)
+        estimates = {name: one for name, one in estimates.items() if name not in excluded}
         chosen = choose_algorithm(estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=fastest)
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         for i, (index, row) in enumerate(zip(indices, found, strict=True)):

@@ -24,7 +24,10 @@ from .networks import CONTEXT_BYTES, Operations, Step, estimate_step
 _MODEL = "model"
 DEVICE_PREFIX = "model:"
 # Default library by architecture: the library of the published times.
-_USUAL_LIBRARY = {"kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "hopper": "cudnn8"}
+_USUAL_LIBRARY = {
+    "kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "turing": "cudnn7.6",
+    **dict.fromkeys(("ampere", "ada", "hopper", "blackwell"), "cudnn8"),
+}  # fmt: skip
 _MODES = ("training", "forward", "forward+backward")
 _KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
                    "bytes_compulsory", "source")  # fmt: skip

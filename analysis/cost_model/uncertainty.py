@@ -12,6 +12,8 @@ the batch size nearly cancel, unless an algorithm changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,8 @@ _SEED = 3
 # the same two launches. Estimated from so few hosts, it has Student's distribution, like variation between few GPUs.
 _HOST_SPREAD, _HOSTS = 0.28, 2
 HOST = "host"
+# Sentences on changes of algorithm: their number, and the least share of the step that one costs.
+_SENTENCES, _WORTH_SAYING = 3, 0.005
 
 
 def diagnose_modelled(
@@ -56,7 +60,31 @@ def diagnose_modelled(
         Point(batch, estimate(total, replicates[:, i], _ROUNDS, total), 0.0, 1, 1)
         for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True))
     )
+    recorded = replace(recorded, notes=(*recorded.notes, *_switches(kernel_times)))
     return diagnose_curve(Curve(points, replicates, _ROUNDS, MODELLED), terms, kernel_times, recorded, axis)
+
+
+def _switches(kernel_times: pd.DataFrame) -> list[str]:
+    """Sentences on the convolutions whose algorithm changes and costs more than its share, the costliest first.
+
+    The model's error is larger than most of these, so they are no findings; but they say where to measure.
+    """
+    step_ms = kernel_times.groupby("batch")["exclusive_ms"].sum()
+    kinds = kernel_times["name"].str.extract(r"^(forward|backward_data|backward_weights)_(\w+)$")
+    named = kernel_times.assign(kind=kinds[0], algorithm=kinds[1]).dropna(subset=["kind", "layer"])
+    found = []
+    for (layer, kind), rows in named.groupby(["layer", "kind"]):
+        rows = rows.sort_values("batch")
+        points = zip(rows["batch"], rows["algorithm"], rows["exclusive_ms"], strict=True)
+        for (small, before, before_ms), (large, after, after_ms) in pairwise(points):
+            excess_ms = after_ms - large / small * before_ms
+            if before != after and excess_ms > _WORTH_SAYING * step_ms[large]:
+                found.append((excess_ms, layer, kind.replace("_", " "), small, large, before, after))
+    return [
+        f"Modelled from batch {small} to {large}: {layer} {kind} changes from {before} to {after}, {excess_ms:+.0f} ms "
+        f"over its share. To test it on a card, measure both batch sizes there."
+        for excess_ms, layer, kind, small, large, before, after in sorted(found, reverse=True)[:_SENTENCES]
+    ]
 
 
 def draw_errors(

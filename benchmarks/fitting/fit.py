@@ -12,10 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from curvescope.analysis.cost_model.constants import MAIN_LOOPS, PARAMETERS, Constants, Parameter
+from curvescope.analysis.cost_model.constants import (
+    MAIN_LOOPS,
+    PARAMETERS,
+    Constants,
+    Parameter,
+    starting_constants,
+)
 from curvescope.analysis.cost_model.problems import Floats
 
-from .published import Measured, predict
+from .published import BY_ALGORITHM, Measured, predict
 
 # Residuals are divided by this size; beyond _OUTLIER the loss grows linearly, so that single outliers have little
 # weight.
@@ -67,14 +73,15 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
     parameters = layout.parameters()
     start = np.log([p.start for p in parameters])
     low, high = np.log([p.low for p in parameters]), np.log([p.high for p in parameters])
-    groups = {a: [group for group in measured if group.architecture == a] for a in layout.architectures}
+    names = [_constants_used(group) for group in measured]
 
-    def of_data(vector: Floats, only: str | None = None) -> dict[str, Floats]:
-        constants = layout.unpack(vector)
-        return {
-            a: np.concatenate([_residuals(group, constants[a]) for group in groups[a]])
-            for a in (layout.architectures if only is None else (only,))
-        }
+    # No clock is published for cudnn_scope's cards; where other cards give an architecture's level, only the ratios of
+    # its rows are fitted.
+    levels = {g.architecture for g in measured if g.kind != "streaming" and g.source != BY_ALGORITHM}
+
+    def of_group(group: Measured, constants: dict[str, Constants]) -> Floats:
+        unknown = group.source == BY_ALGORITHM and group.architecture in levels
+        return _residuals(group, constants[group.architecture], scale_unknown=unknown)
 
     def of_prior(vector: Floats) -> Floats:
         own, shared = layout.own(vector), len(_SHARED)
@@ -92,21 +99,25 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
         )
 
     def residuals(vector: Floats) -> Floats:
-        data = of_data(vector)
-        return np.concatenate([*(data[a] for a in layout.architectures), of_prior(vector)])
+        constants = layout.unpack(vector)
+        return np.concatenate([*(of_group(group, constants) for group in measured), of_prior(vector)])
+
+    ends = np.cumsum([len(group.time_s) for group in measured])
+    begins = [0, *ends[:-1]]
 
     def jacobian(vector: Floats) -> Floats:
-        # Finite differences; an architecture's own constant affects only its own rows.
-        data, prior = of_data(vector), of_prior(vector)
-        ends = np.cumsum([len(data[a]) for a in layout.architectures])
-        begins = dict(zip(layout.architectures, [0, *ends[:-1]], strict=True))
+        # Finite differences, over the groups that a constant affects.
+        here, prior = layout.unpack(vector), of_prior(vector)
+        values = [of_group(group, here) for group in measured]
         matrix = np.zeros((ends[-1] + len(prior), len(vector)))
-        for column in range(len(vector)):
+        for column, parameter in enumerate(parameters):
             moved = vector.copy()
             moved[column] += _STEP if moved[column] + _STEP < high[column] else -_STEP
             step = moved[column] - vector[column]
-            for a, values in of_data(moved, layout.architecture_of(column)).items():
-                matrix[begins[a] : begins[a] + len(values), column] = (values - data[a]) / step
+            constants, only = layout.unpack(moved), layout.architecture_of(column)
+            for group, used, before, begin, end in zip(measured, names, values, begins, ends, strict=True):
+                if parameter.name in used and only in (None, group.architecture):
+                    matrix[begin:end, column] = (of_group(group, constants) - before) / step
             matrix[ends[-1] :, column] = (of_prior(moved) - prior) / step
         return matrix
 
@@ -115,10 +126,25 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
     return layout.unpack(fitted.x)
 
 
-def _residuals(group: Measured, constants: Constants) -> Floats:
+def _constants_used(group: Measured) -> set[str]:
+    """Names of the constants that a group's times depend on."""
+    used: set[str] = set()
+
+    class Noting(dict[str, float]):
+        def __getitem__(self, name: str) -> float:
+            used.add(name)
+            return super().__getitem__(name)
+
+    _residuals(group, Constants(Noting(starting_constants().values)))
+    return used
+
+
+def _residuals(group: Measured, constants: Constants, *, scale_unknown: bool = False) -> Floats:
     # Measurements have equal weight up to DeepBench's size; a larger group has the weight of 400 measurements.
     weight = min(1.0, np.sqrt(400 / len(group.time_s)))
     time_s, _ = predict(group, constants, know_algorithm=True)
     error = np.log(time_s / group.time_s)
+    if scale_unknown:
+        error = error - np.median(error)
     soft = np.sign(error) * _OUTLIER * np.sqrt(2 * (np.sqrt(1 + (error / _OUTLIER) ** 2) - 1))
     return np.asarray(soft / (_STREAM_UNIT if group.source == "stream" else _UNIT) * weight)

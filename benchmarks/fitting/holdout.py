@@ -3,66 +3,69 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from curvescope.analysis.cost_model.constants import LEVELS, Constants, Spread, constants_for
-from curvescope.analysis.cost_model.problems import Products, product_kinds
+from curvescope.analysis.cost_model.problems import Flags, Products, product_kinds
 from curvescope.analysis.cost_model.uncertainty import draw_errors
 
-from .fit import fit_constants
 from .published import Labels, Measured, predict
 
 _TAILS = (5, 95)  # percentiles: an interval contains nine of ten
-_FOLDS = 5
+FOLDS = 5
 _OFTEN = 4  # least rows of a group for separating its error from theirs
-Fit = Callable[[Sequence[Measured]], dict[str, Constants]]
 
 
-def hold_out(measured: Sequence[Measured], by: str, fit: Fit = fit_constants) -> pd.DataFrame:
+def compare_left_out(
+    measured: Sequence[Measured], by: str, without: Mapping[str, Mapping[str, Constants]]
+) -> pd.DataFrame:
     """Predict every GPU, or every architecture, from a fit to the others.
 
     Args:
-        measured: published measurements.
+        measured: published measurements to predict.
         by: device or architecture.
-        fit: fitting function.
+        without: constants by architecture of each fit, by what it left out.
 
     Returns:
         One row per measurement: columns of `compare`, and `known`: whether the fit had another GPU of the architecture.
     """
     frames = []
-    for left_out in sorted({getattr(group, by) for group in measured if group.kind != "streaming"}):
-        inside = [group for group in measured if getattr(group, by) == left_out]
-        constants = fit([group for group in measured if getattr(group, by) != left_out])
-        for group in inside:
-            known = group.architecture in constants
-            frames.append(compare(group, constants_for(group.architecture, constants)).assign(known=known))
+    for group in measured:
+        if (constants := without.get(getattr(group, by))) is not None:
+            # Kepler's backward phases and products were never measured, so it stands in for no other architecture.
+            alike = {a: c for a, c in constants.items() if group.architecture == "kepler" or a != "kepler"}
+            rows = compare(group, constants_for(group.architecture, alike))
+            frames.append(rows.assign(known=group.architecture in constants))
     return pd.concat(frames, ignore_index=True)
 
 
-def hold_out_problems(measured: Sequence[Measured], fit: Fit = fit_constants) -> pd.DataFrame:
+def compare_folds(measured: Sequence[Measured], without: Mapping[str, Mapping[str, Constants]]) -> pd.DataFrame:
     """Predict each fifth of the shapes, the same on every GPU, from a fit to the others.
+
+    Args:
+        measured: published measurements to predict.
+        without: constants by architecture of each fit, by the fold that it left out.
 
     Returns:
         One row per measurement: columns of `compare`.
     """
     frames = []
-    for fold in range(_FOLDS):
-        # A GPU's bandwidth has no shapes: it is in every fold.
-        inside = [
-            np.array([group.kind != "streaming" and _fold(name) == fold for name in group.names]) for group in measured
-        ]
-        constants = fit([g.take(~rows) for g, rows in zip(measured, inside, strict=True)])
-        for group, rows in zip(measured, inside, strict=True):
+    for fold, constants in without.items():
+        for group in measured:
+            rows = in_fold(group, int(fold))
             if rows.any():
                 frames.append(compare(group.take(rows), constants[group.architecture]))
     return pd.concat(frames, ignore_index=True)
 
 
-def _fold(name: str) -> int:
-    return zlib.crc32(str(name).encode()) % _FOLDS
+def in_fold(group: Measured, fold: int) -> Flags:
+    """Measurements of a fold; a GPU's bandwidth has no shapes, so it is in none."""
+    return np.array(
+        [group.kind != "streaming" and zlib.crc32(str(name).encode()) % FOLDS == fold for name in group.names]
+    )
 
 
 def compare(group: Measured, constants: Constants) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from curvescope.analysis.cost_model.choice import choose_algorithm, estimate_products_of, get_library
-from curvescope.analysis.cost_model.constants import Constants
-from curvescope.analysis.cost_model.convolution import PHASE_ALGORITHMS
+from curvescope.analysis.cost_model.constants import Constants, starting_constants
+from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.frameworks import WAIT_S
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.networks import load_operations
@@ -29,7 +29,17 @@ _DEEPBENCH = {
 }
 _PHASES = {"fwd": "forward", "bwd_data": "backward_data", "bwd_weights": "backward_weights"}
 _NEUSIGHT = {"Tesla P100-PCIE-16GB": "p100_pcie", "Tesla V100-PCIE-32GB": "v100_pcie"}
-_AUTOTUNED = ("k40",)  # TensorFlow times the algorithms; DeepBench and NeuSight use the library's heuristic
+_TIMED, _ASKED = "cudnn_scope, timed", "cudnn_scope, asked"
+# TensorFlow times the algorithms; DeepBench and NeuSight use the library's heuristic.
+_AUTOTUNED = ("k40", _TIMED)
+BY_ALGORITHM = "cudnn_scope"
+_CUDNN_SCOPE = {
+    "Tesla_K80": "k80",
+    "Tesla_M60": "m60",
+    "Tesla_V100-SXM2-16GB": "v100",
+    "TITAN_V": "titan_v",
+    "Quadro_RTX_6000": "quadro_rtx6000",
+}
 Labels = npt.NDArray[np.str_]
 
 
@@ -95,7 +105,13 @@ def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = 
     library = get_library(measured.library)
     if isinstance(problems, Products):
         return estimate_products_of(problems, machine, library).time_s, np.full(len(measured.time_s), "sgemm")
-    estimates = PHASE_ALGORITHMS[measured.kind](problems, machine)
+    if measured.source == BY_ALGORITHM:
+        time_s = np.empty(len(measured.time_s))
+        for name in np.unique(measured.algorithms):
+            rows = measured.algorithms == name
+            time_s[rows] = estimate_algorithms(measured.kind, problems.take(rows), machine, (name,))[name].time_s
+        return time_s, measured.algorithms
+    estimates = estimate_algorithms(measured.kind, problems, machine)
     autotuned = measured.source in _AUTOTUNED
     chosen = choose_algorithm(estimates, problems, measured.kind, library, autotuned=autotuned)
     time_s, names = chosen.time_s, np.array(chosen.names)[chosen.index]
@@ -217,6 +233,52 @@ def read_k40(folder: Path) -> Measured:
         "k40", "k40", "cudnn7", "forward", problems, rows.time_ms_median.to_numpy() / 1e3,
         np.full(len(rows), ""), _convolution_names(rows), problems.n, around,
     )  # fmt: skip
+
+
+def _read_cudnn_scope(folder: Path) -> Iterator[tuple[str, pd.DataFrame, Convolutions]]:
+    """The convolutions of cudnn_scope without groups: device, rows and problems of each card."""
+    table = pd.read_csv(folder / "cudnn_conv_by_algorithm.csv.gz").rename(columns={"batch": "n"})
+    # Direct convolution is supported for one card only, and the model has no explicit kernels of groups.
+    table = table[(table.group == 1) & (table.algo != "DIRECT")]
+    for card, rows in table.groupby("card"):
+        if card in _CUDNN_SCOPE:
+            yield _CUDNN_SCOPE[str(card)], rows, _convolutions(rows, rows.pad_h, rows.pad_w)
+
+
+def read_by_algorithm(folder: Path) -> list[Measured]:
+    """CuDNN's forward algorithms, each timed: one group per card, of what the model has too."""
+    measured = []
+    for device, rows, problems in _read_cudnn_scope(folder):
+        estimates = estimate_algorithms("forward", problems, ModelledGpu(get_device(device), starting_constants()))
+        fitted = {name: one for name, one in estimates.items() if name != "GEMM"}
+        possible = np.any([(rows.algo == name) & one.possible for name, one in fitted.items()], axis=0)
+        some = rows[possible]
+        measured.append(
+            Measured(
+                BY_ALGORITHM, device, "cudnn7", "forward", problems.take(possible), some.time_ms.to_numpy() / 1e3,
+                some.algo.to_numpy(str), _convolution_names(some), some.n.to_numpy(float),
+            )
+        )  # fmt: skip
+    return measured
+
+
+def read_choices(folder: Path) -> list[Measured]:
+    """The same convolutions with the algorithm that cuDNN advises, and with the fastest: two groups per card."""
+    measured = []
+    problem = ["n", "c", "h", "w", "k", "r", "s", "pad_h", "pad_w", "stride_h", "stride_w"]
+    for device, table, _ in _read_cudnn_scope(folder):
+        for source, rows in (
+            (_ASKED, table[table.algo == table.advised]),
+            (_TIMED, table.sort_values("time_ms", kind="stable").drop_duplicates(problem)),
+        ):
+            problems = _convolutions(rows, rows.pad_h, rows.pad_w)
+            measured.append(
+                Measured(
+                    source, device, "cudnn7.6", "forward", problems, rows.time_ms.to_numpy() / 1e3,
+                    rows.algo.to_numpy(str), _convolution_names(rows), problems.n,
+                )
+            )  # fmt: skip
+    return measured
 
 
 _NEUSIGHT_ALGORITHMS = {

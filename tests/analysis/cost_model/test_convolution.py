@@ -3,7 +3,7 @@ import pytest
 
 from curvescope.analysis.cost_model.choice import LIBRARIES, choose_algorithm, get_library
 from curvescope.analysis.cost_model.constants import starting_constants
-from curvescope.analysis.cost_model.convolution import PHASE_ALGORITHMS
+from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions
 from curvescope.analysis.cost_model.recording import machine_for
@@ -15,7 +15,9 @@ VGG_CONV3_1 = Convolutions(np.array([8.0, 16.0]), 128, 56, 56, 256, 3, 3, 1, 1, 
 
 
 def chosen(problems, phase, library, machine=MACHINE, **kwargs):
-    choice = choose_algorithm(PHASE_ALGORITHMS[phase](problems, machine), problems, phase, LIBRARIES[library], **kwargs)
+    choice = choose_algorithm(
+        estimate_algorithms(phase, problems, machine), problems, phase, LIBRARIES[library], **kwargs
+    )
     return [choice.names[i] for i in choice.index], choice
 
 
@@ -29,7 +31,7 @@ def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     n, c, h, w, k = shape
     problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
     machine = ModelledGpu(get_device(device), starting_constants())
-    launch = PHASE_ALGORITHMS["forward"](problem, machine)["WINOGRAD"].launches[-1]
+    launch = estimate_algorithms("forward", problem, machine)["WINOGRAD"].launches[-1]
     assert launch.blocks[0] == grid
 
 
@@ -49,7 +51,7 @@ def test_the_grid_of_nonfused_winograd_is_the_published_one_for_its_tile(shape, 
 @pytest.mark.parametrize("phase", PHASES)
 def test_every_algorithm_executes_finite_work_in_positive_time(phase):
     problems = Convolutions(np.array([1.0, 7.0, 64.0]), 3, 224, 224, 64, 7, 7, 3, 3, 2, 2)
-    for name, estimate in PHASE_ALGORITHMS[phase](problems, MACHINE).items():
+    for name, estimate in estimate_algorithms(phase, problems, MACHINE).items():
         assert np.isfinite(estimate.time_s).all(), name
         assert (estimate.time_s > 0).all(), name
         assert (estimate.workspace_bytes >= 0).all(), name
@@ -58,14 +60,14 @@ def test_every_algorithm_executes_finite_work_in_positive_time(phase):
 @pytest.mark.parametrize("phase", PHASES)
 def test_winograd_and_fft_need_stride_1(phase):
     strided = Convolutions(16, 128, 28, 28, 128, 3, 3, 1, 1, 2, 2)
-    estimates = PHASE_ALGORITHMS[phase](strided, MACHINE)
+    estimates = estimate_algorithms(phase, strided, MACHINE)
     for name in {"WINOGRAD", "WINOGRAD_NONFUSED", "FFT", "FFT_TILING"} & set(estimates):
         assert not estimates[name].possible.any(), name
 
 
 def test_winograd_does_less_work_than_the_direct_algorithm():
     problem = Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1)
-    estimates = PHASE_ALGORITHMS["forward"](problem, MACHINE)
+    estimates = estimate_algorithms("forward", problem, MACHINE)
     work = {
         name: sum(launch.flops_executed[0] for launch in estimates[name].launches) / problem.flops[0]
         for name in ("IMPLICIT_GEMM", "WINOGRAD", "WINOGRAD_NONFUSED")

@@ -1,6 +1,8 @@
 import numpy as np
+import pandas as pd
 import pytest
 
+from curvescope.analysis.cost_model import uncertainty
 from curvescope.analysis.cost_model.constants import LEVELS, Spread, load_fitted
 from curvescope.analysis.cost_model.problems import product_kinds
 from curvescope.analysis.cost_model.uncertainty import HOST, draw_errors
@@ -56,3 +58,15 @@ def test_the_rest_is_as_skew_as_the_residuals_and_the_same_for_a_shape_at_every_
 def test_a_product_with_a_narrow_side_is_told_by_its_work_per_byte():
     m, n, k = 4096.0, np.array([64.0, 512.0]), 4096.0
     assert product_kinds(2 * m * n * k, 4 * (m * k + k * n + m * n)).tolist() == ["narrow_product", "product"]
+
+
+def test_a_modelled_diagnosis_says_which_algorithm_changes_and_what_it_costs():
+    # 10 ms of Winograd at 64, 50 ms of another at 128: 30 ms over twice; conv2 costs less than twice, pool1 is a pool.
+    rows = [
+        (64, "conv1", "backward_weights_WINOGRAD_NONFUSED", 10.0), (128, "conv1", "backward_weights_ALGO_1", 50.0),
+        (64, "conv2", "forward_WINOGRAD", 10.0), (128, "conv2", "forward_FFT", 15.0),
+        (64, "pool1", "max_pool2d", 1.0), (128, "pool1", "max_pool2d_other", 9.0),
+    ]  # fmt: skip
+    (sentence,) = uncertainty._switches(pd.DataFrame(rows, columns=["batch", "layer", "name", "exclusive_ms"]))
+    what = "conv1 backward weights changes from WINOGRAD_NONFUSED to ALGO_1, +30 ms"
+    assert sentence.startswith(f"Modelled from batch 64 to 128: {what} over its share")

@@ -58,6 +58,7 @@ _DEVICE_ARGS = {
     "bytes": Field("bytes", NUMBER, True),
     "grid": Field("grid", JSON, True),
     "block": Field("block", JSON, True),
+    "graph_id": Field("graph id", NUMBER, True),
     "group": Field("Process Group Name", JSON, True),
     "members": Field("Process Group Ranks", JSON, True),
     "collective": Field("Collective name", TEXT, True),
@@ -321,7 +322,8 @@ class _Events:
 
     def _kernel_rows(self, device: _Table) -> pa.Table:
         wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
-        rows = self._named({name: device[name] for name in wanted})
+        graph = np.where(device["graph_id"] > 0, device["graph_id"], NONE)  # 0 outside graphs
+        rows = self._named({**{name: device[name] for name in wanted}, "graph_id": graph})
         for what in ("grid", "block"):
             code, distinct = pd.factorize(device[what])
             extents = np.array([self._extents(text) for text in distinct.tolist()], np.int64).reshape(-1, 3)

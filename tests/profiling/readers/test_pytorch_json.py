@@ -349,6 +349,15 @@ def test_a_hexadecimal_stream_is_read_and_an_unreadable_one_costs_only_itself(tm
     assert kernels["registers_per_thread"].isna().tolist() == [False, True]
 
 
+def test_kernels_of_graphs_have_the_graph(tmp_path):
+    events = [on_gpu("kernel", name, at, 1, 3, **more) for name, at, more in (
+        ("replayed", 1000, {"graph id": 4}), ("alone", 1010, {"graph id": 0}), ("old", 1020, {}))]  # fmt: skip
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    kernels = open_recording(import_profile(tmp_path / "t.json", tmp_path / "r").path).arrow("kernels")
+    graphs = {row["name"]: row["graph_id"] for row in kernels.to_pylist()}
+    assert graphs == {"replayed": 4, "alone": None, "old": None}
+
+
 def test_collectives_have_their_message_and_group(tmp_path):
     """The all-gather of the B200 trace: 25,136 elements of BFloat16 from each of 8 ranks."""
     kernels = open_recording(import_profile(PROFILES / "tl_b200_eager.json.gz", tmp_path / "r").path).frame("kernels")

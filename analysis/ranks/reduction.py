@@ -23,7 +23,7 @@ from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 from .tables import TABLES, Reduction, combine, identify, name_table, shortest
 
 _KEY = ["layer", "phase", "name"]
-_CALL_COLUMNS = ("step", "start_ns", "duration_ns", "name", "communicator", "stream")
+_CALL_COLUMNS = ("step", "start_ns", "duration_ns", "name", "collective", "communicator", "stream")
 CHANNEL, OPERATION = "channel", "operation"  # kinds of names
 
 
@@ -66,7 +66,7 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     communication = np.bincount(step, np.where(kinds[key] == COMMUNICATION, time, 0), minlength=len(number))
     names = groups["name"]
     sends = int(groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum())
-    operations = {name: operation for name in names.unique() if (operation := collective(name)) is not None}
+    operations = {name: collective(name) for name in names.unique() if is_communication(name) and not between_two(name)}
     calls, call_names = _collectives(work, profiled, operations)
     rank = rank_id.rank
     one = np.ones(len(calls), np.int64)
@@ -102,24 +102,28 @@ def _names(keys: pd.DataFrame) -> _Names:
     return rows
 
 
-def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str]) -> tuple[pd.DataFrame, _Names]:
+def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str | None]) -> tuple[pd.DataFrame, _Names]:
     """Find every collective of the steps with its channel and order, and the names of channels and operations.
 
     Args:
         work: result of `kernel_times.device_work`.
         profiled: result of `profiled_steps`.
-        operations: operation by kernel name, for collectives only.
+        operations: operation by name, for communication only; None where only the profiler may tell it, as of RCCL's
+            generic kernel.
 
     Returns:
         Columns step, channel, occurrence, operation and duration_ns (numbers, ids, nanoseconds), and rows of `names`.
     """
     number = profiled["step"].to_numpy(np.int64)
-    known = pa.array(operations, pa.string())
+    known = pa.array([*operations], pa.string())
     pieces = [pa.schema([(c, KERNELS_TABLE.arrow.field(c).type) for c in _CALL_COLUMNS]).empty_table()]
     for piece in work(_CALL_COLUMNS) if operations else ():
         few, _ = of_steps(piece.filter(pc.is_in(piece["name"].cast(pa.string()), known)), number)
         pieces.append(few.select(_CALL_COLUMNS).cast(pieces[0].schema))
     calls = pa.concat_tables(pieces).to_pandas()
+    by_name = calls["name"].astype(object).map(operations)
+    calls["operation"] = by_name.where(by_name.notna(), calls["collective"].astype(object))
+    calls = calls[calls["operation"].notna() & (calls["operation"] != "SendRecv")]
     # A collective that began in the step before does not count in the order of this step.
     begins = profiled.set_index("step")["start_ns"].astype(np.int64)
     calls = calls[calls["start_ns"].to_numpy() >= begins.reindex(calls["step"]).to_numpy()].sort_values(
@@ -130,7 +134,7 @@ def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str])
     channel = (
         calls["communicator"].astype(object).where(calls["communicator"].notna(), "stream " + position.astype(str))
     )
-    operation = calls["name"].map(operations).astype(object)
+    operation = calls["operation"]
     texts = [(kind, text) for kind, column in ((CHANNEL, channel), (OPERATION, operation)) for text in column.unique()]
     ids = {(kind, text): identify(kind, text) for kind, text in texts}
     table = calls[["step", "duration_ns"]].assign(

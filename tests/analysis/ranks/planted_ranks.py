@@ -11,7 +11,7 @@ from curvescope.profiling.recording.schema import TABLES
 
 from ..synthetic import work_of
 
-COLUMNS = ("step", "start_ns", "duration_ns", "layer", "phase", "name", "communicator", "stream")
+COLUMNS = ("step", "start_ns", "duration_ns", "layer", "phase", "name", "collective", "communicator", "stream")
 LAYERS = ("conv1", "conv2", "fc")
 LAYER_NS = 1_000_000
 ALL_REDUCE_NS = 500_000

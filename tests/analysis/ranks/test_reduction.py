@@ -93,6 +93,17 @@ def test_every_step_adds_up_to_its_wall_time_and_the_cut_into_tables_does_not_ma
     assert np.allclose(exact, steps["duration_ns"])
 
 
+def test_a_generic_kernel_is_the_collective_that_the_profiler_names():
+    """RCCL runs all collectives in kernels of this name; one without a collective, e.g. a send, is left out."""
+    steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
+    generic = "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>)"
+    told = [("AllReduce", 0), ("SendRecv", 20), (None, 40)]
+    rows = [{**row(generic, start, 10, 0, stream=20), "collective": name} for name, start in told]
+    reduction = reduce_rank(RankId(0), steps, work_of(pd.DataFrame(rows)))
+    assert reduction.column("collectives", "duration_ns").tolist() == [10]
+    assert "AllReduce" in reduction.names.column("name").to_pylist()
+
+
 def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
     steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     ranks = {

@@ -18,8 +18,11 @@ _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_~])")
 _CLASS = re.compile(r" \([^()]*\)")  # of a layer: fc6 (Linear) forward
 _PATH = re.compile(r"(?<![\w.])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)")  # of a layer, without its last part
 _FIRST = re.compile(rf"[\w-]+\.(?={CUT})")  # of such a path
-# What a heading can do without: "NVIDIA GeForce GTX 1080 (measured)" is the GTX 1080.
-_MAKER = re.compile(r"NVIDIA |AMD |Intel\(R\) |GeForce |Tesla |Quadro |\((?:R|TM)\)| CPU @ .*|-\d+GB\b| \(published\)")
+# What a heading can do without: "NVIDIA GeForce GTX 1080 (modelled, cudnn7)" is the GTX 1080.
+_MAKER = re.compile(
+    r"NVIDIA |AMD |Intel\(R\) |GeForce |Tesla |Quadro |\((?:R|TM)\)| CPU @ .*|-\d+GB\b"
+    r"| \((?:modelled|published)\b[^()]*\)"
+)
 _WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|(?<=[a-z\d])(?=[A-Z])|$)")
 
 

@@ -54,5 +54,6 @@ def test_devices_have_short_names_where_these_differ():
         "NVIDIA H200": "H200",
         "AMD EPYC": "EPYC",
     }
+    assert short_devices(["GeForce GTX 1080 (modelled, cudnn7, torch rules) (modelled)"]).popitem()[1] == "GTX 1080"
     both = ["Tesla K40m", "Tesla K40m (published)"]
     assert short_devices(both) == dict(zip(both, both, strict=True))

@@ -2,7 +2,8 @@
 
 Bytes are measured at a memory level (DRAM, L2, L1) if the recording has them, else compulsory (each operand moved once,
 a lower bound, compared with the DRAM roof). FLOPs are measured, else those of the direct algorithm. Each point is
-labelled with its sources.
+labelled with its sources. The compute roof of a kernel is that of the precision in its name; where the name says none,
+that of the recording.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, Roof
 from .decompose.terms import IDLE, undisturbed_steps
@@ -64,6 +66,7 @@ class RoofPoint:
             (another precision, another algorithm's FLOPs); None without roofs.
         roof_kind: kind of roof that `utilisation` refers to, ceiling or peak.
         exceeded_roofs: roofs that its rates exceed, `compute` and `DRAM`.
+        precisions: precisions of its products by the names of its kernels; `unknown` for kernels whose names say none.
     """
 
     label: str
@@ -77,6 +80,7 @@ class RoofPoint:
     utilisation: float | None
     roof_kind: str | None
     exceeded_roofs: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Roofline:
         batch: number of samples in a step; None if unknown.
         by: kernel, layer or phase.
         points: points, longest first.
-        roofs: roofs of the device.
+        roofs: roofs of memory, and of the precisions of the points; that of the recording where a name says none.
         time_without_work_s: time per step of kernels with unknown work.
         n_steps: number of profiled steps; None if the profile has no steps and points are totals of the profile.
     """
@@ -138,7 +142,14 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
         if point := _point(label, known, float(timed["exclusive_ms"].sum()) / 1e3 / per, per, hardware):
             points.append(point)
     points.sort(key=lambda p: -p.time_s)
-    return Roofline(batch, by, tuple(points), hardware.roofs, without_ms / 1e3 / per, n_steps)
+    return Roofline(batch, by, tuple(points), _drawn(points, hardware), without_ms / 1e3 / per, n_steps)
+
+
+def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
+    ran = {precision for point in points for precision in point.precisions}
+    default = UNKNOWN in ran or not ran
+    roofs = [roof for roof in hardware.roofs if roof.precision is None or default or roof.precision in ran]
+    return (*roofs, *(roof for roof in hardware.other_precisions if roof.precision in ran))
 
 
 def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -161,25 +172,48 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
         size = float(rows[column].sum()) / per if column in rows and rows[column].notna().all() else 0.0
         if size > 0 and level not in {found.level for found in levels}:
             levels.append(LevelTraffic(level, size, source, flops / size, size / time_s))
-    bound, utilisation, kind = _bound(time_s, flops, levels, hardware)
+    by_precision = rows["flops_executed" if executed else "flops"].groupby(rows["name"].map(_precision)).sum() / per
+    compute_s, compute_kind = _least_compute(by_precision, hardware)
+    bound, utilisation, kind = _bound(time_s, compute_s, compute_kind, levels, hardware)
     source = MEASURED if executed else DIRECT
     calls = float(rows["calls"].sum()) / per
     dram = next((level.bytes_per_s for level in levels if level.level == "DRAM"), None)
-    exceeded = hardware.exceeded(flops / time_s, dram)
+    exceeded = hardware.exceeded(None, dram)
+    if compute_s is not None and compute_s > time_s:
+        exceeded = ("compute", *exceeded)
     rates = flops, source, flops / time_s, tuple(levels)
-    return RoofPoint(label, calls, time_s, *rates, bound, utilisation, kind, exceeded)
+    precisions = tuple(str(precision) for precision in by_precision.index[by_precision > 0])
+    return RoofPoint(label, calls, time_s, *rates, bound, utilisation, kind, exceeded, precisions)
+
+
+def _precision(name: Any) -> str:
+    return UNKNOWN if pd.isna(name) else kernel_precision(str(name))
+
+
+def _least_compute(flops: pd.Series, hardware: Hardware) -> tuple[float | None, str | None]:
+    """The least time in s that the roofs allow for these FLOPs by precision, and the kind of roof; None without one."""
+    least_s, kind = 0.0, None
+    for precision, amount in flops[flops > 0].items():
+        roof = hardware.roof("compute", None if precision == UNKNOWN else str(precision))
+        if roof is None:
+            return None, None
+        least_s, kind = least_s + float(amount) / roof.per_s, roof.kind
+    return least_s, kind
 
 
 def _bound(
-    time_s: float, flops: float, levels: Sequence[LevelTraffic], hardware: Hardware
+    time_s: float,
+    compute_s: float | None,
+    compute_kind: str | None,
+    levels: Sequence[LevelTraffic],
+    hardware: Hardware,
 ) -> tuple[str, float | None, str | None]:
     """The limit of a point: the roof that allows the longest time, if the point comes near it."""
-    compute = hardware.roof("compute")
-    needs = [("compute", flops / compute.per_s, compute.kind)] if compute else []
+    needs = [("compute", compute_s, compute_kind)] if compute_s is not None else []
     for level in levels:
         if roof := hardware.roof(level.level):
             needs.append(("memory", level.bytes / roof.per_s, roof.kind))
-    if not any(name == "memory" for name, _, _ in needs) or compute is None:
+    if not any(name == "memory" for name, _, _ in needs) or compute_s is None:
         return UNKNOWN_BOUND, None, None
     name, least_s, kind = max(needs, key=lambda need: need[1])
     share = least_s / time_s
@@ -189,7 +223,7 @@ def _bound(
 CSV_COLUMNS = (
     *("row", "label", "level", "calls", "time_s", "flops", "flops_source", "flops_per_s", "bytes", "bytes_source"),
     *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance", "precision"),
-    "exceeded_roofs",
+    *("exceeded_roofs", "precisions"),
 )
 
 
@@ -206,6 +240,7 @@ def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:
     ]
     for point in drawn.points:
         shared = {**asdict(point), "row": "point", "exceeded_roofs": " ".join(point.exceeded_roofs) or None}
+        shared |= {"precisions": " ".join(point.precisions) or None}
         for level in point.levels:
             rows.append({**shared, **asdict(level), "bytes_source": level.source})
         if not point.levels:

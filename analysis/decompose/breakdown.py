@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from .curve import Curve, cost_curve
@@ -67,10 +68,17 @@ class Row:
     tensor_time_share: float | None = None
 
 
-def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
-    """The roofs of the device that the row's rates are above."""
+def above_roofs(row: Row, hardware: Hardware, by: str) -> tuple[str, ...]:
+    """The roofs of the device that the row's rates are above.
+
+    Args:
+        row: a row of a breakdown.
+        hardware: limits of the device.
+        by: what a row stands for; the name of a kernel can say the precision of its roof.
+    """
+    precision = kernel_precision(row.label) if by == "kernel" else UNKNOWN
     flops, size = (None if rate is None else rate * 1e9 for rate in (row.gflop_per_s, row.gb_per_s))
-    return hardware.exceeded(flops, size)
+    return hardware.exceeded(flops, size, None if precision == UNKNOWN else precision)
 
 
 @dataclass(frozen=True)

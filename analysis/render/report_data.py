@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...profiling.attribution.kernel_names import read_name, short_name
+from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import Recording
@@ -426,7 +427,10 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
             if not pd.isna(amount) and time_ms > 0:
                 entry[column][index] = finite(float(amount) / time_ms / 1e6)
         rates = (entry[column][index] for column in ("gflops", "gbs"))
-        entry["exceeded"][index] = recorded.hardware.exceeded(*(None if rate is None else rate * 1e9 for rate in rates))
+        precision = kernel_precision(name or "")
+        entry["exceeded"][index] = recorded.hardware.exceeded(
+            *(None if rate is None else rate * 1e9 for rate in rates), None if precision == UNKNOWN else precision
+        )
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...profiling.attribution.kernel_precision import UNKNOWN
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
 from .numbers import number, quantity
 from .tables import table
@@ -29,11 +31,12 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
         note = "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown."
         blocks += [Text(note, "yellow"), Text()]
     optional = ("GFLOP/s", "GB/s") if drawn.roofs else ("GB/s", "of roof", "bound")
-    rows = table(drawn.by, "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound", optional=optional)
+    rows = table(drawn.by, "in", "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound", optional=optional)
     for point in drawn.points[:limit]:
         for index, level in enumerate(point.levels or (None,)):
             rows.add_row(
                 "" if index else point.label,
+                "" if index else _products(point.precisions),
                 "" if index else number(point.time_s * 1e3),
                 "" if index else rate(point.flops_per_s, "compute" in point.exceeded_roofs),
                 "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),
@@ -65,6 +68,12 @@ def verdicts(drawn: Roofline) -> list[str]:
     return [found]
 
 
+def _products(precisions: Sequence[str]) -> str:
+    """The precisions of a point's products, short: the first of several, and a dash for none by name."""
+    named = [precision for precision in precisions if precision != UNKNOWN]
+    return "-" if not named else named[0] + (", …" if len(precisions) > 1 else "")
+
+
 def notes(drawn: Roofline) -> list[str]:
     """Notes that explain the numbers: sources of FLOPs and bytes, and kernels without a point."""
     flops = Counter(point.flops_source for point in drawn.points)
@@ -73,6 +82,8 @@ def notes(drawn: Roofline) -> list[str]:
         found.append("* compulsory bytes (each operand moved once): a lower bound, compared with the DRAM roof.")
     if any(point.exceeded_roofs for point in drawn.points):
         found.append(ABOVE_ROOF_NOTE)
+    if any(UNKNOWN in point.precisions for point in drawn.points):
+        found.append("In: precision by the kernel's name; - where it says none: under the roof of the recording's.")
     if any(point.bound != "unknown" for point in drawn.points):
         found.append("Bound: the roof of which it reaches at least half; else neither.")
     if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):

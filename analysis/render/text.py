@@ -327,7 +327,7 @@ def render_breakdown(
                 title = f"{len(rest)} smaller rows"
                 rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), *blank)
             continue
-        above = () if hardware is None else above_roofs(row, hardware)
+        above = () if hardware is None else above_roofs(row, hardware, by)
         marked |= bool(above)
         rows.add_row(
             row.label,

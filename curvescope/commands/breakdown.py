@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         document = {"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}
         for row, of_row in zip(document["rows"], breakdown.rows, strict=True):
-            row["exceeded_roofs"] = above_roofs(of_row, hardware)
+            row["exceeded_roofs"] = above_roofs(of_row, hardware, args.by)
         from ..analysis.render.documents import print_document
 
         document["communication"] = None if shared is None else dataclasses.asdict(shared)

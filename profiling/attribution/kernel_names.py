@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"splitK_?reduce|splitkreduce", REDUCTION, "cuBLAS", "splitKreduce_kernel<float, float, float, float>", _KINETO),
     Rule(r"nvjet_", GEMM, "cuBLAS", "nvjet_sm100_tst_64x32_64x16_2x1_2cta_h_bz_TNT", "cuBLAS 12.8 and later, published profiles"),
     Rule(r"cutlass\w*::Kernel\d?<|cutlass(_\d+|3x)?_|\bKernel2\b", GEMM, "CUTLASS", "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_f32_128x128x64_2x1x1_0_ntn_align8", _CUTLASS),
-    Rule(r"xmma_gemm|gemmSN|gemmk1|magma_\w*gemm|(^|[_ ])[shdzic]?gemm(_|Ex|\d|$)|[sh]\d*gemm|sgemm|hgemm|dgemm|addmm|::gemm|\bbmm\b", GEMM, None, "maxwell_sgemm_32x128_nn", _NEUSIGHT),
+    Rule(r"xmma_gemm|gemmSN|gemmk1|magma_\w*gemm|(^|[_ ])[shdzic]?gemm(_|Ex|\d|$)|[shi]\d*gemm|sgemm|hgemm|dgemm|addmm|::gemm|\bbmm\b", GEMM, None, "maxwell_sgemm_32x128_nn", _NEUSIGHT),
     Rule(r"triton_(tem|mm|bmm)|^matmul_kernel", GEMM, "Triton", "triton_tem_fused_addmm_3", _INDUCTOR),
     # XLA names a fusion by the operation at its root.
     Rule(r"^gemm_fusion|^triton_gemm|_gemm_fusion", GEMM, None, "gemm_fusion_dot_12", _XLA),

@@ -1,7 +1,10 @@
 """Computes the FLOPs and compulsory bytes of an operator call from the shapes of its arguments.
 
 Conventions: one FMA is two FLOPs; every convolution counts as the direct algorithm; compulsory bytes move each operand
-once: inputs and weights read, results written. Unknown values are None, never 0.
+once: inputs and weights read, results written. Unknown values are None, never 0. Attention counts as torch's own
+counter does (torch/utils/flop_counter.py): the two products of the forward pass, five of the backward pass, which
+computes the scores again. With a causal mask only the pairs that it leaves count; where the recording does not say
+whether there is one, all do, so that the FLOPs are an upper bound.
 """
 
 from __future__ import annotations
@@ -21,11 +24,15 @@ _BATCH_OPERAND = re.compile(
 )
 
 _ITEM_BYTES = {
-    **dict.fromkeys(("double", "long", "long int"), 8),
+    **dict.fromkeys(("double", "long", "long int", "c10::complex<float>"), 8),
     **dict.fromkeys(("float", "int"), 4),
     **dict.fromkeys(("c10::Half", "c10::BFloat16", "short"), 2),
     **dict.fromkeys(("bool", "unsigned char", "signed char"), 1),
+    # torch/csrc's names of the types in c10/util/Float8_*.h; all have eight bits.
+    **dict.fromkeys((f"c10::Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")), 1),
 }
+# Numbers of types in scalar arguments (c10/core/ScalarType.h), with the bytes of an element.
+_SCALAR_TYPE_BYTES = {5: 2, 6: 4, 7: 8, 15: 2}
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,13 @@ class Call:
         shapes: per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors.
         item_bytes: bytes of one element of the first argument with a known type.
         concrete: per argument the scalar value, or empty.
+        dtypes: per argument its type, or empty.
     """
 
     shapes: Sequence[Any]
     item_bytes: int
     concrete: Sequence[Any]
+    dtypes: Sequence[str] = ()
 
     def shape(self, index: int) -> Shape:
         """Shape of an argument; empty if it has none."""
@@ -93,6 +102,21 @@ class Call:
         """Bytes of the given numbers of elements."""
         return sum(counts) * self.item_bytes
 
+    def size(self, *indices: int) -> int:
+        """Bytes of arguments, each by its own type; 0 for those without a shape.
+
+        Raises:
+            ValueError: the type of an argument is unknown.
+        """
+        total = 0
+        for index in indices:
+            if shape := self.shape(index):
+                dtype = self.dtypes[index] if index < len(self.dtypes) else ""
+                if dtype not in _ITEM_BYTES:
+                    raise ValueError(f"the type {dtype!r} is unknown")
+                total += prod(shape) * _ITEM_BYTES[dtype]
+        return total
+
 
 def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequence[Any] = ()) -> Work:
     """FLOPs and compulsory bytes of one call.
@@ -103,14 +127,16 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
         dtypes: type of each argument, from the same record.
         concrete: scalar arguments, from the same record; they hold stride and padding of convolutions.
     """
-    rule = _RULES.get(op.removeprefix("aten::"))
+    if op.startswith("triton_") and _PARTIAL.search(op):
+        return UNKNOWN
+    rule = _triton if op.startswith("triton_") else _RULES.get(op.removeprefix("aten::"))
     if rule is None:
         return UNKNOWN
     item_bytes = next((_ITEM_BYTES[d] for d in dtypes if d in _ITEM_BYTES), None)
     if item_bytes is None:
         return UNKNOWN
     try:
-        return rule(Call(shapes, item_bytes, concrete))
+        return rule(Call(shapes, item_bytes, concrete, dtypes))
     except (IndexError, TypeError, ValueError):
         return UNKNOWN  # the rule does not know this form of the call
 
@@ -266,6 +292,84 @@ def _max_pool(call: Call) -> Work:
     return Work(0, call.traffic(prod(image), result) + 8 * result)
 
 
+def _scaled_mm(call: Call) -> Work:
+    (m, k), (_, n) = call.shape(0), call.shape(1)
+    result_bytes = _SCALAR_TYPE_BYTES.get(call.value(6))  # out_dtype; the operands are fp8
+    size = None if result_bytes is None else call.size(0, 1, 2, 3, 4) + m * n * result_bytes
+    return Work(2 * m * k * n, size)
+
+
+def _int_mm(call: Call) -> Work:
+    (m, k), (_, n) = call.shape(0), call.shape(1)
+    return Work(2 * m * k * n, call.traffic(m * k, k * n) + 4 * m * n)  # int8 operands, int32 results
+
+
+def _grouped_mm(call: Call, offsets: int = 2) -> Work:
+    """One product per group: a 2-d operand holds the groups one after the other, and `offsets` their ends.
+
+    Rows of a 2-d operand beyond the last end are not computed, which the shapes do not say: an upper bound.
+    """
+    a, b = call.shape(0), call.shape(1)
+    groups = a[0] if len(a) == 3 else b[0] if len(b) == 3 else call.shape(offsets)[0]
+    m, k, n = a[-2], a[-1], b[-1]
+    # The groups divide the extent that a 2-d operand has for all of them: rows, columns, or the sum.
+    products = m * k * n * (groups if len(a) == len(b) == 3 else 1)
+    result = m * n * (groups if len(a) == len(b) else 1)
+    return Work(2 * products, call.size(0, 1) + call.traffic(result))
+
+
+def _embedding(call: Call) -> Work:
+    """The rows that are looked up, read and written; the rest of the table does not move."""
+    rows = prod(call.shape(1))
+    return Work(0, call.traffic(2 * rows * call.shape(0)[-1]) + call.size(1))
+
+
+def _embedding_backward(call: Call) -> Work:
+    gradient, rows = prod(call.shape(0)), call.value(2)
+    return Work(gradient, call.traffic(gradient, rows * call.shape(0)[-1]) + call.size(1))
+
+
+def _attention(query: int, causal: int, backward: bool = False, heads_last: bool = False) -> Callable[[Call], Work]:
+    """Rule for scaled dot-product attention.
+
+    Args:
+        query: index of the query, which key and value follow.
+        causal: index of `is_causal`, or of `custom_mask_type`, which is 0 for no mask.
+        backward: whether the call computes the gradients of the three, and the output's gradient is argument 0.
+        heads_last: whether the shapes are (batch, length, heads, size) and not (..., heads, length, size).
+    """
+
+    def rule(call: Call) -> Work:
+        q, k, v = (call.shape(query + i) for i in range(3))
+        if heads_last and len(q) != 4:
+            return UNKNOWN  # sequences of several lengths, one after the other: their lengths are data
+        rows, keys = (x[-3] if heads_last else x[-2] for x in (q, k))
+        batch = prod(q) // (rows * q[-1])  # batch times heads; several heads may share a key
+        pairs = rows * keys
+        if call.value(causal) in (True, 1):  # query i sees the keys up to i (top left)
+            pairs = sum(min(row + 1, keys) for row in range(rows))
+        scores, values = 2 * batch * pairs * q[-1], 2 * batch * pairs * v[-1]
+        result = batch * rows * v[-1]
+        operands = prod(q) + prod(k) + prod(v)
+        if backward:  # scores, and the gradients of query and key; those of the weights and of value
+            return Work(3 * scores + 2 * values, call.traffic(2 * operands, 2 * result))
+        return Work(scores + values, call.traffic(operands, result))
+
+    return rule
+
+
+# Kernels that read or write parts of a buffer: its size is not what moves.
+_PARTIAL = re.compile(r"embedding|index|gather|scatter|slice|select|cat|nll|pool")
+
+
+def _triton(call: Call) -> Work:
+    """A kernel of torch.compile, with the buffers that it reads and writes as arguments; FLOPs are unknown.
+
+    A buffer that is read and written counts once: a lower bound.
+    """
+    return Work(None, call.size(*range(len(call.shapes))))
+
+
 _RULES: dict[str, Callable[[Call], Work]] = {
     "mm": _mm,
     "addmm": _addmm,
@@ -281,7 +385,36 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     # Mean, variance, subtraction, scale and shift are five FLOPs per element.
     **dict.fromkeys(("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)),
     **dict.fromkeys(("_softmax", "_log_softmax"), _elementwise(1, 5)),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _elementwise(2, 4)),
+    # Square, sum, and two scalings; dx takes the sum of gradient times input besides.
+    **dict.fromkeys(("rms_norm", "_fused_rms_norm"), _elementwise(1, 4)),
+    "_fused_rms_norm_backward": _elementwise(2, 8),
+    "native_layer_norm_backward": _elementwise(2, 9),
+    # x / (1 + exp(-x)): negation, exponential, sum, quotient.
+    **dict.fromkeys(("silu", "silu_"), _elementwise(1, 4)),
+    "silu_backward": _elementwise(2, 8),
     "gelu": _elementwise(1, 8),
+    "embedding": _embedding,
+    "embedding_dense_backward": _embedding_backward,
+    "_scaled_mm": _scaled_mm,
+    "_int_mm": _int_mm,
+    "_grouped_mm": _grouped_mm,
+    "_scaled_grouped_mm": lambda call: Work(_grouped_mm(call, 4).flops, None),
+    # Indices by native_functions.yaml of torch 2.13.
+    "scaled_dot_product_attention": _attention(0, 5),
+    "_scaled_dot_product_attention_math": _attention(0, 5),
+    "_scaled_dot_product_flash_attention": _attention(0, 4),
+    "_scaled_dot_product_flash_attention_for_cpu": _attention(0, 4),
+    "_scaled_dot_product_efficient_attention": _attention(0, 6),
+    "_scaled_dot_product_cudnn_attention": _attention(0, 6),
+    "_flash_attention_forward": _attention(0, 8, heads_last=True),
+    "_efficient_attention_forward": _attention(0, 9, heads_last=True),
+    "_scaled_dot_product_flash_attention_backward": _attention(1, 11, backward=True),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention(1, 7, backward=True),
+    "_scaled_dot_product_efficient_attention_backward": _attention(1, 11, backward=True),
+    "_scaled_dot_product_cudnn_attention_backward": _attention(1, 14, backward=True),
+    "_flash_attention_backward": _attention(1, 11, backward=True, heads_last=True),
+    "_efficient_attention_backward": _attention(1, 14, backward=True, heads_last=True),
     "copy_": _elementwise(1, 0),
     **dict.fromkeys(("fill_", "zero_"), lambda call: Work(0, call.traffic(prod(call.shape(0))))),
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool),

@@ -59,6 +59,34 @@ def test_points_by_hand():
     assert by_phase["forward"].flops == pytest.approx(12.001e9)
 
 
+def test_kernels_have_the_roof_of_the_precision_in_their_names():
+    """A100, by hand: 312 TFLOP/s of bf16 in tensor cores, 19.5 of fp32; the layer's roof is that of its two kernels."""
+    a100 = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}})
+    steps, kernels = tables(
+        [
+            ("fc", "forward", "ampere_bf16_s16816gemm_bf16_128x128", 1.0, work(156 * 10**9, 10**6)),
+            ("fc", "forward", "ampere_sgemm_128x64_nn", 1.0, work(39 * 10**8, 10**6)),
+            ("other", "forward", "triton_tem_fused_mm_0", 1.0, work(39 * 10**9, 10**6)),
+        ]
+    )
+    drawn = roofline(times_of(steps, kernels), a100)
+    points = {p.label: p for p in drawn.points}
+    assert [p.precisions for p in points.values()] == [("bf16",), ("fp32",), ("unknown",)]
+    assert [round(p.utilisation, 2) for p in points.values()] == [0.5, 0.2, 2.0]
+    assert [p.exceeded_roofs for p in points.values()] == [(), (), ("compute",)]
+    assert {roof.precision for roof in drawn.roofs} == {None, "bf16", "fp32"}
+    by_layer = {p.label: p for p in roofline(times_of(steps, kernels), a100, "layer").points}
+    assert set(by_layer["fc forward"].precisions) == {"bf16", "fp32"}
+    assert by_layer["fc forward"].utilisation == pytest.approx((0.5 + 0.2) / 2, rel=0.01)
+
+
+def test_a_roof_that_no_kernel_ran_under_is_not_drawn():
+    meta = {"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "fp32"}
+    steps, kernels = tables([("fc", "forward", "sm80_xmma_gemm_tf32f32_tf32f32_f32", 1.0, work(10**9, 10**6))])
+    drawn = roofline(times_of(steps, kernels), hardware_of(meta))
+    assert {roof.precision for roof in drawn.roofs} == {None, "tf32"}
+
+
 def test_measured_bytes_and_flops_go_before_compulsory_ones():
     measured = work(10**9, 10**6, dram_bytes=10**8, l2_bytes=2 * 10**8, l1_bytes=3 * 10**8, flops_executed=2 * 10**9)
     steps, kernels = tables([("conv1", "forward", "sgemm", 1.0, measured)])

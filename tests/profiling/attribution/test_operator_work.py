@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from curvescope.profiling.attribution.operator_work import UNKNOWN, Work, work
+from curvescope.profiling.attribution.operator_work import _RULES, UNKNOWN, Work, work
 from curvescope.profiling.workload.networks import get_network
 
 F4 = ["float"] * 6
@@ -106,3 +106,122 @@ def _remember_inputs():
     handle = torch.nn.modules.module.register_module_forward_pre_hook(remember)
     yield
     handle.remove()
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after"),
+    [
+        ("aten::scaled_dot_product_attention", 0, [[], [], [], [], []]),
+        ("aten::_scaled_dot_product_flash_attention", 0, [[], [], []]),
+        ("aten::_scaled_dot_product_efficient_attention", 0, [[], [], [], []]),
+        ("aten::_scaled_dot_product_cudnn_attention", 0, [[], [], [], []]),
+        ("aten::_scaled_dot_product_attention_math", 0, [[], [], []]),
+    ],
+)
+def test_attention_by_hand_in_every_backend(op, before, after):
+    """2 samples, 3 heads, 4 queries of 8, 5 keys, values of 8: two products of 2 x 3 x 4 x 5 x 8."""
+    shapes = [[2, 3, 4, 8], [2, 3, 5, 8], [2, 3, 5, 8], *after]
+    assert work(op, shapes, ["c10::Half"] * 3) == Work(2 * 2 * (2 * 3 * 4 * 5 * 8), 2 * (2 * 3 * 8) * (4 + 5 + 5 + 4))
+
+
+def test_a_causal_mask_leaves_the_pairs_below_the_diagonal():
+    shapes = [[1, 1, 4, 8]] * 3 + [[]] * 3
+    op = "aten::scaled_dot_product_attention"
+    concrete = [None] * 5
+    assert work(op, shapes, F4, [*concrete, True]).flops == 2 * 2 * 8 * (1 + 2 + 3 + 4)
+    whole = 2 * 2 * 8 * 16
+    assert work(op, shapes, F4, [*concrete, False]).flops == whole
+    assert work(op, shapes, F4).flops == whole  # not recorded: an upper bound
+
+
+def test_heads_that_share_a_key_count_their_own_products_and_the_key_once():
+    shapes = [[1, 8, 4, 16], [1, 2, 4, 16], [1, 2, 4, 16]]
+    expected = Work(2 * 2 * 8 * 16 * 16, 4 * 16 * 4 * (8 + 2 + 2 + 8))
+    assert work("aten::scaled_dot_product_attention", shapes, F4) == expected
+
+
+def attention_rules():
+    return [op for op in _RULES if "attention" in op]
+
+
+@pytest.mark.parametrize("op", attention_rules())
+def test_the_rules_of_attention_know_the_arguments_of_torch(op):
+    """Query, key, value and the mask stand where torch's own schema has them."""
+    schemas = {schema.name: schema for schema in torch._C._jit_get_all_schemas() if not schema.overload_name}
+    if f"aten::{op}" not in schemas:
+        pytest.skip("this torch does not have the operator")
+    names = [argument.name for argument in schemas[f"aten::{op}"].arguments]
+    mask = names.index("is_causal" if "is_causal" in names else "custom_mask_type")
+    query = names.index("query")
+    assert names[query : query + 3] == ["query", "key", "value"]
+    shapes = [[1, 1, 4, 8] if name not in ("is_causal", "custom_mask_type") else [] for name in names]
+    if "_attention_forward" in op or op in ("_flash_attention_backward", "_efficient_attention_backward"):
+        shapes = [[1, 4, 1, 8] if shape else [] for shape in shapes]
+    causal = [None] * mask + [True]
+    assert work(op, shapes, F4, causal).flops == pytest.approx(work(op, shapes, F4).flops * 10 / 16)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_attention_has_the_flops_that_torch_counts(backward):
+    with torch.device("meta"):
+        q, k, v = (torch.empty(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
+    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        if backward:
+            out.sum().backward()
+    shapes = [list(x.shape) for x in (q, k, v)]
+    ours = work("aten::scaled_dot_product_attention", shapes, F4).flops
+    if backward:
+        # Flash and efficient attention compute the scores again; the math that torch counts here does not.
+        whole = [list(out.shape), *shapes]
+        again = work("aten::mm", [[2 * 3 * 4, 8], [8, 5]], F4).flops
+        ours += work("aten::_scaled_dot_product_flash_attention_backward", whole, F4).flops - again
+    assert counter.get_total_flops() == ours
+
+
+def test_products_of_fp8_and_int8_by_hand():
+    fp8 = ["c10::Float8_e4m3fn"] * 2 + ["float"] * 2
+    shapes = [[2, 3], [3, 5], [1], [1], [], [], [], []]
+    # 6 + 15 bytes of operands, two scales of 4, results of bf16 (type 15)
+    assert work("aten::_scaled_mm", shapes, fp8, [None] * 6 + [15]) == Work(60, 6 + 15 + 8 + 20)
+    assert work("aten::_scaled_mm", shapes, fp8) == Work(60, None)  # the type of the results was not recorded
+    assert work("aten::_int_mm", [[2, 3], [3, 5]], ["signed char"] * 2) == Work(60, 6 + 15 + 40)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "products", "result"),
+    [
+        ([7, 3], [2, 3, 5], 7 * 3 * 5, 7 * 5),  # rows in groups, e.g. tokens by expert
+        ([2, 7, 3], [2, 3, 5], 2 * 7 * 3 * 5, 2 * 7 * 5),
+        ([4, 7], [7, 5], 4 * 7 * 5, 2 * 4 * 5),  # the sum in groups: the gradient of weights
+        ([2, 4, 3], [3, 6], 4 * 3 * 6, 4 * 6),
+    ],
+)
+def test_grouped_products_by_hand(a, b, products, result):
+    sizes = torch.Size(a).numel() + torch.Size(b).numel()
+    bf16 = ["c10::BFloat16"] * 2 + ["int"]
+    assert work("aten::_grouped_mm", [a, b, [2]], bf16) == Work(2 * products, 2 * (sizes + result))
+
+
+def test_normalisation_and_lookups_by_hand():
+    half = ["c10::Half"] * 2
+    assert work("aten::rms_norm", [[2, 8], [], [8]], half) == Work(64, 2 * 32)
+    assert work("aten::silu", [[2, 8]], half) == Work(64, 2 * 32)
+    assert work("aten::layer_norm", [[2, 8], []], half) == Work(80, 2 * 32)
+    assert work("aten::_softmax", [[2, 8], []], half) == Work(80, 2 * 32)
+    # 6 indices of 8 bytes look up rows of 4 elements in a table of 100
+    assert work("aten::embedding", [[100, 4], [2, 3]], ["c10::Half", "long int"]) == Work(0, 2 * 2 * 24 + 48)
+    gradient = work("aten::embedding_dense_backward", [[2, 3, 4], [2, 3]], ["float", "long int"], [None, None, 100])
+    assert gradient == Work(24, 4 * (24 + 400) + 48)
+
+
+def test_a_kernel_of_torch_compile_moves_its_buffers():
+    """Its FLOPs stay unknown, and so do the bytes of kernels that read parts of a buffer."""
+    shapes, dtypes = [[64, 32], [32], [64, 32], []], ["c10::Half", "float", "c10::Half", "int"]
+    assert work("triton_poi_fused_add_relu_0", shapes, dtypes) == Work(None, 2 * 2048 + 4 * 32 + 2 * 2048)
+    assert work("triton_poi_fused_embedding_0", shapes, dtypes) == UNKNOWN
+
+
+def test_elements_of_fp8_have_one_byte():
+    for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"):
+        assert work("aten::copy_", [[16], [16]], [f"c10::Float8_{kind}"] * 2) == Work(0, 32)

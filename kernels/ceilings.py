@@ -11,6 +11,7 @@ from typing import Any
 from ..profiling.hardware.ceilings import Ceiling, Ceilings
 from ..profiling.hardware.host import describe_versions
 from ..profiling.hardware.precisions import PRECISIONS
+from .attention import ALGORITHMS, Attention
 from .backends import Backend, peak_problems
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
@@ -19,6 +20,8 @@ from .launch import KINDS as LAUNCHES
 from .launch import Launch
 from .levels import memory_levels
 from .memory import KINDS, Memory
+from .row_operators import KINDS as ROW_KINDS
+from .row_operators import RowOperator
 from .runner import Result
 from .sweeps import Sweep, single
 
@@ -37,7 +40,8 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
     problems: list[tuple[Backend, str, Sweep]] = []
     extent = GEMM_EXTENTS[library.describe()["kind"]]
     for precision in PRECISIONS:
-        gemm = Gemm(extent, extent, extent, precision=precision)
+        # fp8 has one layout; in the others the layout hardly matters at this size.
+        gemm = Gemm(extent, extent, extent, "TN" if precision == "fp8" else "NN", precision)
         problems.append((library, precision, single(gemm)))
     problems += [(streams, peak.precision, single(peak)) for peak in peak_problems(streams)]
     for level in memory_levels(streams.describe()):
@@ -50,7 +54,9 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
     """One problem of each benchmark with a suitable backend; arguments like `ceiling_problems`."""
     gemm = Gemm(2048, 2048, 2048)
     conv = [Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1), direction=direction) for direction in DIRECTIONS]
-    jobs = [(library, single(problem)) for problem in (gemm, *conv)]
+    attention = [Attention(4, 8, 512, 64, algorithm, precision="bf16") for algorithm in ALGORITHMS]
+    rows = [RowOperator(4096, 1024, kind) for kind in ROW_KINDS]
+    jobs = [(library, single(problem)) for problem in (gemm, *conv, *attention, *rows)]
     for level in memory_levels(streams.describe()):
         jobs += [(streams, single(Memory(kind, level.size_bytes))) for kind in KINDS]
     jobs += [(streams, single(Latency(level.size_bytes))) for level in memory_levels(streams.describe(), processors=1)]

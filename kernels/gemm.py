@@ -17,6 +17,7 @@ from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
 
 TRANSPOSES = ("NN", "NT", "TN", "TT")
+_BF16 = 15  # number of the type, c10/core/ScalarType.h: that of the results of fp8 products
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,15 @@ class Gemm(Labelled):
 
     @property
     def work(self) -> operator_work.Work:
-        """2 m n k FLOPs; A and B read, C written."""
+        """2 m n k FLOPs; A and B read, C written (fp8: also two scales)."""
         dtype = PRECISIONS[self.precision].profiler_dtype
+        if self.precision == "fp8":
+            shapes: list[tuple[int, ...]] = [(self.n, self.k), (self.k, self.m), (1,), (1,)]
+            return operator_work.work(
+                "aten::_scaled_mm", shapes, [dtype, dtype, "float", "float"], [None] * 6 + [_BF16]
+            )
+        if self.precision == "int8":
+            return operator_work.work("aten::_int_mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
         return operator_work.work("aten::mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:

@@ -81,7 +81,7 @@ class Error:
 
 
 def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: str) -> Array:
-    """Standard normal numbers that the precision holds exactly: float64 for fp64, else float32."""
+    """Standard normal numbers that the precision holds exactly (int8: whole ones); float64 for fp64, else float32."""
     if precision == "fp64":
         return generator.standard_normal(shape)
     values = generator.standard_normal(shape, np.float32)
@@ -92,7 +92,21 @@ def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: st
         # To nearest, ties to even: add half of what is cut off, a hair less where the kept last bit is 0.
         bits += np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
         bits &= np.uint32(0xFFFF0000)
-    return values
+    if precision == "fp8":
+        return round_to_e4m3(values)
+    return np.rint(values) if precision == "int8" else values
+
+
+def round_to_e4m3(values: Array) -> Array:
+    """Round to the nearest number of E4M3, ties to even: 3 stored bits, exponents from -6, subnormals below 2^-6.
+
+    Args:
+        values: numbers of at most 448.
+    """
+    with np.errstate(divide="ignore"):
+        exponent = np.maximum(np.floor(np.log2(np.abs(values))), -6)
+    unit = np.exp2(exponent - 3).astype(values.dtype)
+    return np.asarray(np.rint(values / unit) * unit)
 
 
 def allowed_error(precision: str, terms: int) -> float:

@@ -15,6 +15,7 @@ from ...profiling.hardware.clocks import ClockSampler
 from ...profiling.hardware.host import describe_device, last_level_cache_bytes
 from ...profiling.hardware.precisions import PRECISIONS
 from ...profiling.workload.network_step import import_torch, pick_device
+from ..attention import Attention
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm
@@ -25,10 +26,12 @@ from ..replay.problem import ReplayProblem
 from ..replay.rebuild import rebuild
 from ..replay.recorded_call import CannotReplay
 from ..replay.results import results_of
+from ..row_operators import RowOperator
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from . import Prepared, UnsupportedError, Watch
 from .cuda_device import prepare_launch
 from .flushing import FlushingBackend, run_in_turn
+from .torch_operators import host_array, prepare_attention, prepare_gemm, prepare_rows
 
 
 def open_backend(device: str | None) -> TorchBackend:
@@ -113,27 +116,17 @@ def _event_api(torch: Any, device: str) -> EventApi:
     )
 
 
-def _host(tensor: Any) -> Array:
-    array: Array = tensor.detach().double().cpu().numpy()
-    return array
-
-
-def _gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - in the tensors
-    assert isinstance(problem, Gemm)
-    a, b = problem.views((tensors[0], tensors[1]))
-    c = torch.empty((problem.n, problem.m), dtype=a.dtype, device=a.device)
-    return Prepared(partial(torch.mm, b, a, out=c), lambda: _host(c), "torch.mm")
-
-
 def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - in the tensors
     assert isinstance(problem, Conv)
+    if problem.precision in ("fp8", "int8"):
+        raise UnsupportedError(f"torch has no convolution in {problem.precision}")
     if problem.layout == "nhwc":
         tensors = [tensor.contiguous(memory_format=torch.channels_last) for tensor in tensors]
     first, second = tensors
     geometry = (problem.stride, problem.padding, problem.dilation)
     if problem.direction == "fwd":
         run = partial(torch.conv2d, first, second, None, *geometry, problem.groups)
-        return Prepared(run, lambda: _host(run()), "torch.conv2d")
+        return Prepared(run, lambda: host_array(run()), "torch.conv2d")
     to_data = problem.direction == "bwd_data"
     # The operand that this direction does not read; only its shape matters.
     unread = torch.empty_like(first).resize_(problem.image_shape if to_data else problem.weights_shape)
@@ -142,14 +135,14 @@ def _conv(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prep
         torch.ops.aten.convolution_backward,
         *(gradient, image, weights, None, *geometry, False, (0, 0), problem.groups, (to_data, not to_data, False)),
     )
-    return Prepared(backward, lambda: _host(backward()[0 if to_data else 1]), "torch.convolution_backward")
+    return Prepared(backward, lambda: host_array(backward()[0 if to_data else 1]), "torch.convolution_backward")
 
 
 def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
     assert isinstance(problem, Memory)
     read = [tensor[:: problem.stride] for tensor in tensors]
     if problem.kind == "read":
-        return Prepared(partial(torch.sum, *read), lambda: _host(torch.sum(*read)[None]), "torch.sum")
+        return Prepared(partial(torch.sum, *read), lambda: host_array(torch.sum(*read)[None]), "torch.sum")
     dtype = getattr(torch, PRECISIONS[problem.precision].torch_dtype)
     out = torch.empty(problem.elements * problem.stride, dtype=dtype, device=device)[:: problem.stride]
     run = {
@@ -159,7 +152,7 @@ def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
         "triad": lambda: partial(torch.add, *read, alpha=SCALAR, out=out),
         "write": lambda: partial(out.fill_, SCALAR),
     }[problem.kind]()
-    return Prepared(run, lambda: _host(out), f"torch {problem.kind}")
+    return Prepared(run, lambda: host_array(out), f"torch {problem.kind}")
 
 
 def _replay(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - builds its own
@@ -200,13 +193,15 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     def result() -> Array:
         tensors[0].zero_()
         prepared.run()
-        return _host(tensors[0]) / prepared.inner
+        return host_array(tensors[0]) / prepared.inner
 
     return prepared._replace(result=result)
 
 
 _BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
-    Gemm: _gemm,
+    Attention: prepare_attention,
+    RowOperator: prepare_rows,
+    Gemm: prepare_gemm,
     Conv: _conv,
     Memory: _memory,
     Launch: _launch,

@@ -14,7 +14,9 @@ from .factors.change import Runnable
 
 # What these return is memory as it was.
 _UNDEFINED = ("aten::empty", "aten::new_empty", "aten::resize")
-_PRECISIONS = {precision.torch_dtype: name for name, precision in PRECISIONS.items() if name != "tf32"}
+_PRECISIONS = {
+    precision.torch_dtype: name for name, precision in PRECISIONS.items() if name not in ("tf32", "fp8", "int8")
+}
 
 
 def results_of(returned: Any) -> list[Any]:

@@ -58,8 +58,8 @@ def test_every_precision_and_every_level_is_asked_for():
     streams, library = Streams(exact), FakeBackend(exact)
     problems = ceiling_problems(streams, library)
     names = [name for _, name, _ in problems]
-    assert {"fp64", "fp32", "tf32", "fp16", "bf16", "DRAM"} <= set(names)
+    assert {"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "DRAM"} <= set(names)
     assert names.count("fp32") == 2  # a product and chains
     assert names.count("DRAM") == 4
     kinds = {type(next(iter(sweep.problems.values()))).__name__ for _, sweep in every_problem(streams, library)}
-    assert kinds == {"Gemm", "Conv", "Memory", "Latency", "Launch", "Peak"}
+    assert kinds == {"Gemm", "Conv", "Attention", "RowOperator", "Memory", "Latency", "Launch", "Peak"}

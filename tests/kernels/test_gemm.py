@@ -36,6 +36,12 @@ def test_operands_are_held_exactly_by_their_precision(precision):
     values = normal(np.random.default_rng(1), (1000,), precision)
     assert abs(values.mean()) < 0.1
     assert abs(values.std() - 1) < 0.1
+    if precision == "int8":
+        np.testing.assert_array_equal(values, values.astype(np.int8))
+    if precision == "fp8":
+        torch = pytest.importorskip("torch")
+        raw = np.random.default_rng(1).standard_normal(1000, np.float32)
+        np.testing.assert_array_equal(values, torch.from_numpy(raw).to(torch.float8_e4m3fn).float().numpy())
     if precision == "fp16":
         np.testing.assert_array_equal(values, values.astype(np.float16))
     if precision == "bf16":
@@ -44,6 +50,21 @@ def test_operands_are_held_exactly_by_their_precision(precision):
         np.testing.assert_array_equal(values, tensor.bfloat16().float().numpy())
         raw = np.random.default_rng(1).standard_normal(1000, np.float32)
         np.testing.assert_array_equal(values, torch.from_numpy(raw).bfloat16().float().numpy())
+
+
+@pytest.mark.parametrize("shape", [(65, 33, 129), (1500, 1400, 1000)])
+def test_a_product_of_int8_is_exact(shape):
+    problem = Gemm(*shape, precision="int8")
+    a, b = operands = problem.operands(np.random.default_rng(2))
+    result = b.astype(np.float64) @ a.astype(np.float64)
+    assert problem.error(operands, result).acceptable
+    result[0, 0] += 1
+    assert not problem.error(operands, result).acceptable
+
+
+def test_narrow_products_write_wider_results():
+    assert Gemm(2, 3, 5, precision="int8").work == Work(60, 10 + 15 + 4 * 6)
+    assert Gemm(2, 3, 5, "TN", "fp8").work == Work(60, 10 + 15 + 2 * 4 + 2 * 6)  # two scales; results of bf16
 
 
 # The second is beyond the full check, so sums over its columns are compared.
@@ -84,7 +105,7 @@ def test_the_allowance_grows_with_the_sum_and_the_roundoff():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((0, 1, 1), "at least 1"), ((1, 1, 1, "NX"), "transpose"), ((1, 1, 1, "NN", "fp8"), "precision")],
+    [((0, 1, 1), "at least 1"), ((1, 1, 1, "NX"), "transpose"), ((1, 1, 1, "NN", "fp6"), "precision")],
 )
 def test_what_is_no_problem_is_refused(arguments, message):
     with pytest.raises(CurvescopeError, match=message):

@@ -9,18 +9,23 @@ import numpy as np
 import pytest
 import torch
 
+from curvescope.kernels.attention import Attention
 from curvescope.kernels.backends import UnsupportedError, open_backend
 from curvescope.kernels.backends.pytorch import TorchBackend
 from curvescope.kernels.conv import DIRECTIONS, Conv
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.launch import Launch
+from curvescope.kernels.row_operators import KINDS, RowOperator
 from curvescope.kernels.timers import CudaEvents
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
 PROBLEMS = [
     *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),
-    *(Gemm(64, 32, 128, "TN", precision) for precision in ("fp64", "bf16", "fp16")),
+    *(Gemm(64, 32, 128, "TN", precision) for precision in ("fp64", "bf16", "fp16", "int8")),
+    *(Attention(2, 3, 33, 16, algorithm, causal, "fp32") for algorithm in ("flash", "math") for causal in (0, 1)),
+    Attention(2, 3, 64, 32, "flash", precision="bf16"),
+    *(RowOperator(33, 65, kind, precision) for kind in KINDS for precision in ("fp32", "bf16")),
     *(Conv(2, 8, 9, 11, 16, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
     *(Conv(2, 8, 9, 11, 16, 3, 3, padding=(1, 1), direction=d, layout="nhwc") for d in DIRECTIONS),
     *(Conv(2, 8, 9, 11, 16, 3, 3, direction=d, precision="bf16") for d in DIRECTIONS),
@@ -53,6 +58,20 @@ def test_a_recorded_call_names_the_kernel_its_layer_and_phase(backend):
 def test_what_the_cpu_lacks_is_unsupported(backend):
     with pytest.raises(UnsupportedError, match="TF32"):
         backend.prepare(Gemm(2, 2, 2, "NN", "tf32"), ())
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (Attention(1, 1, 8, 8, "efficient"), "a CPU has no efficient attention"),
+        (Attention(1, 1, 8, 8, "cudnn"), "a CPU has no cudnn attention: flash or math"),
+        (Conv(1, 1, 4, 4, 1, 3, 3, precision="int8"), "no convolution in int8"),
+        (Gemm(16, 16, 16, "TN", "fp8"), "does not support FP8"),
+    ],
+)
+def test_what_the_cpu_or_torch_lacks_says_so(backend, problem, message):
+    with pytest.raises(UnsupportedError, match=message):
+        backend.prepare(problem, problem.operands(np.random.default_rng(0)))
 
 
 def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):

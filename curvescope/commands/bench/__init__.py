@@ -15,6 +15,8 @@ from ...help_groups import CommandParser
 BENCHES = {
     "gemm": "matrix products, at any shapes or over a batch axis",
     "conv": "convolutions: forward, and backward to data or weights",
+    "attention": "scaled dot-product attention by implementation, over batch, heads and length",
+    "operators": "normalisation, softmax, elementwise work and embedding",
     "memory": "bandwidth of copy, scale, add, triad, read and write in every memory level",
     "latency": "time of one load in every memory level",
     "launch": "latency and throughput of kernel launches",

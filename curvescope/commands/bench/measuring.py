@@ -28,12 +28,18 @@ if TYPE_CHECKING:
 _REDUCED_FLOPS = 2_000_000
 
 
-def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32") -> None:
-    """Declare the options of benchmarks that only have axes."""
+def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32", choices: str = "fp32 or fp64") -> None:
+    """Declare the options of benchmarks that only have axes.
+
+    Args:
+        parser: parser of the benchmark.
+        precision: default of --precision.
+        choices: the precisions, in words.
+    """
     parser.add_argument(
         "--axis", action="append", default=[], metavar="NAME=VALUES", help="e.g. size=4096..65536; once for each axis"
     )
-    parser.add_argument("--precision", default=precision, help=f"fp32 or fp64, or both (default: {precision})")
+    parser.add_argument("--precision", default=precision, help=f"{choices}, or several (default: {precision})")
 
 
 def add_problems(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +58,11 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         help="with --from: compare each layer alone with its cost in a recorded step",
     )
     parser.add_argument("--reduced", action="store_true", help="shrink every problem, to try that all of them run")
-    parser.add_argument("--precision", default="fp32", help="fp64, fp32, tf32, fp16 or bf16, or several: fp32,bf16")
+    parser.add_argument(
+        "--precision",
+        default="fp32",
+        help="fp64, fp32, tf32, fp16, bf16, and of products fp8 or int8; or several: fp32,bf16",
+    )
 
 
 def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:

@@ -1,0 +1,94 @@
+"""What the torch backend runs for matrix products, attention and operators over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..attention import Attention
+from ..gemm import Gemm
+from ..problem import Array, Problem
+from ..row_operators import EPSILON, RowOperator
+from . import Prepared, UnsupportedError
+
+# First compute capability of each fused attention, and the precisions that it computes in: torch 2.13,
+# aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
+_FUSED = {
+    "flash": ((8, 0), ("fp16", "bf16")),
+    "efficient": ((5, 0), ("fp32", "tf32", "fp16", "bf16")),
+    "cudnn": ((8, 0), ("fp16", "bf16")),
+}
+# cuBLASLt's fp8 products read both operands along the sum, in units of 16.
+_FP8_UNIT = 16
+
+
+def host_array(tensor: Any) -> Array:
+    """A tensor as float64 on the host."""
+    array: Array = tensor.detach().double().cpu().numpy()
+    return array
+
+
+def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - in the tensors
+    """A matrix product: `torch.mm`, `_scaled_mm` for fp8 with scales of 1 and results of bf16, `_int_mm` for int8."""
+    assert isinstance(problem, Gemm)
+    a, b = problem.views((tensors[0], tensors[1]))
+    if problem.precision == "fp8":
+        if problem.transpose != "TN" or any(extent % _FP8_UNIT for extent in (problem.m, problem.n, problem.k)):
+            raise UnsupportedError("fp8 products need transpose TN (--axis transpose=TN) and multiples of 16")
+        one = torch.ones((), device=a.device)
+        scaled = partial(torch._scaled_mm, b, a, one, one, out_dtype=torch.bfloat16)
+        return Prepared(scaled, lambda: host_array(scaled()), "torch._scaled_mm")
+    c = torch.empty(
+        (problem.n, problem.m), dtype=torch.int32 if problem.precision == "int8" else a.dtype, device=a.device
+    )
+    multiply = torch._int_mm if problem.precision == "int8" else torch.mm
+    return Prepared(partial(multiply, b, a, out=c), lambda: host_array(c), f"torch.{multiply.__name__}")
+
+
+def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
+    """Attention by one named implementation: the operator is called itself, so that torch does not choose another."""
+    assert isinstance(problem, Attention)
+    algorithm, causal, cuda = problem.algorithm, bool(problem.causal), device.startswith("cuda")
+    aten = torch.ops.aten
+    if algorithm in _FUSED and cuda:
+        since, precisions = _FUSED[algorithm]
+        capability = torch.cuda.get_device_capability(device)
+        if capability < since:
+            raise UnsupportedError(f"{algorithm} attention needs compute capability {'.'.join(map(str, since))}")
+        if problem.precision not in precisions:
+            raise UnsupportedError(
+                f"{algorithm} attention computes in {', '.join(precisions)}, not {problem.precision}"
+            )
+    elif algorithm in ("efficient", "cudnn"):
+        raise UnsupportedError(f"a CPU has no {algorithm} attention: flash or math")
+    flash = aten._scaled_dot_product_flash_attention if cuda else aten._scaled_dot_product_flash_attention_for_cpu
+    calls: dict[str, Callable[[], Any]] = {
+        "flash": partial(flash, *tensors, 0.0, causal),
+        "efficient": partial(aten._scaled_dot_product_efficient_attention, *tensors, None, False, 0.0, causal),
+        "cudnn": partial(aten._scaled_dot_product_cudnn_attention, *tensors, None, False, 0.0, causal, False),
+        "math": partial(aten._scaled_dot_product_attention_math, *tensors, None, 0.0, causal),
+    }
+    run = calls[algorithm]
+    return Prepared(run, lambda: host_array(run()[0]), f"torch attention {algorithm}")
+
+
+def prepare_rows(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
+    """An operator over rows."""
+    assert isinstance(problem, RowOperator)
+    functions, width = torch.nn.functional, (problem.columns,)
+    calls: dict[str, Callable[..., Any]] = {
+        "layer_norm": lambda x: functions.layer_norm(x, width, eps=EPSILON),
+        "rms_norm": lambda x: functions.rms_norm(x, width, eps=EPSILON),
+        "softmax": lambda x: torch.softmax(x, 1),
+        "add": torch.add,
+        "mul": torch.mul,
+        "relu": torch.relu,
+        "silu": functions.silu,
+    }
+    if problem.kind == "embedding":
+        indices = torch.from_numpy(problem.indices()).to(device)
+        run = partial(functions.embedding, indices, tensors[0])
+    else:
+        run = partial(calls[problem.kind], *tensors)
+    return Prepared(run, lambda: host_array(run()), f"torch {problem.kind}")

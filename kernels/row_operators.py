@@ -1,0 +1,109 @@
+"""Operators over the rows of a matrix: normalisation, softmax, elementwise work and embedding.
+
+They move memory: their FLOPs are few, so GB/s of compulsory bytes is the rate to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..profiling.attribution import operator_work
+from ..profiling.errors import CurvescopeError
+from ..profiling.hardware.precisions import PRECISIONS, precision_of
+from .problem import Array, Error, Labelled, allowed_relative_error, compare, normal
+
+# The operator of torch whose FLOPs and bytes count, by kind.
+KINDS = {
+    "layer_norm": "aten::layer_norm",
+    "rms_norm": "aten::rms_norm",
+    "softmax": "aten::_softmax",
+    "add": "aten::add",
+    "mul": "aten::mul",
+    "relu": "aten::relu",
+    "silu": "aten::silu",
+    "embedding": "aten::embedding",
+}
+PRECISIONS_HERE = ("fp64", "fp32", "fp16", "bf16")
+EPSILON = 1e-5
+# Rows of an embedding's table, and a step through it that no cache line or power of two repeats.
+TABLE_ROWS = 32_768
+_TABLE_STEP = 7919
+_OPERANDS = {"add": 2, "mul": 2}
+_EXACT = ("relu", "embedding")
+
+
+@dataclass(frozen=True)
+class RowOperator(Labelled):
+    """One operator over a matrix of shape (rows, columns); an embedding looks up as many rows in a table.
+
+    Attributes:
+        rows: number of rows, e.g. samples times tokens.
+        columns: number of columns, e.g. the width of a model.
+        kind: a key of `KINDS`.
+        precision: fp64, fp32, fp16 or bf16.
+    """
+
+    rows: int
+    columns: int
+    kind: str = "layer_norm"
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
+            raise CurvescopeError(f"These operators are measured in {', '.join(PRECISIONS_HERE)}.")
+        if self.kind not in KINDS:
+            raise CurvescopeError(f"Unknown operator {self.kind!r}: choose from {', '.join(KINDS)}.")
+        if min(self.rows, self.columns) < 1:
+            raise CurvescopeError(f"{self.label}: every extent is at least 1.")
+
+    def label_along(self, axis: str) -> str:
+        """E.g. `layer_norm 4096x1024 bf16`: rows, columns."""
+        rows, columns = ("*" if axis == name else getattr(self, name) for name in ("rows", "columns"))
+        return f"{self.kind} {rows}x{columns} {self.precision}"
+
+    @property
+    def work(self) -> operator_work.Work:
+        """FLOPs and bytes by the rules for recorded operators."""
+        dtype = PRECISIONS[self.precision].profiler_dtype
+        shapes: list[tuple[int, ...]] = [(self.rows, self.columns)] * _OPERANDS.get(self.kind, 1)
+        dtypes = [dtype] * len(shapes)
+        if self.kind == "embedding":
+            shapes, dtypes = [(TABLE_ROWS, self.columns), (self.rows,)], [dtype, "long int"]
+        return operator_work.work(KINDS[self.kind], shapes, dtypes)
+
+    def indices(self) -> Array:
+        """Rows of the table that an embedding looks up, shape (rows,), int64."""
+        return np.arange(self.rows, dtype=np.int64) * _TABLE_STEP % TABLE_ROWS
+
+    def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
+        """The matrices to read, or the table of an embedding."""
+        rows = TABLE_ROWS if self.kind == "embedding" else self.rows
+        count = _OPERANDS.get(self.kind, 1)
+        return tuple(normal(generator, (rows, self.columns), self.precision) for _ in range(count))
+
+    def reference(self, operands: tuple[Array, ...]) -> Array:
+        """The result in float64, shape (rows, columns)."""
+        x = operands[0].astype(np.float64)
+        if self.kind == "layer_norm":
+            x = x - x.mean(axis=1, keepdims=True)
+        if self.kind in ("layer_norm", "rms_norm"):
+            return np.asarray(x / np.sqrt((x * x).mean(axis=1, keepdims=True) + EPSILON))
+        if self.kind == "softmax":
+            weights = np.exp(x - x.max(axis=1, keepdims=True))
+            return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+        if self.kind in _OPERANDS:
+            other = operands[1].astype(np.float64)
+            return np.asarray(x + other if self.kind == "add" else x * other)
+        if self.kind == "embedding":
+            return np.asarray(x[self.indices()])
+        return np.asarray(np.maximum(x, 0) if self.kind == "relu" else x / (1 + np.exp(-x)))
+
+    def error(self, operands: tuple[Array, ...], result: Array) -> Error:
+        """Error against the reference; nothing is allowed where no arithmetic is done."""
+        reference = self.reference(operands)
+        if self.kind in _EXACT:
+            return compare(result, reference, 0.0)
+        scale = float(np.abs(reference).max())
+        return compare(result, reference, scale * allowed_relative_error(self.precision, self.columns))

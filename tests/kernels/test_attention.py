@@ -1,0 +1,120 @@
+"""Attention and operators over rows: references by hand, what a wrong result does, and what a GPU's backend calls."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from curvescope.kernels import attention
+from curvescope.kernels.attention import Attention
+from curvescope.kernels.backends import UnsupportedError
+from curvescope.kernels.backends.torch_operators import prepare_attention, prepare_gemm
+from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.row_operators import RowOperator
+from curvescope.profiling.attribution.operator_work import Work
+from curvescope.profiling.errors import CurvescopeError
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("checked", [10**12, 0], ids=["whole", "some queries"])
+def test_attention_is_checked_against_torch_in_float64(monkeypatch, causal, checked):
+    monkeypatch.setattr(attention, "FULL_CHECK_FLOPS", checked)
+    problem = Attention(2, 3, 16, 8, "math", causal, "fp64")
+    operands = problem.operands(np.random.default_rng(0))
+    tensors = [torch.from_numpy(x) for x in operands]
+    right = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=bool(causal)).numpy()
+    error = problem.error(operands, right)
+    assert (error.acceptable, error.projected) == (True, not checked)
+    assert not problem.error(operands, right * 1.01).acceptable
+    assert not problem.error(operands, np.where(np.arange(16)[:, None] > -1, np.nan, right)).acceptable
+    other = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=not causal).numpy()
+    assert not problem.error(operands, other).acceptable
+
+
+def test_a_causal_mask_does_about_half_the_work():
+    whole, masked = (Attention(1, 2, 4, 8, "math", causal).work for causal in (0, 1))
+    assert whole == Work(2 * 2 * 2 * 4 * 4 * 8, 2 * 4 * 2 * 4 * 8)
+    assert masked.flops == whole.flops * 10 / 16
+
+
+def test_operators_over_rows_by_hand():
+    x = np.array([[1.0, 3.0], [2.0, 2.0]])
+    np.testing.assert_allclose(RowOperator(2, 2, "layer_norm", "fp64").reference((x,)), [[-1, 1], [0, 0]], atol=1e-4)
+    np.testing.assert_allclose(RowOperator(2, 2, "rms_norm", "fp64").reference((x,)), x / [[5**0.5], [2]], rtol=1e-4)
+    np.testing.assert_allclose(RowOperator(2, 2, "softmax", "fp64").reference((x,))[1], [0.5, 0.5])
+    looked_up = RowOperator(3, 2, "embedding", "fp64")
+    (table,) = looked_up.operands(np.random.default_rng(0))
+    np.testing.assert_array_equal(looked_up.reference((table,)), table[[0, 7919, 15838]])
+    assert not looked_up.error((table,), np.roll(looked_up.reference((table,)), 1, 0)).acceptable
+
+
+def test_bytes_of_an_embedding_are_those_of_the_rows_that_it_reads():
+    assert RowOperator(100, 64, "embedding", "fp16").work == Work(0, 2 * 2 * 100 * 64 + 8 * 100)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (partial(Attention, 1, 1, 8, 8, "fast"), "choose from flash"),
+        (partial(Attention, 1, 1, 8, 8, precision="int8"), "measured in fp64"),
+        (partial(Attention, 1, 0, 8, 8), "at least 1"),
+        (partial(RowOperator, 8, 8, "sort"), "choose from layer_norm"),
+        (partial(RowOperator, 8, 8, precision="tf32"), "measured in fp64"),
+    ],
+)
+def test_what_is_no_problem_is_refused(problem, message):
+    with pytest.raises(CurvescopeError, match=message):
+        problem()
+
+
+class Torch:
+    """What `prepare_attention` uses of torch on CUDA, with the operators logged."""
+
+    def __init__(self, capability):
+        self.called = []
+        self.cuda = SimpleNamespace(get_device_capability=lambda _: capability)
+        self.ops = SimpleNamespace(aten=self)
+
+    def __getattr__(self, name):
+        return lambda *arguments, **named: self.called.append((name, arguments[3:]))
+
+
+@pytest.mark.parametrize("algorithm", ["flash", "efficient", "cudnn", "math"])
+def test_each_implementation_is_called_itself_with_the_arguments_of_its_schema(algorithm):
+    fake = Torch((9, 0))
+    prepare_attention(fake, Attention(1, 1, 8, 8, algorithm, 1), ["q", "k", "v"], "cuda:0").run()
+    ((name, arguments),) = fake.called
+    schema = next(s for s in torch._C._jit_get_all_schemas() if s.name == f"aten::{name}" and not s.overload_name)
+    given = dict(zip([argument.name for argument in schema.arguments][3:], arguments, strict=False))
+    assert algorithm in name
+    assert given["is_causal"] is True
+    assert given["dropout_p"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("capability", "problem", "message"),
+    [
+        ((7, 5), Attention(1, 1, 8, 8, "flash", precision="fp16"), "needs compute capability 8.0"),
+        ((3, 7), Attention(1, 1, 8, 8, "efficient", precision="fp32"), "needs compute capability 5.0"),
+        ((9, 0), Attention(1, 1, 8, 8, "flash", precision="fp32"), "computes in fp16, bf16, not fp32"),
+    ],
+)
+def test_a_gpu_without_an_implementation_says_so(capability, problem, message):
+    with pytest.raises(UnsupportedError, match=message):
+        prepare_attention(Torch(capability), problem, ["q", "k", "v"], "cuda:0")
+
+
+def test_products_of_fp8_are_right_through_scaled_mm():
+    """On this CPU, where torch converts; on a GPU the same call goes to cuBLASLt."""
+    problem = Gemm(32, 16, 64, "TN", "fp8")
+    operands = problem.operands(np.random.default_rng(0))
+    tensors = [torch.from_numpy(x).to(torch.float8_e4m3fn) for x in operands]
+    prepared = prepare_gemm(torch, problem, tensors, "cpu")
+    prepared.run()
+    assert problem.error(operands, prepared.result()).acceptable
+    with pytest.raises(UnsupportedError, match="transpose TN"):
+        prepare_gemm(torch, Gemm(32, 16, 64, "NN", "fp8"), [x.T for x in tensors], "cpu")

@@ -429,7 +429,8 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
         rates = (entry[column][index] for column in ("gflops", "gbs"))
         precision = kernel_precision(name or "")
         entry["exceeded"][index] = recorded.hardware.exceeded(
-            *(None if rate is None else rate * 1e9 for rate in rates), None if precision == UNKNOWN else precision
+            *(None if rate is None else rate * 1e9 for rate in rates),
+            precision=None if precision == UNKNOWN else precision,
         )
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]

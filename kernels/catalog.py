@@ -51,6 +51,7 @@ KERNELS = (
     CudaKernel("peak_fp16x2", "peak", since=53, flops_per_thread_round=4 * _STEPS),
     CudaKernel("peak_bf16x2", "peak", since=80, flops_per_thread_round=4 * _STEPS),
     CudaKernel("peak_fp16_tensor", "peak", since=70, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS),
+    CudaKernel("peak_int8_tensor", "peak", since=75, flops_per_thread_round=2 * 16 * 8 * 32 // 32 * _STEPS),
     CudaKernel("peak_bf16_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 16 // 32 * _STEPS),
     CudaKernel("peak_tf32_tensor", "peak", since=80, flops_per_thread_round=2 * 16 * 8 * 8 // 32 * _STEPS),
     CudaKernel("peak_fp64_tensor", "peak", since=80, flops_per_thread_round=2 * 8 * 8 * 4 // 32 * _STEPS),

@@ -206,6 +206,7 @@ _ONES: dict[str, np.generic] = {
     "peak_fp16_tensor": np.uint32(0x3C003C00),
     "peak_bf16x2": np.uint32(0x3F803F80),
     "peak_bf16_tensor": np.uint32(0x3F803F80),
+    "peak_int8_tensor": np.uint32(0x01010101),
 }
 
 
@@ -237,6 +238,7 @@ _PEAKS = {
     "tf32": ("peak_tf32_tensor",),
     "fp16": ("peak_fp16_tensor", "peak_fp16x2"),
     "bf16": ("peak_bf16_tensor", "peak_bf16x2"),
+    "int8": ("peak_int8_tensor",),
 }
 
 
@@ -247,6 +249,10 @@ def peak_rounds(precision: str, architecture: int, sm_count: int) -> PeakRounds:
         UnsupportedError: the architecture does not support the precision.
     """
     known = {kernel.name: kernel for kernel in KERNELS}
+    if precision not in _PEAKS:
+        raise UnsupportedError(
+            f"Curvescope has no CUDA kernel for the peak of {precision}; the torch backend has products"
+        )
     for name in _PEAKS[precision]:
         if (kernel := known[name]).since <= architecture and kernel.flops_per_thread_round is not None:
             threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS

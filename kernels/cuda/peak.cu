@@ -9,6 +9,7 @@
 //   peak_fp16x2                   sm_53 on, two FMAs per instruction; sm_61 has it at 1/64 of the rate of fp32
 //   peak_bf16x2                   sm_80 on; sm_80 has it at half the rate of fp16x2
 //   peak_fp16_tensor              sm_70 on: mma.sync with fp32 sums
+//   peak_int8_tensor              sm_75 on, with int32 sums: four numbers in a register
 //   peak_bf16_tensor, _tf32_, _fp64_tensor   sm_80 on
 //
 // On sm_90 mma.sync stays below the peak of the tensor cores, which only wgmma (sm_90a) reaches: Luo et al.,
@@ -148,6 +149,30 @@ extern "C" __global__ __launch_bounds__(kBlockThreads) void peak_fp16_tensor(flo
           "{%0,%1,%2,%3,%4,%5,%6,%7};"
           : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3]), "+f"(x[4]), "+f"(x[5]), "+f"(x[6]), "+f"(x[7])
           : "r"(a), "r"(b));
+    }
+  });
+#endif
+}
+#endif
+
+#if __CUDA_ARCH__ >= 750
+// One step is 16 x 8 x 32 (8192 operations per warp): sm_75 does it as four 8 x 8 x 16, sm_80 and later at once.
+extern "C" __global__ __launch_bounds__(kBlockThreads) void peak_int8_tensor(float* sums, unsigned a, unsigned b,
+                                                                             int rounds) {
+#if __CUDA_ARCH__ >= 800
+  chain_products<4, int>(sums, rounds, [&](int (&x)[4]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, {%0,%1,%2,%3};"
+        : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
+        : "r"(a), "r"(b));
+  });
+#else
+  chain_products<2, int>(sums, rounds, [&](int (&x)[2]) {
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                   : "+r"(x[0]), "+r"(x[1])
+                   : "r"(a), "r"(b));
     }
   });
 #endif

@@ -91,7 +91,7 @@ def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
     measurement = Measurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == Outcome.OK
-    assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16"}
+    assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "int8"}
     assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
 
 

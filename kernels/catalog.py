@@ -57,6 +57,13 @@ KERNELS = (
     CudaKernel("peak_fp64_tensor", "peak", since=80, flops_per_thread_round=2 * 8 * 8 * 4 // 32 * _STEPS),
 )
 
+# For sm_90 alone, in kernels/cuda/sm_90a: 128 steps a round, each of 2 x 64 x 128 x K operations for 128 threads.
+WGMMA_DEPTHS = {"fp16": 16, "bf16": 16, "tf32": 8, "fp8": 32, "int8": 32}
+HOPPER_KERNELS = tuple(
+    CudaKernel(f"peak_{precision}_wgmma", "peak_wgmma", since=90, flops_per_thread_round=2 * 64 * 128 * depth)
+    for precision, depth in WGMMA_DEPTHS.items()
+)
+
 
 def tile_grid(rows: int, columns: int, groups: int = 1) -> tuple[int, int, int]:
     """Grid of a tiled product: SGEMM with m rows and n columns, or a convolution as its source describes it."""

@@ -31,6 +31,8 @@ from ..profiling.recording.atomic_files import atomic_file
 # Architectures that `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
 ARCHITECTURES = (35, 37, 50, 52, 60, 61, 70, 75, 80, 86, 89, 90)
 SOURCE_FOLDER = Path(__file__).parent / "cuda"
+# wgmma is of this target alone, which NVRTC knows from 12.0 on.
+HOPPER, HOPPER_NVRTC = "sm_90a", (12, 0)
 CACHE_VARIABLE = "CURVESCOPE_CACHE"
 # With -v, ptxas logs registers and spills; spills are reported nowhere else.
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
@@ -51,11 +53,13 @@ class CudaSource:
         name: file name without `.cu`.
         text: the source.
         headers: (file name, text) of every `.cuh` and `.h` in the same folder.
+        target: the only target, e.g. sm_90a, for instructions that one architecture alone has; None for all.
     """
 
     name: str
     text: str
     headers: tuple[tuple[str, str], ...] = ()
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,12 @@ class Compiled:
 def own_sources() -> tuple[CudaSource, ...]:
     """The sources of kernels/cuda, sorted by name."""
     return tuple(read_source(path) for path in sorted(SOURCE_FOLDER.glob("*.cu")))
+
+
+def hopper_source(name: str) -> CudaSource:
+    """A source for Hopper alone, from kernels/cuda/sm_90a."""
+    source = read_source(SOURCE_FOLDER / HOPPER / f"{name}.cu")
+    return CudaSource(source.name, source.text, source.headers, HOPPER)
 
 
 def read_source(path: Path) -> CudaSource:
@@ -111,8 +121,8 @@ def compile_source(source: CudaSource, architecture: int) -> Compiled:
     """
     if cached := read_cached(source, architecture):
         return cached
-    compiler = compiler_for(architecture)
-    cubin, log = compiler.compile(source, _options(architecture))
+    compiler = _compiler_of(source, architecture)
+    cubin, log = compiler.compile(source, _options(source, architecture))
     cubin_path, log_path = _cache_paths(source, architecture)
     # Write the cubin last: where it exists, its log does too.
     _write_atomically(log_path, log.encode())
@@ -129,7 +139,7 @@ def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
     cubin_path, log_path = _cache_paths(source, architecture)
     with contextlib.suppress(OSError):
         cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
-        return Compiled(source.name, architecture, cubin, log, compiler_for(architecture).version_text, True)
+        return Compiled(source.name, architecture, cubin, log, _compiler_of(source, architecture).version_text, True)
     return None
 
 
@@ -167,13 +177,17 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
                 future.cancel()
 
 
-def _options(architecture: int) -> tuple[str, ...]:
-    return (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
+def _options(source: CudaSource, architecture: int) -> tuple[str, ...]:
+    return (f"--gpu-architecture={source.target or f'sm_{architecture}'}", *OPTIONS)
+
+
+def _compiler_of(source: CudaSource, architecture: int) -> Nvrtc:
+    return compiler_for(architecture, HOPPER_NVRTC if source.target == HOPPER else (0, 0))
 
 
 def _cache_paths(source: CudaSource, architecture: int) -> tuple[Path, Path]:
     """Paths of the cubin and its log, named by a hash of sources, headers, options and compiler version."""
-    content = repr((source, _options(architecture), compiler_for(architecture).version_text))
+    content = repr((source, _options(source, architecture), _compiler_of(source, architecture).version_text))
     stem = f"{source.name}-sm_{architecture}-{hashlib.sha256(content.encode()).hexdigest()[:32]}"
     return cache_folder() / f"{stem}.cubin", cache_folder() / f"{stem}.log"
 
@@ -290,8 +304,12 @@ def _restored_locale() -> Iterator[None]:
         c_library.uselocale(before)
 
 
-def compiler_for(architecture: int) -> Nvrtc:
+def compiler_for(architecture: int, least: tuple[int, int] = (0, 0)) -> Nvrtc:
     """The oldest installed NVRTC that supports the architecture.
+
+    Args:
+        architecture: target, e.g. 80 for sm_80.
+        least: least version.
 
     Raises:
         BackendMissingError: no installed NVRTC supports it.
@@ -301,7 +319,7 @@ def compiler_for(architecture: int) -> Nvrtc:
         compiler = _open(path)
         if isinstance(compiler, str):
             known.append(compiler)
-        elif architecture in compiler.architectures:
+        elif architecture in compiler.architectures and compiler.version >= least:
             return compiler
         else:
             first, *_, last = compiler.architectures
@@ -312,6 +330,11 @@ def compiler_for(architecture: int) -> Nvrtc:
         f"No installed NVRTC compiles for sm_{architecture}: {'; '.join(known)}. Beyond sm_90: `pip install "
         "nvidia-cuda-nvrtc-cu12`; for Kepler: `pip install nvidia-cuda-nvrtc-cu11`."
     )
+
+
+def can_compile_wgmma() -> bool:
+    """Whether an installed NVRTC compiles for Hopper's own target."""
+    return any(90 in one.architectures and one.version >= HOPPER_NVRTC for one in compilers())
 
 
 def compilers() -> tuple[Nvrtc, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .backends import UnsupportedError
-from .catalog import KERNELS, tile_grid
+from .catalog import HOPPER_KERNELS, KERNELS, tile_grid
 from .conv import Conv
 from .gemm import Gemm
 from .latency import Latency
@@ -207,6 +207,11 @@ _ONES: dict[str, np.generic] = {
     "peak_bf16x2": np.uint32(0x3F803F80),
     "peak_bf16_tensor": np.uint32(0x3F803F80),
     "peak_int8_tensor": np.uint32(0x01010101),
+    "peak_fp16_wgmma": np.uint32(0x3C003C00),
+    "peak_bf16_wgmma": np.uint32(0x3F803F80),
+    "peak_tf32_wgmma": np.uint32(0x3F800000),
+    "peak_fp8_wgmma": np.uint32(0x38383838),  # E4M3: exponent bias 7
+    "peak_int8_wgmma": np.uint32(0x01010101),
 }
 
 
@@ -231,6 +236,7 @@ _PLANS: dict[type, Callable[[Any, tuple[Array, ...], int], LaunchPlan]] = {
     PeakRounds: _peak,
 }
 
+_HOPPER = 90
 # The peak kernels of each precision, best first.
 _PEAKS = {
     "fp64": ("peak_fp64_tensor", "peak_fp64"),
@@ -242,19 +248,25 @@ _PEAKS = {
 }
 
 
-def peak_rounds(precision: str, architecture: int, sm_count: int) -> PeakRounds:
+def peak_rounds(precision: str, architecture: int, sm_count: int, wgmma: bool = False) -> PeakRounds:
     """The peak problem that keeps every SM busy.
+
+    Args:
+        precision: a key of `PRECISIONS`.
+        architecture: number of the architecture, e.g. 80 for sm_80.
+        sm_count: number of SMs.
+        wgmma: whether Hopper's own kernels can be compiled.
 
     Raises:
         UnsupportedError: the architecture does not support the precision.
     """
-    known = {kernel.name: kernel for kernel in KERNELS}
-    if precision not in _PEAKS:
-        raise UnsupportedError(
-            f"Curvescope has no CUDA kernel for the peak of {precision}; the torch backend has products"
-        )
-    for name in _PEAKS[precision]:
-        if (kernel := known[name]).since <= architecture and kernel.flops_per_thread_round is not None:
+    known = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
+    names = [*([f"peak_{precision}_wgmma"] if wgmma and architecture == _HOPPER else []), *_PEAKS.get(precision, ())]
+    for name in names:
+        kernel = known.get(name)
+        if kernel is not None and kernel.since <= architecture and kernel.flops_per_thread_round is not None:
             threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
             return PeakRounds(name, threads, kernel.flops_per_thread_round, precision)
-    raise UnsupportedError(f"sm_{architecture} does not support {precision}")
+    if architecture == _HOPPER and f"peak_{precision}_wgmma" in known:
+        raise UnsupportedError(f"the peak of {precision} needs `pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma")
+    raise UnsupportedError(f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}")

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...profiling.hardware.precisions import PRECISIONS
-from ..catalog import KERNELS
-from ..compile import ARCHITECTURES, compile_source, own_sources
+from ..catalog import HOPPER_KERNELS, KERNELS
+from ..compile import ARCHITECTURES, CudaSource, can_compile_wgmma, compile_source, hopper_source, own_sources
 from ..cuda_plans import Buffer, KernelLaunch, LaunchPlan, peak_rounds, plan
 from ..launch import Launch
 from ..peak import PeakRounds
@@ -48,6 +48,10 @@ class Driver(Protocol):
         """A function that queues one launch; arguments are buffers, numpy scalars or `np.void`."""
 
 
+def _own_source(name: str) -> CudaSource:
+    return next(source for source in own_sources() if source.name == name)
+
+
 class CubinBackend(CudaBackend):
     """Runs our own CUDA kernels, timed by events."""
 
@@ -67,6 +71,7 @@ class CubinBackend(CudaBackend):
         # compatibility.
         older = [a for a in ARCHITECTURES if a // 10 == major and a % 10 <= minor]
         self._architecture = max(older, default=10 * major + minor)
+        self._wgmma = self._architecture == 90 and can_compile_wgmma()
         self._load = cache(self._load_once)
         self.peak_precisions = tuple(p for p in PRECISIONS if self._has_peak(p))
 
@@ -76,7 +81,7 @@ class CubinBackend(CudaBackend):
         Raises:
             UnsupportedError: the device does not support the precision.
         """
-        return peak_rounds(precision, self._architecture, self._facts.sm_count)
+        return peak_rounds(precision, self._architecture, self._facts.sm_count, self._wgmma)
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
@@ -126,8 +131,8 @@ class CubinBackend(CudaBackend):
         return self._driver.launcher(self._load(launch.kernel), launch.grid, launch.block, arguments)
 
     def _load_once(self, kernel: str) -> Any:
-        source = next(k.source for k in KERNELS if k.name == kernel)
-        text = next(s for s in own_sources() if s.name == source)
+        ours, hoppers = ({k.name: k.source for k in kernels} for kernels in (KERNELS, HOPPER_KERNELS))
+        text = hopper_source(hoppers[kernel]) if kernel in hoppers else _own_source(ours[kernel])
         return self._driver.load(compile_source(text, self._architecture).cubin, kernel)
 
     def _buffer_pass(self, size_bytes: int) -> Run:

@@ -12,9 +12,9 @@
 //   peak_int8_tensor              sm_75 on, with int32 sums: four numbers in a register
 //   peak_bf16_tensor, _tf32_, _fp64_tensor   sm_80 on
 //
-// On sm_90 mma.sync stays below the peak of the tensor cores, which only wgmma (sm_90a) reaches: Luo et al.,
-// "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499. GeForce parts halve the rate of
-// fp16 products with fp32 sums.
+// On sm_90 mma.sync stays below the peak of the tensor cores, which only wgmma reaches (sm_90a/peak_wgmma.cu): Luo et
+// al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499. GeForce parts halve the rate
+// of fp16 products with fp32 sums.
 constexpr int kBlockThreads = 256;
 constexpr int kChains = 8;
 constexpr int kSteps = 16;
@@ -161,10 +161,9 @@ extern "C" __global__ __launch_bounds__(kBlockThreads) void peak_int8_tensor(flo
                                                                              int rounds) {
 #if __CUDA_ARCH__ >= 800
   chain_products<4, int>(sums, rounds, [&](int (&x)[4]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, {%0,%1,%2,%3};"
-        : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
-        : "r"(a), "r"(b));
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, {%0,%1,%2,%3};"
+                 : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
+                 : "r"(a), "r"(b));
   });
 #else
   chain_products<2, int>(sums, rounds, [&](int (&x)[2]) {

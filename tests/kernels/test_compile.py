@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import locale
 import multiprocessing
+import shutil
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from curvescope.kernels import compile as nvrtc
-from curvescope.kernels.catalog import KERNELS
+from curvescope.kernels.catalog import HOPPER_KERNELS, KERNELS
 from curvescope.kernels.cubin import read_cubin
 from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 
@@ -147,3 +150,31 @@ def test_a_source_is_read_with_the_headers_beside_it(tmp_path):
     )
     with pytest.raises(CurvescopeError, match="cannot be read"):
         nvrtc.read_source(Path("nowhere") / "mine.cu")
+
+
+def test_hoppers_own_source_is_compiled_for_its_target_by_a_compiler_that_knows_it(monkeypatch):
+    older, newer = (SimpleNamespace(version=v, architectures=(80, 90), version_text="") for v in ((11, 8), (12, 4)))
+    monkeypatch.setattr(nvrtc, "_library_paths", lambda: [older, newer])
+    monkeypatch.setattr(nvrtc, "_open", lambda path: path)
+    source = nvrtc.hopper_source("peak_wgmma")
+    assert nvrtc._options(source, 90)[0] == "--gpu-architecture=sm_90a"
+    assert nvrtc._compiler_of(source, 90) is newer
+    assert nvrtc.compiler_for(90) is older
+    assert source.name not in {one.name for one in nvrtc.own_sources()}
+
+
+@pytest.mark.slow
+def test_the_peaks_of_hopper_compile_without_spills(tmp_path):
+    """By the toolkit's nvcc, which knows the target from CUDA 12.0 on."""
+    if (compiler := shutil.which("nvcc")) is None:
+        pytest.skip("no nvcc on PATH")
+    path = nvrtc.SOURCE_FOLDER / nvrtc.HOPPER / "peak_wgmma.cu"
+    options = ("-std=c++17", "-arch=sm_90a", "-Xptxas", "-v", "-cubin", "-o", str(tmp_path / "peak.cubin"))
+    done = subprocess.run([compiler, *options, str(path)], capture_output=True, text=True, check=False)
+    if "Unsupported gpu architecture" in done.stderr:
+        pytest.skip("this nvcc does not know sm_90a")
+    assert done.returncode == 0, done.stderr
+    assert "serialized" not in done.stderr  # ptxas' warning C7510: the products would wait for each other
+    kernels = {kernel.name for kernel in read_cubin((tmp_path / "peak.cubin").read_bytes()).kernels}
+    assert kernels == {kernel.name for kernel in HOPPER_KERNELS}
+    assert done.stderr.count("0 bytes spill stores, 0 bytes spill loads") == len(kernels)

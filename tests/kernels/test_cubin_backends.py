@@ -111,6 +111,33 @@ def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, 
     assert CubinBackend("fake", driver)._architecture == architecture
 
 
+def hopper(monkeypatch, wgmma):
+    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=f"{source.name} {sm}"))
+    monkeypatch.setattr(cubins, "can_compile_wgmma", lambda: wgmma)
+    driver = FakeDriver()
+    driver.facts = DeviceFacts("NVIDIA H200", (9, 0), 132, 141_000_000_000, 62_914_560)
+    return CubinBackend("fake", driver)
+
+
+def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
+    """A round of a warpgroup: 128 steps of 64 x 128 x 16 products, 2 FLOPs each, over 128 threads."""
+    backend = hopper(monkeypatch, wgmma=True)
+    assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"}
+    problem = backend.peak("fp16")
+    assert (problem.kernel, problem.flops_per_thread_round) == ("peak_fp16_wgmma", 2 * 64 * 128 * 16 * 128 // 128)
+    assert problem.threads == 132 * 8 * 256
+    assert backend.peak("fp8").flops_per_thread_round == 2 * problem.flops_per_thread_round
+    backend.prepare(problem, ())
+    assert backend._driver.loaded == [("peak_wgmma 90", "peak_fp16_wgmma")]
+
+
+def test_without_a_compiler_for_wgmma_a_hopper_has_the_older_instructions(monkeypatch):
+    backend = hopper(monkeypatch, wgmma=False)
+    assert backend.peak("fp16").kernel == "peak_fp16_tensor"
+    with pytest.raises(UnsupportedError, match="nvidia-cuda-nvrtc-cu12"):
+        backend.peak("fp8")
+
+
 def test_a_kepler_has_no_half_precision_peak():
     driver = FakeDriver()
     driver.facts = DeviceFacts("Tesla K40m", (3, 5), 15, 12_000_000_000, 1_572_864)

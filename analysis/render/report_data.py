@@ -426,12 +426,9 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
         for column, amount in (("gflops", row[2]), ("gbs", row[3])):
             if not pd.isna(amount) and time_ms > 0:
                 entry[column][index] = finite(float(amount) / time_ms / 1e6)
-        rates = (entry[column][index] for column in ("gflops", "gbs"))
+        flops, size = (None if (rate := entry[column][index]) is None else rate * 1e9 for column in ("gflops", "gbs"))
         precision = kernel_precision(name or "")
-        entry["exceeded"][index] = recorded.hardware.exceeded(
-            *(None if rate is None else rate * 1e9 for rate in rates),
-            precision=None if precision == UNKNOWN else precision,
-        )
+        entry["exceeded"][index] = recorded.hardware.exceeded(flops, size, None if precision == UNKNOWN else precision)
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]

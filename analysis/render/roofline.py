@@ -69,9 +69,9 @@ def verdicts(drawn: Roofline) -> list[str]:
 
 
 def _products(precisions: Sequence[str]) -> str:
-    """The precisions of a point's products, short: the first of several, and a dash for none by name."""
+    """The precisions of a point's products: the first, with a plus where there are more; a dash for none by name."""
     named = [precision for precision in precisions if precision != UNKNOWN]
-    return "-" if not named else named[0] + (", …" if len(precisions) > 1 else "")
+    return "-" if not named else named[0] + ("+" if len(precisions) > 1 else "")
 
 
 def notes(drawn: Roofline) -> list[str]:
@@ -83,7 +83,10 @@ def notes(drawn: Roofline) -> list[str]:
     if any(point.exceeded_roofs for point in drawn.points):
         found.append(ABOVE_ROOF_NOTE)
     if any(UNKNOWN in point.precisions for point in drawn.points):
-        found.append("In: precision by the kernel's name; - where it says none: under the roof of the recording's.")
+        found.append(
+            "In: precision by the kernel's name, + for more than one; - where it says none: "
+            "the roof of the recording's."
+        )
     if any(point.bound != "unknown" for point in drawn.points):
         found.append("Bound: the roof of which it reaches at least half; else neither.")
     if drawn.roofs and all(roof.level != "compute" for roof in drawn.roofs):

@@ -51,7 +51,7 @@ class BenchSweep:
 
 @dataclass(frozen=True)
 class BenchDocument:
-    """Operators alone: `bench gemm`, `conv`, `memory`, `latency`, `launch`, `peak` and `all`.
+    """Operators alone: `bench gemm`, `conv`, `attention`, `operators`, `memory`, `latency`, `launch`, `peak` and `all`.
 
     Attributes:
         method: how it was measured.

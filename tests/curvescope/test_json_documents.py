@@ -29,7 +29,10 @@ KINDS = {
     "replay": {"replay"},
     "ceilings": {"ceilings"},
     "compile": {"compile"},
-    **{name: {"bench"} for name in ("gemm", "conv", "memory", "latency", "launch", "peak", "all")},
+    **{
+        name: {"bench"}
+        for name in ("gemm", "conv", "attention", "operators", "memory", "latency", "launch", "peak", "all")
+    },
 }
 
 

@@ -18,7 +18,7 @@ from tests.browser import Page  # noqa: E402
 
 RECORDING = "examples/recordings/alexnet-cpu"
 FIGURES = ROOT / "docs" / "figures"
-SIZE = (1200, 800)
+SIZE = (1180, 800)
 
 
 def draw() -> None:

@@ -386,6 +386,15 @@ def write_network_report(title: str, about: str, sweeps: pd.DataFrame, figure: s
     lines += ["| functional | mode | n | sign right |", "|---|---|--:|--:|"]
     for (functional, mode), part in shapes.groupby(["functional", "mode"]):
         lines.append(f"| {functional} | {mode} | {len(part)} | {part.agree.mean():.1%} |")
+    lines += [
+        "", "Share of the published differences inside the 90 % interval of the modelled one, which is drawn with the",
+        "errors that the steps of a curve share:", "", "| functional | mode | n | inside |", "|---|---|--:|--:|",
+    ]  # fmt: skip
+    for functional in ("excess", "curvature"):
+        for mode, part in [*judged.groupby("mode"), ("all", judged)]:
+            differences = part[f"{functional}_inside"].dropna()
+            if len(differences):
+                lines.append(f"| {functional} | {mode} | {len(differences)} | {differences.mean():.0%} |")
     positive = shapes[(shapes.functional == "excess") & (shapes.published > 0)]
     lines += [
         "", "Most published excesses are negative, because samples share a fixed cost. Of the "

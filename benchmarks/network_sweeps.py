@@ -17,9 +17,12 @@ from curvescope.analysis.cost_model.constants import Constants, Spread, constant
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
-from curvescope.analysis.cost_model.problems import product_kinds
+from curvescope.analysis.cost_model.problems import Floats, product_kinds
 from curvescope.analysis.cost_model.uncertainty import HOST, draw_errors
+from curvescope.analysis.decompose.functionals import curvature, excess, neighbours
 from curvescope.profiling.hardware.devices import get_device
+
+_TAILS = (5, 95)  # percentiles: an interval contains nine of ten
 
 _DEVICES = {
     "Tesla K40m": "k40",
@@ -140,7 +143,8 @@ def compare_sweeps(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Cons
 
     Returns:
         Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
-        interval).
+        interval), excess_inside, curvature_inside (1 or 0: whether the 90 % interval of the functional at that batch
+        size holds the published one).
     """
     frames, fitted = [], load_fitted()
     columns = ["gpu", "framework", "network", "step", "library"]
@@ -158,17 +162,36 @@ def compare_sweeps(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Cons
             operations, rows.batch.tolist(), ModelledGpu(device, constants_for(device.architecture, known)),
             get_library(library), step, framework=rules,
         )  # fmt: skip
-        low, high = _interval_ms(modelled, fitted.spreads_for(device.architecture, library))
+        drawn_ms = _draw_ms(modelled, fitted.spreads_for(device.architecture, library))
+        low, high = np.percentile(drawn_ms, _TAILS, axis=0)
+        inside = _inside(rows.batch.tolist(), rows.time_ms.to_numpy(np.float64), drawn_ms)
         frames.append(
             pd.DataFrame(
-                {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
+                {**inside, "gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
                  "published_ms": rows.time_ms, "modelled_ms": modelled.time_s * 1e3, "low_ms": low, "high_ms": high}
             )
         )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
 
 
-def _interval_ms(step: Step, spreads: Mapping[str, Spread]) -> tuple[Any, Any]:
+def _inside(batches: list[int], published_ms: Floats, drawn_ms: Floats) -> dict[str, list[float]]:
+    """Whether the 90 % interval of each excess and each curvature holds the published one; missing where there is none.
+
+    An excess belongs to the smaller batch size, a curvature to the middle one.
+    """
+    found = {f"{kind}_inside": [np.nan] * len(batches) for kind in ("excess", "curvature")}
+    pairs, inner = neighbours(batches)
+    for functional in (*(excess(*pair) for pair in pairs), *(curvature(*points) for points in inner)):
+        weights = np.zeros(len(batches))
+        for batch, weight in functional.coefficients:
+            weights[batches.index(batch)] = weight
+        low, high = np.percentile(drawn_ms @ weights, _TAILS)
+        found[f"{functional.kind}_inside"][batches.index(functional.at)] = float(low <= published_ms @ weights <= high)
+    return found
+
+
+def _draw_ms(step: Step, spreads: Mapping[str, Spread]) -> Floats:
+    """Draws of the true time of a step, ms, shape (replicates, batches)."""
     sizes = step.batches
     # A term whose algorithm or kind changes is one column per algorithm and kind, as in a recording.
     columns: list[tuple[str, str, str, Any]] = []
@@ -184,8 +207,7 @@ def _interval_ms(step: Step, spreads: Mapping[str, Spread]) -> tuple[Any, Any]:
     errors = draw_errors(*names, len(sizes), spreads)
     device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([times for *_, times in columns]))
     host = errors[:, :, -1]
-    times = np.maximum(device_s + step.waiting_s * host, step.host_s * host)
-    return tuple(np.percentile(times, [5, 95], axis=0) * 1e3)
+    return np.asarray(np.maximum(device_s + step.waiting_s * host, step.host_s * host) * 1e3)
 
 
 CURVE = ("gpu", "framework", "network", "mode")  # columns that name a curve

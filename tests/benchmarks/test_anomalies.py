@@ -1,3 +1,7 @@
+import importlib
+from pathlib import Path
+
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -40,3 +44,15 @@ def test_a_model_that_knows_only_a_fixed_cost_finds_no_anomaly():
 def test_batch_sizes_that_are_not_doubled_are_not_scored():
     rows = curve("c", [1.0, 9.0], [1.0, 9.0]).assign(batch=[2, 3])
     assert score(shapes(rows, ["curve"])).published.sum() == 0
+
+
+def test_the_interval_of_a_difference_comes_from_common_draws(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    inside = importlib.import_module("network_sweeps")._inside
+    scale = np.array([[0.5], [1.0], [2.0]])  # an error that all batch sizes share cancels in a difference of 0
+    proportional = scale * np.array([1.0, 2.0, 4.0])
+    held = inside([1, 2, 4], np.array([3.0, 6.0, 12.0]), proportional)
+    assert held["excess_inside"][:2] == [1.0, 1.0]
+    assert inside([1, 2, 4], np.array([3.0, 6.1, 12.0]), proportional)["excess_inside"][:2] == [0.0, 0.0]
+    assert np.isnan(held["excess_inside"][2])
+    assert np.isnan(held["curvature_inside"][0])

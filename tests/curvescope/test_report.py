@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +96,14 @@ def test_verdicts_and_curves_read_without_the_script(page):
     assert html.escape(lead) in text
     table = text[text.index("<noscript>") : text.index("</noscript>")]
     assert [int(batch) for batch in re.findall(r"<tr><td>(\d+)</td>", table)] == [4, 8, 16]
+
+
+@pytest.mark.parametrize("example", [False, True], ids=["new", "example"])
+def test_the_policy_of_a_page_lets_its_own_script_run(page, example):
+    """A page that was changed after it was written has another digest: its script would not run."""
+    text = (Path(__file__).parents[2] / "docs" / "figures" / "report.html" if example else page).read_text()
+    (script,) = re.findall(r"<script>(.*)</script>", text, re.DOTALL)
+    assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in text
 
 
 def test_names_of_a_trace_are_never_markup(page):

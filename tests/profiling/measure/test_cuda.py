@@ -71,7 +71,7 @@ def test_causes_see_clocks_of_the_steps(tmp_path):
     recording = open_recording(tmp_path / "r")
     if recording.meta["clocks_missing"] is not None:
         pytest.skip(recording.meta["clocks_missing"])
-    clock_hz, _ = context._clock(recording.frame("steps"), recording.frame("clocks"))
+    clock_hz, _ = context.sample_clock(recording.frame("steps"), recording.frame("clocks"))
     assert clock_hz is not None
     assert clock_hz > 0.5 * recording.meta["device_settings"]["max_sm_clock_hz"]  # the GPU is warm
 

@@ -134,7 +134,7 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
     recording = open_recording(tmp_path / "r")
     steps, clocks = recording.frame("steps"), recording.frame("clocks")
     for batch in BATCHES:
-        assert context._clock(steps[steps["batch"] == batch], clocks) == (3e9, frozenset())
+        assert context.sample_clock(steps[steps["batch"] == batch], clocks) == (3e9, frozenset())
     ends = steps["start_ns"] + steps["duration_ns"]
     assert not any(((steps["start_ns"] < at) & (at < ends)).any() for at in clocks["start_ns"])
 

@@ -49,12 +49,14 @@ rival claims. [Experiments](experiments.md) then decide: a confirmed cause takes
 | algorithm switch | kernels of the term that run at only one of the two batch sizes; their families by name | what those kernels contribute (arithmetic) |
 | more calls | the same kernels of the term run more often than at another batch size | time of the calls beyond the fewest (arithmetic) |
 | wave and tile quantisation | grid, block, registers and shared memory give the waves; the tail predicts the time ratio within 30 % | the empty part of the last waves, and blocks beyond proportional growth with the batch (modelled) |
+| graph padding | marks name the batch size that the replayed CUDA graph was captured for; else steps of a larger batch size that replay a graph run the same kernels in the same grids, for over 80 % of the time | time beyond the line between the times at the neighbouring captured sizes (modelled) |
 | memory pressure | allocations and frees inside the step; an algorithm switch while memory is over 85 % full | their time in idle; the amount of the switch |
 | page faults | on a CPU, page faults that do not grow in proportion to the batch: new memory in every step | system CPU time, by the term's share of the bytes (modelled) |
 | launch- or host-bound | idle, kernels per step, launch, memcpy and synchronisation calls | idle that allocations do not explain; host-to-device memcpys |
-| cache capacity | bytes of one launch exceed the cache's size, bandwidth falls by over 10 % | time beyond that at the smaller batch size's bandwidth |
+| cache capacity | bytes of one launch exceed the cache's size, bandwidth falls by over 10 %; where DRAM bytes are [measured](guides/record.md), they rise by over 10 % per compulsory byte | time beyond that at the smaller batch size's bandwidth |
 | roof change | FLOPs per byte cross the ridge, the roofline predicts the time ratio | difference of the roofline's times (modelled) |
-| throttling | clock lower by over 3 % at the larger batch size, throttle reasons | time beyond that at the smaller batch size's clock: an upper bound |
+| throttling | clock lower by over 3 % at the larger batch size, throttle reasons; where cycles are measured, the kernels' own clock (cycles per time) is lower too | time beyond that at the smaller batch size's clock: an upper bound |
+| kernels beside communication | calls beside a collective take longer than those of the same kernel (name, grid, block, FLOPs) where none runs, at the same batch size; at least three of each | the slow-down beyond its error: in the kernels' term and in that of communication, with which they share the time; a lower bound, as kernels that never run alone are left out |
 | CPU contention | on a CPU, ready threads waited for a core: by over 5 % more at one of the batch sizes, or (weak) in over 5 % of the time at all of them | time beyond that with the best batch size's share of cores, or with all cores: an upper bound |
 | idle threads | on a CPU, over 10 % fewer threads at work at one of the batch sizes | time beyond that with the most threads at work: an upper bound |
 | slow library call | the same kernel at a rate that is over 10 % lower, as a share of the roofline's; without roofs in FLOPs and in bytes per second | time beyond that at the best rate |

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED, call_size
 from curvescope.cli import COMMANDS, main, module_of
 from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
@@ -212,3 +213,16 @@ def test_marks_are_obeyed(tmp_path):
     assert run_blocks.run_page(page) == 1
     with pytest.raises(run_blocks.BlockError, match="exit code"):
         run_blocks.run_page(page, slow=True)
+
+
+def test_the_page_of_causes_has_a_row_for_every_cause_in_each_of_its_tables():
+    text = (DOCS / "causes.md").read_text()
+    head, _, rest = text.partition("## The experiment of each cause")
+    experiments, _, planted = rest.partition("## Does the verdict name the planted cause?")
+    for table, left_out in (
+        (head, set()),
+        (experiments, {NOT_SIGNIFICANT, UNEXPLAINED}),
+        (planted, {call_size.CAUSE}),  # only an experiment names it
+    ):
+        rows = re.findall(r"^\| (?:\d+ )?([^|(]+?) (?:\([^|]*\) )?\|", table, re.MULTILINE)
+        assert set(CAUSES) - set(rows) == left_out

@@ -182,7 +182,7 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     elif problem.kind == "call":
         prepared = Prepared(add_one, lambda: None, "torch.add_")
     else:
-        raise UnsupportedError("a CPU has no queue of kernels")
+        raise UnsupportedError("a CPU has no launch queue")
     if problem.kind == "graph":
         graph = torch.cuda.CUDAGraph()
         add_one()  # loading at the first call must not be captured

@@ -101,7 +101,7 @@ def test_what_it_has_not_is_said(monkeypatch):
     backend = open_backend("numba", "cpu")
     with pytest.raises(UnsupportedError, match="use the torch backend"):
         backend.prepare(Gemm(2, 2, 2), ())
-    with pytest.raises(UnsupportedError, match="no queue"):
+    with pytest.raises(UnsupportedError, match="no launch queue"):
         backend.prepare(Launch("graph"), (np.zeros(1, np.float32),))
     with pytest.raises(CurvescopeError, match="--backend numba"):
         peak_problem(open_backend("torch", "cpu"), "fp32")

@@ -15,7 +15,6 @@ from .case import Case, Claim, Intervention, SlowDown, seen
 CAUSE = "kernels beside communication"
 INTERVENTION = Intervention(
     expected="With the collectives after the kernels instead of beside them, the kernels are as fast as alone.",
-    remedy="give the collectives fewer SMs (NCCL_MAX_CTAS), or start them beside kernels that use other resources",
     untested="no factor takes communication out of a step",
 )
 _Z = 1.96  # standard errors of a 95 % interval

@@ -21,7 +21,6 @@ from .case import Case, Claim, Intervention, seen
 CAUSE = "graph padding"
 INTERVENTION = Intervention(
     expected="With a graph that is captured for the batch size itself, the excess goes away.",
-    remedy="capture graphs for more batch sizes, or fill the batch up to a captured size",
     untested="no factor changes the batch sizes that a server captures",
 )
 _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from ..decompose.statistics import LEVEL, normal_estimate
 from ..decompose.terms import COMMUNICATION, KERNELS
 from .case import Case, Claim, Intervention, SlowDown, seen
 
@@ -17,7 +18,6 @@ INTERVENTION = Intervention(
     expected="With the collectives after the kernels instead of beside them, the kernels are as fast as alone.",
     untested="no factor takes communication out of a step",
 )
-_Z = 1.96  # standard errors of a 95 % interval
 _NONE = SlowDown(0.0, 0.0, 0.0, 0.0)
 _SCORE = 0.86
 _TABLE = "kernels.duration_ns"
@@ -30,7 +30,7 @@ def weigh(case: Case) -> Claim | None:
     found = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
     amount = math.fsum(weight * found[batch].time_ms for batch, weight in case.functional.coefficients)
     error = math.hypot(*(weight * found[batch].error_ms for batch, weight in case.functional.coefficients))
-    if abs(amount) <= _Z * error:
+    if normal_estimate(amount, error).p >= LEVEL:
         return None
     sides = [found[batch] for batch in (case.before, case.after)]
     evidence = (

@@ -24,6 +24,7 @@ from ...profiling.attribution.collectives import algorithm, collective_of_kernel
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
 from .kernel_times import Ints, Work, of_steps, profiled_steps
+from .statistics import normal_estimate
 
 _TWICE, _ONCE, _WHOLE = ("AllReduce",), ("AllGather", "ReduceScatter", "AlltoAll"), ("Broadcast", "Reduce", "SendRecv")
 _SAME = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "flops"]
@@ -33,7 +34,6 @@ _COLUMNS = ("step", "start_ns", "duration_ns", *_PLACE, "layer", "phase", *_SAME
 _SCHEMA = pa.schema([KERNELS_TABLE.arrow.field(name) for name in _COLUMNS])
 _BESIDE = 0.5  # least share of a call beside communication
 _LEAST_CALLS = 3  # of a kernel alone and beside communication: two have hardly a spread
-_Z = 1.96  # standard errors of a 95 % interval
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     if own.empty:
         return None
     count, compared = len(profiled), _compared(other)
-    excess, error = float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count
+    excess = normal_estimate(float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count)
     return Communication(
         _collectives(own, count),
         _union_ms(own) / count,
@@ -143,8 +143,8 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
         float(other.loc[other["beside"], "ms"].sum()) / count,
         float(compared["ms"].sum()) / count,
         _slowed(compared, count),
-        excess if len(compared) else None,
-        (excess - _Z * error, excess + _Z * error) if len(compared) else None,
+        excess.value if len(compared) else None,
+        (excess.low, excess.high) if len(compared) else None,
     )
 
 

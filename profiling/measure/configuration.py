@@ -13,7 +13,7 @@ from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
 from ..workload.own_step import MODE as OWN
 from ..workload.own_step import OwnStep, global_named, load_make_step
-from .graphed_steps import GraphedSteps, check_device
+from .graphed_steps import GraphedSteps, check_device, reads_result
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Configuration:
         """
         if self.graphed:
             check_device(self.device)
-            if self.precision == "fp16" and self.mode != "forward":
+            if reads_result(self.precision, self.mode):
                 raise CurvescopeError(
                     "--cuda-graph: the scaling of gradients in fp16 reads a result on the host, which a capture does "
                     "not allow. Use --precision bf16, or omit --cuda-graph."

@@ -129,6 +129,11 @@ class GraphedSteps(AnyWorkload):
         return self._result
 
 
+def reads_result(precision: str | None, mode: str) -> bool:
+    """Whether a step reads a result on the host, which a capture does not allow: the scaling of gradients does."""
+    return precision == "fp16" and mode != "forward"
+
+
 def check_device(device: str) -> None:
     """Refuse a device without CUDA graphs.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...recording.experiments import FactorFacts
-from ..graphed_steps import capture
+from ..graphed_steps import capture, reads_result
 from ..visit import Steps
 from .factor import ChangedSteps, StepFactor
 
@@ -55,7 +55,7 @@ class CudaGraph(StepFactor):
             return "only steps on a CUDA device can be captured"
         if self.target.configuration.graphed:
             return "the steps are replays of a graph already"
-        if self.target.configuration.precision == "fp16" and self.target.configuration.mode != "forward":
+        if reads_result(self.target.configuration.precision, self.target.configuration.mode):
             return "the scaling of gradients reads a result on the host, which a capture does not allow"
         return None
 

@@ -23,7 +23,5 @@ def run(args: argparse.Namespace) -> int:
     from ...kernels.attention import ALGORITHMS, Attention
     from ...kernels.sweeps import span
 
-    axes = list(args.axis)
-    if not any(axis.startswith("algorithm=") for axis in axes):
-        axes.insert(0, "algorithm=" + ",".join(ALGORITHMS))
+    axes = measuring.with_all(args.axis, "algorithm", ALGORITHMS)
     return measuring.measure(args, "attention", span(Attention(8, 16, 1024, 64), axes, args.precision, "batch"))

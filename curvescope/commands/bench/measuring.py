@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +40,12 @@ def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32", choices: 
         "--axis", action="append", default=[], metavar="NAME=VALUES", help="e.g. size=4096..65536; once for each axis"
     )
     parser.add_argument("--precision", default=precision, help=f"{choices}, or several (default: {precision})")
+
+
+def with_all(axes: Sequence[str], name: str, values: Iterable[str]) -> list[str]:
+    """The axes, and before them one of all values of `name` unless the user gave that axis."""
+    given = any(axis.startswith(f"{name}=") for axis in axes)
+    return [*axes] if given else [f"{name}={','.join(values)}", *axes]
 
 
 def add_problems(parser: argparse.ArgumentParser) -> None:

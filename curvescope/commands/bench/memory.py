@@ -25,10 +25,8 @@ def run(args: argparse.Namespace) -> int:
     from ...kernels.memory import KINDS, Memory
     from ...kernels.sweeps import span
 
-    axes = list(args.axis)
+    axes = measuring.with_all(args.axis, "kind", KINDS)
     sizes = [level.size_bytes for level in memory_levels(open_backend(args.backend, args.device).describe())]
-    if not any(axis.startswith("kind=") for axis in axes):
-        axes.insert(0, "kind=" + ",".join(KINDS))
     if not any(axis.startswith("size=") for axis in axes):
         axes.append("size=" + ",".join(map(str, sizes)))
     return measuring.measure(args, "memory", span(Memory("triad", sizes[0]), axes, args.precision, "size"))

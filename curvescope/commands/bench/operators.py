@@ -22,7 +22,5 @@ def run(args: argparse.Namespace) -> int:
     from ...kernels.row_operators import KINDS, RowOperator
     from ...kernels.sweeps import span
 
-    axes = list(args.axis)
-    if not any(axis.startswith("kind=") for axis in axes):
-        axes.insert(0, "kind=" + ",".join(KINDS))
+    axes = measuring.with_all(args.axis, "kind", KINDS)
     return measuring.measure(args, "operators", span(RowOperator(8192, 1024), axes, args.precision, "rows"))

@@ -26,6 +26,7 @@ def diagnose(
     device: str | None = None,
     axis: str = "batch",
     fixed: Mapping[str, int] | None = None,
+    cuda_graph: bool = False,
     name: str | None = None,
     protocol: Protocol | str = "default",
     time_limit_s: float | None = None,
@@ -50,6 +51,7 @@ def diagnose(
         axis: name of the argument of `make_step` that `batches` are for, e.g. tokens. Any name but batch is passed by
             name.
         fixed: values of other arguments of `make_step`, by name.
+        cuda_graph: whether a step of each batch size is captured as a CUDA graph and its replays are measured.
         name: name of the recording; default: that of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
@@ -58,9 +60,11 @@ def diagnose(
         output: folder to create for the recording.
 
     Raises:
-        CurvescopeError: `make_step` returns no step, no batch size can be measured, or a value is out of range.
+        CurvescopeError: `make_step` returns no step, no batch size can be measured, a value is out of range, or the
+            step cannot be a CUDA graph.
     """
     from .analysis.explaining import explain
+    from .profiling.measure.graphed_steps import GraphedSteps
     from .profiling.measure.protocol import get_protocol
     from .profiling.recording.axis import Axis
     from .profiling.recording.remote_store import as_path
@@ -78,7 +82,7 @@ def diagnose(
     if time_limit_s is not None:
         how = replace(how, time_limit_s=time_limit_s)
     import_torch()
-    workload = OwnStep(
+    steps = OwnStep(
         make_step,
         None if device is None else pick_device(device),
         name=name,
@@ -86,6 +90,7 @@ def diagnose(
         axis=Axis(axis),
         fixed=fixed,
     )
+    workload = GraphedSteps(steps) if cuda_graph else steps
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
     measure(workload, values, how, path, experiments_s)
     return explain(open_recording(path), curvature)

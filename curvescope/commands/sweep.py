@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.measure.visit_processes import Measurer
 
+_CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -43,8 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_axis_argument(parser)
     measuring.add_mode_argument(parser, help=f"one or more of {','.join(MODES)}")
     parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(STEP_PRECISIONS)}")
+    parser.add_argument("--compile", choices=_CHOICES, default="no", help="run the networks through torch.compile")
     parser.add_argument(
-        "--compile", choices=("no", "yes", "both"), default="no", help="run the networks through torch.compile"
+        "--cuda-graph",
+        choices=_CHOICES,
+        default="no",
+        help="capture each batch size's step as a CUDA graph, and time its replays",
     )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
     parser.add_argument(
@@ -199,10 +205,10 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
         axes = measuring.axes_of(args)
     device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
     limit = parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None
-    if args.step:
-        configurations = [replace(one, memory_limit_bytes=limit) for one in _steps(args, axes, device)]
-    else:
-        configurations = _networks(args, axes, device, limit)
+    made = _steps(args, axes, device) if args.step else _networks(args, axes, device)
+    configurations = [
+        replace(one, memory_limit_bytes=limit, graphed=graphed) for one in made for graphed in _CHOICES[args.cuda_graph]
+    ]
     for configuration in configurations:
         configuration.check()
         if configuration.precision is not None:
@@ -217,11 +223,10 @@ def _steps(args: argparse.Namespace, axes: Axes, device: str) -> list[Configurat
     return [Configuration.of_step(args.step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
 
 
-def _networks(args: argparse.Namespace, axes: Axes, device: str, limit: int | None) -> list[Configuration]:
+def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.configuration import Configuration
 
-    compiled = {"no": (False,), "yes": (True,), "both": (False, True)}[args.compile]
     configurations = [
         Configuration(
             network,
@@ -230,14 +235,13 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str, limit: int | No
             mode,
             precision,
             compile_it,
-            limit,
             axis=axes.curve,
             fixed=fixed,
         )
         for network in dict.fromkeys(args.network)
         for mode in _chosen(args.mode, MODES, "--mode")
         for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")
-        for compile_it in compiled
+        for compile_it in _CHOICES[args.compile]
         for fixed in axes.curves
     ]
     if args.sequence_length is not None and all(one.sequence_length is None for one in configurations):

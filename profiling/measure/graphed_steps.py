@@ -87,10 +87,10 @@ class GraphedSteps(AnyWorkload):
             if isinstance(error, CurvescopeError) or memory_ran_out(error):
                 raise
             raise CurvescopeError(
-                f"--cuda-graph: the step of {self.name} cannot be captured ({type(error).__name__}: "
-                f"{(str(error).strip() or 'no message').splitlines()[0]}). A captured step reads no result on the host "
-                "(.item(), print, gradient scaling), and its optimizer has capturable=True. Change it, or omit "
-                "--cuda-graph."
+                f"The step of {self.name} cannot be captured ({type(error).__name__}: "
+                f"{(str(error).strip() or 'no message').splitlines()[0]}). The step of a CUDA graph reads no result on "
+                "the host (.item(), print, gradient scaling), and its optimizer has capturable=True. Change it, or "
+                "measure it without --cuda-graph (in Python without cuda_graph=True)."
             ) from error
         self._batch = batch
 

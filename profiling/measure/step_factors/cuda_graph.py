@@ -5,38 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...recording.experiments import FactorFacts
-from ..graphed_steps import capture, reads_result
+from ..graphed_steps import GraphedSteps, reads_result
 from ..visit import Steps
-from .factor import ChangedSteps, StepFactor
-
-
-class _GraphSteps(ChangedSteps):
-    """Replays of a step; loading a batch captures it."""
-
-    _graph: Any = None
-    _result: object = None
-    _batch: int | None = None
-
-    def load(self, batch: int) -> None:
-        if batch == self._batch:
-            return
-        self._graph = self._batch = self._result = None  # releases the last graph's memory
-        self.workload.load(batch)
-        self._graph, self._result = capture(self.workload)
-        self._batch = batch
-
-    def submit(self) -> object:
-        self._graph.replay()
-        return self._result
-
-    def time_step(self) -> tuple[int, int]:
-        import torch
-
-        torch.cuda.synchronize(self.device)
-        start_ns = self.workload.clock_ns()
-        self._graph.replay()
-        torch.cuda.synchronize(self.device)
-        return start_ns, self.workload.clock_ns() - start_ns
+from .factor import StepFactor
 
 
 class CudaGraph(StepFactor):
@@ -61,4 +32,4 @@ class CudaGraph(StepFactor):
 
     def change(self, workload: Any) -> Steps:
         """See `StepFactor`."""
-        return _GraphSteps(workload)
+        return GraphedSteps(workload)

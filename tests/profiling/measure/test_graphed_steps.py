@@ -6,10 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 
+import curvescope
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure import sweep_plan
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.graphed_steps import GraphedSteps
+from curvescope.profiling.workload import network_step
 
 from .test_step_factors import Counting, fake_cuda_graphs
 
@@ -17,7 +20,7 @@ from .test_step_factors import Counting, fake_cuda_graphs
 class OnGpu(Counting):
     """A workload that says that it runs on a GPU."""
 
-    device, mode, precision, compiled, is_users, errors_are_results = "cuda:0", "training", "fp32", False, False, False
+    device = "cuda:0"
     name, spec = "net", {"network": "net", "mode": "training", "torch_device": "cuda:0"}
 
     def try_step(self, batch):
@@ -54,7 +57,8 @@ def test_a_step_that_cannot_be_captured_is_said_with_the_reason_and_what_to_do(m
     workload = OnGpu()
     fake_cuda_graphs(monkeypatch, workload, refuses)
     with pytest.raises(
-        CurvescopeError, match=r"cannot be captured \(RuntimeError: .*when stream is capturing\)\. .*omit"
+        CurvescopeError,
+        match=r"cannot be captured \(RuntimeError: .*when stream is capturing\)\. .*without --cuda-graph",
     ):
         GraphedSteps(workload).try_step(4)
 
@@ -71,6 +75,24 @@ def test_a_batch_size_that_is_too_large_for_a_capture_is_one_that_does_not_fit(m
 def test_only_a_gpu_has_graphs(device, tmp_path, capsys):
     assert main(["diagnose", "alexnet", "--cuda-graph", "--device", device, "-o", str(tmp_path / "r")]) == 2
     assert "--cuda-graph: " in capsys.readouterr().err
+
+
+def test_a_sweep_measures_steps_as_they_are_and_as_graphs(tmp_path, monkeypatch):
+    plans = []
+    monkeypatch.setattr(network_step, "pick_device", lambda name: name)  # without a device
+    monkeypatch.setattr(sweep_plan, "run_plan", lambda folder, plan, *rest: plans.append(plan) or [])
+    main(["sweep", "alexnet", "--cuda-graph", "both", "--device", "cuda:0", "-o", str(tmp_path / "r")])
+    main(["sweep", "--resume", str(tmp_path / "r")])
+    for plan in plans:
+        labels = [one.label for one in plan.configurations]
+        assert labels == ["alexnet_training_fp32", "alexnet_training_fp32_graphed"]
+    assert len(plans) == 2
+
+
+def test_python_measures_replays_too(tmp_path):
+    with pytest.raises(CurvescopeError, match="only steps on a CUDA device"):
+        curvescope.diagnose(lambda batch: lambda: None, (1, 2), cuda_graph=True, device="cpu", output=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
 
 
 def test_gradient_scaling_cannot_be_captured():

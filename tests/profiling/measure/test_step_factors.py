@@ -22,7 +22,7 @@ OWN = Configuration.of_step("steps.py:make_step", "cpu")
 class Counting:
     """A workload whose step takes a microsecond per sample; `log` has what it was asked for."""
 
-    device = "cpu"
+    device, mode, precision, compiled, is_users, errors_are_results = "cpu", "training", "fp32", False, False, False
 
     def __init__(self, model=None):
         self.model, self.log, self.now_ns, self._batch = model, [], 0, None

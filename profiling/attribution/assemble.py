@@ -308,7 +308,7 @@ class _Assembly:
         columns = self._timeline.placement.take(range_) | self._columns_of(table, batch) | times.columns()
         phases = _phases(step, columns["phase"])
         if table == "memory":
-            columns.pop("op")
+            columns = self._columns_of(table, pa.table(columns))
         self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
         return phases
 

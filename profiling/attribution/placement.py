@@ -13,13 +13,15 @@ order of application:
   drew a sequence number, and calls of modules, are forward.
 - Operator: the outermost operator, up to the innermost enclosing module call or annotation of a framework. Inside a
   call of torch.distributed it is that call, which separates the cost of communication beside its collectives (memcpys
-  into buckets and back) from the layer around it.
+  into buckets and back) from the layer around it. The path of operators begins there and leads inwards; shapes are
+  those of the outermost operator on it with recorded shapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,8 +29,9 @@ import pyarrow as pa
 
 from .nesting import NONE, Bools, Codes, Ints, Nest, nest
 from .operator_work import BatchSource, Operation, batch_of
-from .range_names import COMMUNICATION, MODULE_CALL, RangeName
+from .range_names import COMMUNICATION, LONGEST_NAME, MODULE_CALL, RangeName
 
+OPERATOR_SEPARATOR = " > "  # between the operators of a path
 FORWARD, BACKWARD = "forward", "backward"
 
 
@@ -123,15 +126,19 @@ class BatchSpans:
 
 @dataclass
 class Placement:
-    """Layer, phase and operator of each span, `NONE` for none; arrays of shape (spans,).
+    """Layer, phase and operators of each span, `NONE` for none; arrays of shape (spans,).
 
     Attributes:
         layer: index into `layers`.
         phase: index into `phases`.
         op: index into `ops`.
+        op_path: index into `op_paths`.
+        op_shapes: index into `shapes`.
         layers: paths.
         phases: phases.
         ops: operators.
+        op_paths: paths of operators.
+        shapes: shapes of the arguments of an operator.
         nest: nesting of the spans.
         unjoined: number of backward nodes without a forward operator.
     """
@@ -139,18 +146,24 @@ class Placement:
     layer: Ints
     phase: Ints
     op: Ints
+    op_path: Ints
+    op_shapes: Ints
     layers: list[str]
     phases: list[str]
     ops: list[str]
+    op_paths: list[str]
+    shapes: list[str]
     nest: Nest
     unjoined: int
 
     def take(self, spans: Ints | Codes) -> dict[str, pa.Array]:
-        """Columns layer, phase and op of rows in these spans (`NONE`: in no span)."""
+        """Columns layer, phase, op, op_path and op_shapes of rows in these spans (`NONE`: in no span)."""
         return {
             "layer": _decode(self.layer, spans, self.layers),
             "phase": _decode(self.phase, spans, self.phases),
             "op": _decode(self.op, spans, self.ops),
+            "op_path": _decode(self.op_path, spans, self.op_paths),
+            "op_shapes": _decode(self.op_shapes, spans, self.shapes),
         }
 
 
@@ -170,7 +183,7 @@ def place(spans: HostSpans) -> Placement:
     number = _numbers(spans, sequence, draws, takes)
     joined = join_forward(spans.start_ns, number, draws, takes)
 
-    layers = _Paths(spans)
+    layers = _layer_paths(spans)
     layer = layers.spread(nested, np.full(len(number), NONE, np.int64))
     fixed = np.full(len(number), NONE, np.int64)
     nodes = np.flatnonzero(joined != NONE)
@@ -190,23 +203,44 @@ def place(spans: HostSpans) -> Placement:
     computes = draws | spans.of_names([one.role == MODULE_CALL for one in meanings]).astype(np.bool_)
     phase = _inherit(np.where(computes & (phase == NONE), phases.index(FORWARD), phase), nested)
 
-    op, ops = _operators(spans, nested)
+    operators, restarts = _operator_paths(spans)
+    op_path = operators.spread(nested, np.full(len(number), NONE, np.int64))
+    op = np.array([*operators.first, NONE], np.int64)[op_path]  # the last value: no path
+    op_shapes, shapes = _shapes(spans, nested, restarts)
+    paths = layers.paths, phases, operators.texts, operators.paths, shapes
     unjoined = int(np.count_nonzero(takes & (joined == NONE)))
-    return Placement(layer, phase, op, layers.paths, phases, ops, nested, unjoined)
+    return Placement(layer, phase, op, op_path, op_shapes, *paths, nested, unjoined)
 
 
-def _operators(spans: HostSpans, nested: Nest) -> tuple[Ints, list[str]]:
-    """The operator of each span, as an index into the second value, the operators' names."""
-    ops = sorted({one.op for one in spans.meanings if one.op is not None})
-    index = {op: i for i, op in enumerate(ops)}
-    own = spans.of_names([None if one.op is None else index[one.op] for one in spans.meanings])
-    communicates = spans.of_names([(one.op or "").startswith(COMMUNICATION) for one in spans.meanings]).astype(np.bool_)
-    begins = spans.of_names([one.op is None and one.role is not None for one in spans.meanings]).astype(np.bool_)
-    op, parent = own.copy(), nested.parent
+def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list[str]]:
+    """The shapes of the outermost operator with shapes around each span, as an index into the second value."""
+    if spans.call is None or not spans.operations:
+        return np.full(len(spans.name), NONE, np.int64), []
+    texts = [shapes_text(operation.shapes) for operation in spans.operations]
+    code, distinct = pd.factorize(np.array([*texts, None], object))  # the last one: a span without call
+    shapes, parent = code[spans.call], nested.parent
     for rows in nested.levels:
-        above = op[parent[rows]]
-        op[rows] = np.where((above == NONE) | begins[rows] | communicates[rows], own[rows], above)
-    return op, ops
+        above = shapes[parent[rows]]
+        shapes[rows] = np.where((above == NONE) | restarts[rows], shapes[rows], above)
+    return shapes.astype(np.int64), distinct.tolist()
+
+
+def shapes_text(shapes: Sequence[Any]) -> str | None:
+    """Shapes of tensors as text, e.g. `8x3x32x32, 16x3x3x3`, lists of tensors in brackets; None without a tensor."""
+    texts = (_shape_text(shape) for shape in shapes)
+    return ", ".join(text for text in texts if text)[:LONGEST_NAME] or None
+
+
+def _shape_text(shape: Any) -> str:
+    if not isinstance(shape, list | tuple):
+        return ""
+    if any(isinstance(extent, list | tuple) for extent in shape):
+        return f"[{', '.join('x'.join(map(str, one)) for one in shape if _is_shape(one))}]"
+    return "x".join(map(str, shape)) if _is_shape(shape) else ""
+
+
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, list | tuple) and all(isinstance(extent, int) for extent in shape)
 
 
 def _inherit(own: Ints, nested: Nest) -> Ints:
@@ -275,16 +309,47 @@ def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: B
     layer[nodes[take]] = layer[nodes[last[take]]]
 
 
-class _Paths:
-    """Distinct layer paths."""
+def _layer_paths(spans: HostSpans) -> _Paths:
+    """Paths of layers; a name that is a complete path begins a new one."""
+    texts = sorted({one.layer for one in spans.meanings if one.layer is not None})
+    index = {text: i for i, text in enumerate(texts)}
+    part = spans.of_names([None if one.layer is None else index[one.layer] for one in spans.meanings])
+    complete = spans.of_names([one.whole_layer for one in spans.meanings]).astype(np.bool_)
+    return _Paths(texts, part, complete & (part != NONE), "/")
 
-    def __init__(self, spans: HostSpans) -> None:
-        self.paths: list[str] = []
+
+def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
+    """Paths of operators, and the spans that begin a new one."""
+    ops = sorted({one.op for one in spans.meanings if one.op is not None})
+    index = {op: i for i, op in enumerate(ops)}
+    own = spans.of_names([None if one.op is None else index[one.op] for one in spans.meanings])
+    communicates = spans.of_names([(one.op or "").startswith(COMMUNICATION) for one in spans.meanings]).astype(np.bool_)
+    begins = spans.of_names([one.op is None and one.role is not None for one in spans.meanings]).astype(np.bool_)
+    return _Paths(ops, own, begins | communicates, OPERATOR_SEPARATOR), begins | communicates
+
+
+class _Paths:
+    """Distinct paths, of the texts of spans around each other.
+
+    Attributes:
+        texts: distinct texts.
+        paths: distinct paths, of at most `LONGEST_NAME` characters: further texts inside are left out.
+        first: index of the first text of each path.
+    """
+
+    def __init__(self, texts: list[str], part: Ints, restarts: Bools, separator: str) -> None:
+        """Prepare.
+
+        Args:
+            texts: distinct texts.
+            part: the text of each span, `NONE` for none.
+            restarts: the spans inside which a new path begins.
+            separator: text between two texts of a path.
+        """
+        self.texts, self.paths = texts, list[str]()
+        self.first: list[int] = []
+        self._part, self._restarts, self._separator = part, restarts, separator
         self._index: dict[str, int] = {}
-        self._texts = sorted({one.layer for one in spans.meanings if one.layer is not None})
-        index = {text: i for i, text in enumerate(self._texts)}
-        self._part = spans.of_names([None if one.layer is None else index[one.layer] for one in spans.meanings])
-        self._complete = spans.of_names([one.whole_layer for one in spans.meanings]).astype(np.bool_)
 
     def spread(self, nested: Nest, fixed: Ints) -> Ints:
         """The path of every span, from the outermost inwards; spans with a path in `fixed` have that one."""
@@ -293,20 +358,23 @@ class _Paths:
         for rows in [np.flatnonzero(parent == NONE), *nested.levels]:
             above = np.where(parent[rows] == NONE, NONE, layer[parent[rows]])
             part = self._part[rows]
+            above[self._restarts[rows]] = NONE
             path = np.where(part == NONE, above, NONE)
             adds = part != NONE
-            above[self._complete[rows]] = NONE
-            pairs, which = np.unique((above[adds] + 1) * len(self._texts) + part[adds], return_inverse=True)
-            split = (divmod(pair, len(self._texts)) for pair in pairs.tolist())
-            path[adds] = np.array([self._code(code - 1, self._texts[text]) for code, text in split], np.int64)[which]
+            pairs, which = np.unique((above[adds] + 1) * len(self.texts) + part[adds], return_inverse=True)
+            split = (divmod(pair, len(self.texts)) for pair in pairs.tolist())
+            path[adds] = np.array([self._code(code - 1, text) for code, text in split], np.int64)[which]
             layer[rows] = np.where(fixed[rows] == NONE, path, fixed[rows])
         return layer
 
-    def _code(self, above: int, text: str) -> int:
-        path = text if above == NONE else f"{self.paths[above]}/{text}"
+    def _code(self, above: int, text: int) -> int:
+        path = self.texts[text] if above == NONE else f"{self.paths[above]}{self._separator}{self.texts[text]}"
+        if above != NONE and len(path) > LONGEST_NAME:
+            return above
         if path not in self._index:
             self._index[path] = len(self.paths)
             self.paths.append(path)
+            self.first.append(text if above == NONE else self.first[above])
         return self._index[path]
 
 

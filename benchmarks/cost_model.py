@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from evidence import beginning
 from fitting import holdout
 from fitting.anomalies import score, shapes
 from fitting.fit import fit_constants
@@ -216,6 +217,21 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
         name: [round(v, 4) for v in value] if isinstance(value, tuple) else round(value, 4)
         for name, value in values.items()
     }
+
+
+def three_figures() -> tuple[str, str, str]:
+    """What begins the page, from the residuals of the fits that left a GPU out."""
+    table = pd.read_csv(RESIDUALS, keep_default_na=False)
+    known = table[table.held_out == "gpu"]
+    errors = holdout.summarize(known.assign(device="all"), ["kind"]).set_index("kind")
+    inside = holdout.coverage(known[known.kind != "streaming"])
+    return (
+        f"On a GPU left out of the fit, the median error of forward convolutions is "
+        f"**{errors.median_error['forward']:.1%}** (n = {errors.n['forward']}).",
+        f"That of matrix products is **{errors.median_error['product']:.1%}** (n = {errors.n['product']}), their mean "
+        f"error {errors.mean_error['product']:.1%}.",
+        f"**{np.average(inside.inside, weights=inside.n):.1%}** of these operators are inside their 90 % interval.",
+    )
 
 
 def write_operator_report() -> list[str]:
@@ -421,9 +437,8 @@ def main() -> None:
     else:
         refit(args.jobs)
     lines = [
-        "# Validation of the cost model",
-        "",
-        "Written by `python benchmarks/cost_model.py`; see [cost-model.md](cost-model.md).",
+        beginning("Validation of the cost model", *three_figures())
+        + "Written by `python benchmarks/cost_model.py`; see [cost-model.md](cost-model.md).",
         "",
     ]
     lines += write_anomaly_report()

@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
+from evidence import beginning
 from warm_commands import Started
 
 ROOT = Path(__file__).parents[1]
@@ -385,19 +386,22 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
 
     trials = sum(map(len, results.values()))
     bad = sum(bool(o.problems) for outcomes in results.values() for o in outcomes)
+    signals = sum(len(outcomes) for (fault, _), outcomes in results.items() if fault in ("kill", "interrupt"))
     lines = [
-        "# Faults",
-        "",
-        f"`python benchmarks/faults.py` writes this page: {trials} trials in sequence, {minutes:.0f} minutes on a busy "
-        f"machine ({os.cpu_count()} cores of {cpu_name()}). In each trial a command works with a store of recordings "
-        "while a fault occurs. The script hashes the store before and after. A trial is *bad* if existing data changed "
-        "or disappeared, the command printed a traceback, a failure had no message, the remaining data cannot be read, "
-        f"or the command did not end within {HUNG_S} s. {COLD:.0%} of the kills and interrupts come at a random moment "
-        "between the start of Python and the end, the others between the end of the imports and the end, while the "
-        "command writes data.",
-        "",
-        f"**{bad} of {trials} trials were bad.**"
-        + ("" if trials >= FULL else f" This run is incomplete: all are {FULL} trials."),
+        beginning(
+            "Faults",
+            f"**{bad} of {trials}** trials were bad."
+            + ("" if trials >= FULL else f" This run is incomplete: all are {FULL} trials."),
+            f"**{signals}** of them were kills and interrupts at a random moment.",
+            f"**{len({command for _, command in results})}** commands were tried, with **{len(what)}** kinds of fault.",
+        )
+        + f"`python benchmarks/faults.py` writes this page: {trials} trials in sequence, {minutes:.0f} minutes on a "
+        f"busy machine ({os.cpu_count()} cores of {cpu_name()}). In each trial a command works with a store of "
+        "recordings while a fault occurs. The script hashes the store before and after. A trial is *bad* if existing "
+        "data changed or disappeared, the command printed a traceback, a failure had no message, the remaining data "
+        f"cannot be read, or the command did not end within {HUNG_S} s. {COLD:.0%} of the kills and interrupts come "
+        "at a random moment between the start of Python and the end, the others between the end of the imports and the "
+        "end, while the command writes data.",
         "",
         "| fault | command | trials | done | refused or stopped with a message | killed | bad |",
         "|---|---|--:|--:|--:|--:|--:|",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from evidence import beginning
 from results import FOLDER_VARIABLE
 
 from curvescope.profiling.hardware.host import describe_host, describe_versions
@@ -27,6 +29,18 @@ from curvescope.profiling.hardware.host import describe_host, describe_versions
 HERE = Path(__file__).parent
 KEPT = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
+
+
+# Benchmark, pattern of a figure in what it prints, sentence.
+FIGURES = (
+    (
+        "stream",
+        r"best over best ([\d.]+)",
+        "The memory bandwidth that Curvescope measures is {} of STREAM's, best over best.",
+    ),
+    ("gemm", r"best over best ([\d.]+)", "A matrix product takes {} times as long as in a bare loop, best over best."),
+    ("sample", r"the timer, a sample .*median ([\d.]+ \S+)", "The timer takes {} for each sample of a microbenchmark."),
+)
 
 
 @dataclass(frozen=True)
@@ -132,10 +146,9 @@ def run(benchmark: Benchmark) -> dict[str, Any]:
 def page(kept: dict[str, Any]) -> str:
     """The page as Markdown; what was never run is named."""
     lines = [
-        "# Benchmarks",
-        "",
-        "`make bench` writes this page. Each comparison measures both tools alternately in one run and gives the ratio "
-        "with its minimum and maximum; above 1 the peer takes more. Single times hold for this machine only.",
+        beginning("Benchmarks", *(_figure(kept, *one) for one in FIGURES))
+        + "`make bench` writes this page. Each comparison measures both tools alternately in one run and gives the "
+        "ratio with its minimum and maximum; above 1 the peer takes more. Single times hold for this machine only.",
     ]
     for benchmark in BENCHMARKS:
         lines += ["", f"## {benchmark.title}", ""]
@@ -163,6 +176,12 @@ def page(kept: dict[str, Any]) -> str:
         if any(better):
             lines += ["", f"What peers do better: {' '.join(filter(None, better))}"]
     return "\n".join(lines) + "\n"
+
+
+def _figure(kept: dict[str, Any], name: str, pattern: str, sentence: str) -> str:
+    """A figure of the beginning, looked up in what a benchmark printed."""
+    found = re.search(pattern, kept.get(name, {}).get("printed", ""))
+    return sentence.format(f"**{found[1] if found else 'not measured yet'}**")
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:

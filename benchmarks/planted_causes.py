@@ -37,6 +37,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.evidence import beginning  # noqa: E402
+
 KEPT = Path(__file__).parent / "results" / "planted_causes.jsonl"
 PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
@@ -383,7 +385,12 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
         for one in sessions.values()
     )
     loads = [one["load"] for one in whole]
-    return TEXT.format(
+    figures = (
+        f"The right cause was confirmed in **{_share(confirmed, count)}** of the steps with a planted cause.",
+        f"A wrong cause was confirmed in **{_share(wrong, count)}** of them.",
+        f"With nothing planted, a cause was confirmed in **{_share(len(false), len(nulls))}** of the sweeps.",
+    )
+    return beginning("Planted causes", *figures) + TEXT.format(
         rows="\n".join(rows),
         each="\n".join(each),
         count=count,
@@ -401,9 +408,7 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
     )
 
 
-TEXT = """# Planted causes
-
-`python benchmarks/planted_causes.py --runs 8 --null 200 --write` writes this page. Small real networks (benchmarks/planted_steps.py) get
+TEXT = """`python benchmarks/planted_causes.py --runs 8 --null 200 --write` writes this page. Small real networks (benchmarks/planted_steps.py) get
 one planted cause each, of a known size; `curvescope.diagnose` measures, explains and tests them, and is told nothing.
 
 | goal | result |

@@ -11,7 +11,10 @@ import argparse
 import csv
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
+
+from evidence import beginning
 
 from curvescope.analysis.decompose.anomalies import Verdict
 from curvescope.analysis.render.series import relative_size
@@ -31,9 +34,7 @@ PROBLEMS = {
     "deepbench_gemm": "gemm {m}xBATCHx{k} {a_t}{b_t}",
 }
 
-HEAD = """# The detector on published measurements
-
-`python benchmarks/published_pairs.py --write` writes this page from DeepBench's times in benchmarks/published. Its option
+HEAD = """`python benchmarks/published_pairs.py --write` writes this page from DeepBench's times in benchmarks/published. Its option
 `--tables DIR` writes these times as tables; `curvescope import FILE --table` imports such a table, and `curvescope explain` tests
 it.
 
@@ -80,7 +81,7 @@ def write_table(name: str, path: Path) -> Path:
 
 def page() -> str:
     """The page as Markdown."""
-    lines, listed = [], []
+    lines, listed, counts = [], [], Counter[str]()
     for label, name in TABLES.items():
         with tempfile.TemporaryDirectory() as folder:
             table = write_table(name, Path(folder) / f"{name}.csv")
@@ -95,13 +96,29 @@ def page() -> str:
                 f"{_ratio(both, sum(found))} | {_ratio(both, sum(plain))} |"
             )
             if noise == 0.05:
+                counts.update(pairs=len(pairs), plain=sum(plain), both=both, alone=sum(found) - both)
                 anomalies = [pair for pair in pairs if pair[1].verdict == Verdict.ANOMALY]
                 listed += [
                     f"| {s.problem} | {s.device_name} | {f.tested.at} → {f.tested.to} | {relative_size(s, f):+.0%} | "
                     f"{f.p_adjusted:.1g} |"
                     for s, f in sorted(anomalies, key=lambda pair: -relative_size(*pair))
                 ]
-    return HEAD + "\n".join(lines) + "\n" + MIDDLE + "\n".join(listed) + "\n" + TAIL
+    figures = (
+        f"Of **{counts['pairs']}** pairs of published times, a plain 5 % rule calls {counts['plain']} anomalous.",
+        f"With a stated error of 5 % for every time, the detector confirms **{counts['both']}** of those "
+        f"{counts['plain']}; the others may be chance.",
+        f"It calls **{counts['alone']}** pairs anomalous that the plain rule does not.",
+    )
+    return (
+        beginning("The detector on published measurements", *figures)
+        + HEAD
+        + "\n".join(lines)
+        + "\n"
+        + MIDDLE
+        + "\n".join(listed)
+        + "\n"
+        + TAIL
+    )
 
 
 def _ratio(part: int, whole: int) -> str:

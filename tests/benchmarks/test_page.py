@@ -202,5 +202,5 @@ def test_the_page_of_faults_names_what_went_wrong(load):
     results = {("disk", "report"): [faults.Outcome(0, ""), faults.Outcome(1, "x", ["traceback"])]}
     text = faults.page(results, {"disk": "a full disk"}, 3.0)
     assert "| a full disk | report | 2 | 1 | 1 | 0 | 1: 1 traceback |" in text
-    assert "**1 of 2 trials were bad.** This run is incomplete" in text
+    assert "- **1 of 2** trials were bad. This run is incomplete" in text
     assert json.dumps(text)

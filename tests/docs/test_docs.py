@@ -139,6 +139,16 @@ def test_the_readme_shows_what_is_printed_of_the_kept_run():
     assert shown in run_blocks._stripped(printed)
 
 
+def test_the_readme_says_how_often_planted_causes_were_confirmed():
+    figures = load("evidence_page").figures_of(DOCS / "planted-causes.md")[1]
+    measured = [re.search(r"\*\*(\d+ of \d+)", figure)[1] for figure in figures]
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    said = re.search(r"right cause .*? (\d+ of \d+) .*?, a wrong one in (\d+ of \d+), .*? (\d+ of \d+) sweeps", readme)
+    assert [*(said.groups() if said else ())] == measured, (
+        f"README.md's sentence on planted causes has to say {', '.join(measured)}, as docs/planted-causes.md does"
+    )
+
+
 def test_the_notebook_has_the_outputs_of_its_cells():
     runner = load("run_notebook")
     kept = json.loads(runner.NOTEBOOK.read_text())

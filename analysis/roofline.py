@@ -18,6 +18,7 @@ from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, Roof
 from .decompose.terms import IDLE, undisturbed_steps
+from .likely_bounds import LikelyPoint, likely_point
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"
@@ -94,6 +95,7 @@ class Roofline:
         roofs: roofs of memory, and of the precisions of the points; that of the recording where a name says none.
         time_without_work_s: time per step of kernels with unknown work.
         n_steps: number of profiled steps; None if the profile has no steps and points are totals of the profile.
+        without_work: groups of which no kernel has known work, longest first, with what likely bounds them.
     """
 
     batch: int | None
@@ -102,6 +104,7 @@ class Roofline:
     roofs: tuple[Roof, ...]
     time_without_work_s: float
     n_steps: int | None
+    without_work: tuple[LikelyPoint, ...] = ()
 
 
 def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:
@@ -130,11 +133,12 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
     if rows.empty:
         raise CurvescopeError("No kernel of the recording has a time, so there is no roofline to draw.")
     per = n_steps or 1
-    points, without_ms = [], 0.0
+    points, without, without_ms = [], [], 0.0
     for label, group in _groups(rows, KEYS[by]):
         known = group[group[["flops", "flops_executed"]].notna().any(axis=1)]
         if known.empty:
             without_ms += float(group["exclusive_ms"].sum())
+            without.append(likely_point(label, group, per, hardware))
             continue
         # The work of a layer is stored in one row per operator call, its time in all of them.
         timed = known if by == "kernel" else group
@@ -142,7 +146,9 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
         if point := _point(label, known, float(timed["exclusive_ms"].sum()) / 1e3 / per, per, hardware):
             points.append(point)
     points.sort(key=lambda p: -p.time_s)
-    return Roofline(batch, by, tuple(points), _drawn(points, hardware), without_ms / 1e3 / per, n_steps)
+    without.sort(key=lambda p: -p.time_s)
+    roofs = _drawn(points, hardware)
+    return Roofline(batch, by, tuple(points), roofs, without_ms / 1e3 / per, n_steps, tuple(without))
 
 
 def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
@@ -154,7 +160,8 @@ def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
 
 def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, pd.DataFrame]]:
     for key, group in rows.groupby(keys, dropna=False, sort=False):
-        yield " ".join("-" if pd.isna(k) else str(k) for k in key), group
+        first, *rest = (None if pd.isna(k) else str(k) for k in key)
+        yield " ".join(filter(None, (first or f"no {keys[0]}", *rest))), group
 
 
 def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...profiling.attribution.kernel_precision import UNKNOWN
+from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
 from .numbers import number, quantity
 from .tables import table
@@ -30,6 +31,8 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     else:
         note = "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown."
         blocks += [Text(note, "yellow"), Text()]
+    if not drawn.points:
+        return Group(*blocks, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))
     optional = ("GFLOP/s", "GB/s") if drawn.roofs else ("GB/s", "of roof", "bound")
     rows = table(drawn.by, "in", "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound", optional=optional)
     for point in drawn.points[:limit]:
@@ -46,7 +49,29 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
                 "" if index else point.bound,
             )
     hidden = hidden_note(len(drawn.points) - len(drawn.points[:limit]), "shorter rows")
-    return Group(*blocks, rows, *hidden, *(Text(note, "dim") for note in notes(drawn)))
+    return Group(*blocks, rows, *hidden, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))
+
+
+def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
+    """The table of rows without known work; nothing if every row has a point."""
+    if not drawn.without_work:
+        return []
+    shown = drawn.without_work[:limit]
+    optional = ("µs a call", "calls")
+    rows = table(drawn.by, "ms", "calls", "µs a call", "waves", "occupancy", "likely bound", optional=optional)
+    for point in shown:
+        rows.add_row(
+            point.label,
+            number(point.time_s * 1e3),
+            number(point.calls, 3),
+            number(point.time_s * 1e6 / point.calls, 3) if point.calls else "",
+            "" if point.waves is None else number(point.waves, 3),
+            "" if point.occupancy is None else f"{point.occupancy:.0%}",
+            point.likely + ("" if point.share > 0.995 else f" ({point.share:.0%})"),
+        )
+    title = "FLOPs unknown; the bound that names and launches suggest:"
+    before = [Text()] if drawn.points else []
+    return [*before, Text(title), rows, *hidden_note(len(drawn.without_work) - len(shown), "shorter rows")]
 
 
 def verdicts(drawn: Roofline) -> list[str]:
@@ -56,7 +81,7 @@ def verdicts(drawn: Roofline) -> list[str]:
         if point.bound != UNKNOWN_BOUND:
             bounds[point.bound] = bounds.get(point.bound, 0.0) + point.time_s
     if not (whole := sum(bounds.values())):
-        return []
+        return _likely_verdict(drawn)
     largest_first = sorted(bounds.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{_BOUNDS.get(name, name)} {time / whole:.0%}" for name, time in largest_first)
     found = f"Of the time with a known bound: {shares}."
@@ -66,6 +91,22 @@ def verdicts(drawn: Roofline) -> list[str]:
         found += f" The largest part far from both roofs is {name}: {far.utilisation:.0%} of its roof, "
         found += f"{number(far.time_s * 1e3, 3)} ms."
     return [found]
+
+
+def _likely_verdict(drawn: Roofline) -> list[str]:
+    """What likely bounds most of the time, where no bound is known."""
+    if not drawn.without_work:
+        return []
+    likely: dict[str, float] = {}
+    for point in drawn.without_work:
+        likely[point.likely] = likely.get(point.likely, 0.0) + point.time_s
+    whole, longest = sum(likely.values()), drawn.without_work[0]
+    shares = ", ".join(f"{name} {time / whole:.0%}" for name, time in sorted(likely.items(), key=lambda i: -i[1])[:3])
+    return [
+        f"No bound was measured. The longest row, {shortened(longest.label)}, takes "
+        f"{number(longest.time_s * 1e3, 3)} ms; its likely bound: {longest.likely}. "
+        f"Of all time without known work: {shares}."
+    ]
 
 
 def _products(precisions: Sequence[str]) -> str:
@@ -97,6 +138,30 @@ def notes(drawn: Roofline) -> list[str]:
     if drawn.time_without_work_s > 0 and whole > 0:
         share = drawn.time_without_work_s / whole
         found.append(f"Kernels with unknown work take {share:.0%} of the time and have no point.")
+    if drawn.without_work:
+        found += _likely_notes({point.likely for point in drawn.without_work})
+    if not drawn.points:
+        found.append(
+            "To measure bounds, count FLOPs and bytes: `curvescope record --with ncu -o runs/ncu -- COMMAND`, then "
+            "`curvescope roofline runs/ncu`; or record with PyTorch's profiler and record_shapes=True."
+        )
     if drawn.n_steps is None:
         found.append("This profile has no steps: times are totals of all its kernels.")
     return found
+
+
+_LIKELY = {
+    HOST_LINK: "memcpy between host and device",
+    LINKS: "collectives, which also wait for other ranks",
+    FEW_BLOCKS: "fewer blocks than the GPU has SMs",
+    SHORT: "under 5 µs each: most of that is start and end",
+    MEMORY: "kinds of kernels that do few FLOPs per byte",
+    OPEN: "products and unknown kernels: only counters or shapes tell",
+}
+
+
+def _likely_notes(likely: Collection[str]) -> list[str]:
+    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely)
+    return [
+        f"Likely bound: guessed, not measured. {meanings}. Waves and occupancy are those of the row's longest kernel.",
+    ]

@@ -249,6 +249,8 @@ def rate(per_s: float, above: bool) -> str:
 
 def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
+    if all(row.flops is None and row.gb_per_s is None for row in breakdown.rows):
+        work = "No shapes, so no FLOPs and bytes; `curvescope roofline` says what names and launches tell of the bound."
     if not breakdown.n_profiled:
         return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
     timed = (
@@ -257,7 +259,7 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
         else f"{breakdown.n_timed} timed steps"
     )
     return (
-        f"{axis.name.capitalize()} {breakdown.batch or 'unknown'}: {timed}; terms from {breakdown.n_used} of "
+        f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from {breakdown.n_used} of "
         f"{breakdown.n_profiled} profiled steps (disturbed steps are excluded). {work} ± is half the interquartile "
         "range."
     )
@@ -266,7 +268,9 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
 def _breakdown_verdict(breakdown: Breakdown, groups: Sequence[Row], axis: Axis) -> str:
     """How long a step takes, and where most of that goes; of the busy time where much of it is idle."""
     whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in groups)
-    what = f"A step of {axis.name} {breakdown.batch or 'unknown'}" if breakdown.n_profiled else "All recorded work"
+    what = "All recorded work"
+    if breakdown.n_profiled:
+        what = "A step" if breakdown.batch is None else f"A step of {axis.name} {breakdown.batch}"
     idle = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     idles = idle > _MUCH_IDLE * whole
     largest = ", ".join(

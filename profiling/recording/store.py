@@ -395,9 +395,9 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
     try:
         meta = json.loads((folder / META_FILE).read_bytes())
     except FileNotFoundError:
-        raise CurvescopeError(
-            f"{folder} is not a recording ({META_FILE} is missing). `curvescope runs` lists recordings."
-        ) from None
+        missing = isinstance(folder, Path) and not folder.exists()
+        why = "does not exist" if missing else f"is not a recording ({META_FILE} is missing)"
+        raise CurvescopeError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
     except (OSError, ValueError) as error:
         raise CurvescopeError(
             f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be readable."

@@ -142,7 +142,7 @@ def test_what_is_still_recorded_or_old_gets_nothing(tmp_path):
         writer.update(schema_version=1)
     with pytest.raises(CurvescopeError, match="older Curvescope"):
         RecordingWriter.extend(tmp_path / "old")
-    with pytest.raises(CurvescopeError, match="is not a recording"):
+    with pytest.raises(CurvescopeError, match="nothing does not exist"):
         RecordingWriter.extend(tmp_path / "nothing")
 
 

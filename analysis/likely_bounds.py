@@ -1,0 +1,113 @@
+"""The likely bound of kernels whose FLOPs and bytes are unknown, as far as their names and launches say.
+
+A profile of Nsight Systems, e.g., has no shapes. Still a copy over the host link is bound by that link, a grid of fewer
+blocks than the GPU has SMs leaves SMs empty, and an elementwise kernel is bound by memory if its grid is large. This is
+a guess from names and launch geometry; only counters measure the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..profiling.attribution import kernel_names as names
+from ..profiling.hardware.limits import Hardware
+from ..profiling.hardware.occupancy import WARP_THREADS
+
+HOST_LINK, LINKS, FEW_BLOCKS, SHORT, MEMORY = "host link", "communication", "few blocks", "short calls", "memory"
+OPEN = "memory or compute"
+# An empty kernel takes about 2 µs on NVIDIA's GPUs (`curvescope bench launch` measures it), so in a shorter call than
+# this most of the time is its start and end.
+SHORT_S = 5e-6
+# Families with few FLOPs per byte: far below the ridge of every GPU in the table of devices.
+_STREAMING = frozenset(
+    {
+        *(names.ELEMENTWISE, names.LAYOUT, names.INDEXING, names.NORMALISATION, names.POOLING, names.REDUCTION),
+        *(names.SOFTMAX, names.OPTIMIZER, names.QUANTISATION, names.GEMV),
+    }
+)
+
+
+@dataclass(frozen=True)
+class LikelyPoint:
+    """One kernel, layer or phase without known work.
+
+    Attributes:
+        label: name of the kernel, layer or phase.
+        calls: launches and copies per step.
+        time_s: time per step.
+        likely: what most of its time is likely bound by: `host link`, `communication`, `few blocks` (fewer than the GPU
+            has SMs), `short calls` (under 5 µs), `memory` (by the kind of kernel), or `memory or compute`, if its names
+            and launches do not tell.
+        share: share of its time for which `likely` holds.
+        waves: blocks over those that the GPU holds at once, of its longest kernel; None if unknown.
+        occupancy: theoretical occupancy of that kernel; None if unknown.
+    """
+
+    label: str
+    calls: float
+    time_s: float
+    likely: str
+    share: float
+    waves: float | None
+    occupancy: float | None
+
+
+def likely_point(label: str, rows: pd.DataFrame, per: int, hardware: Hardware) -> LikelyPoint:
+    """What is likely of one group.
+
+    Args:
+        label: its label.
+        rows: its rows of `kernel_times` or `kernel_totals`; at least one.
+        per: number of steps that they add up.
+        hardware: limits of the device.
+    """
+    time_ms = rows["exclusive_ms"].groupby([_likely(row, hardware) for row in rows.itertuples()]).sum()
+    whole_ms, likely = float(time_ms.sum()), str(time_ms.idxmax())
+    longest = rows.loc[rows["exclusive_ms"].astype(float).idxmax()]
+    share = float(time_ms[likely]) / whole_ms if whole_ms else 1.0
+    return LikelyPoint(
+        label, float(rows["calls"].sum()) / per, whole_ms / 1e3 / per, likely, share, *_fit(longest, hardware)
+    )
+
+
+def _likely(row: object, hardware: Hardware) -> str:
+    name, calls, time_s = str(row.name), float(row.calls), float(row.exclusive_ms) / 1e3  # type: ignore[attr-defined]
+    if name.startswith("Memcpy") and ("HtoD" in name or "DtoH" in name):
+        return HOST_LINK
+    family = names.family(name)
+    if family == names.COMMUNICATION:
+        return LINKS
+    if calls and time_s / calls < SHORT_S:
+        return SHORT
+    if name.startswith(("Memcpy", "Memset")):
+        return MEMORY
+    blocks = _product(row, ("grid_x", "grid_y", "grid_z"))
+    if blocks is not None and hardware.sm_count is not None and blocks < hardware.sm_count:
+        return FEW_BLOCKS
+    return MEMORY if family in _STREAMING or row.phase == "optimizer" else OPEN  # type: ignore[attr-defined]
+
+
+def _fit(row: object, hardware: Hardware) -> tuple[float | None, float | None]:
+    """Waves and occupancy of one kernel; None if unknown."""
+    blocks, threads = _product(row, ("grid_x", "grid_y", "grid_z")), _product(row, ("block_x", "block_y", "block_z"))
+    registers, shared = (_integer(row, column) for column in ("registers_per_thread", "shared_memory_bytes"))
+    if threads is None or registers is None or hardware.sm is None:
+        return None, None
+    held = hardware.blocks_per_sm(threads, registers, shared or 0)
+    if held is None:
+        return None, None
+    waves = None if blocks is None or hardware.sm_count is None else blocks / (held * hardware.sm_count)
+    return waves, held * -(-threads // WARP_THREADS) / hardware.sm.warps
+
+
+def _product(row: object, columns: tuple[str, ...]) -> int | None:
+    sizes = [_integer(row, column) for column in columns]
+    return None if None in sizes else int(np.prod([size for size in sizes if size is not None]))
+
+
+def _integer(row: object, column: str) -> int | None:
+    value = getattr(row, column, None)
+    return None if value is None or pd.isna(value) else int(value)

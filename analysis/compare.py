@@ -1,4 +1,4 @@
-"""Compare recordings of one network (devices, versions, configurations) by layer, kernel family or kernel.
+"""Compare recordings of one network (devices, versions, configurations) by layer, operator, kernel family or kernel.
 
 The first recording is the base. A change is a ratio of times with an interval; recordings are independent of each
 other, so their replicates are paired at random. All changes of one kind form one family (Holm). A row *follows the
@@ -22,13 +22,14 @@ import pandas as pd
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
+from .aligned_rows import align
 from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
 from .decompose.curve import Curve, cost_curve
 from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 
-BY = ("layer", "family", "kernel")
+LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
 UNKNOWN = "unknown"  # batch size of steps without one
@@ -113,7 +114,7 @@ class Comparison:
         sides: the recordings, the base first.
         steps: a line per common batch size.
         batch: batch size of the rows; None if the profiles name none.
-        by: layer, family or kernel.
+        by: layer, operator, family or kernel.
         rows: rows, largest time first; idle last.
         roof_ratios: one per recording after the base, by level: its roof over the base's, and the kind of both.
     """
@@ -214,7 +215,8 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
 
     Args:
         sides: two or more recordings.
-        by: layer, family or kernel; default: layer if every recording has layers, else family.
+        by: layer, operator, family or kernel, see `aligned_rows` for the first two; default: layer if all recordings
+            have one in common, else operator if all name operators, else family.
         batch: batch size of the rows; default: the largest that all recordings profiled.
 
     Raises:
@@ -230,11 +232,18 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     if batch is not None and batch not in common:
         raise CurvescopeError(f"--batch {batch} is not in every recording; common are {', '.join(map(str, common))}.")
     chosen = batch if batch is not None else (profiled[-1] if profiled else None)
-    if by is None:
-        by = "layer" if all(s.kernel_times["layer"].notna().any() for s in sides) else "family"
+    by = by or _common_rows(sides)
     ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
     rows = _rows(sides, by, chosen, ratios) if chosen in profiled and chosen is not None else ()
     return Comparison(tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios)
+
+
+def _common_rows(sides: Sequence[Side]) -> str:
+    """The finest rows that all recordings may have."""
+    if set.intersection(*(set(one.kernel_times["layer"].dropna()) for one in sides)):
+        return LAYER
+    named = all("op" in one.kernel_times and one.kernel_times["op"].notna().any() for one in sides)
+    return OPERATOR if named else FAMILY
 
 
 def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
@@ -308,9 +317,8 @@ def _rows(
     sides: Sequence[Side], by: str, batch: int, ratios: Sequence[dict[str, tuple[float, str]]]
 ) -> tuple[Line, ...]:
     terms, families = [], []
-    for one in sides:
-        kernel_times = one.kernel_times[one.kernel_times["batch"] == batch]
-        keyed = _keyed(kernel_times, by)
+    tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
+    for one, keyed in zip(sides, _keyed(tables, by), strict=True):
         terms.append(estimate_terms(keyed, one.steps))
         families.append(_main_families(keyed))
     keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
@@ -320,7 +328,7 @@ def _rows(
         times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
         rounds = [of_side.rounds[batch] for of_side in terms]
         own = tuple(of_side.get(key[:2]) for of_side in families)
-        label = key.labelled(_class_of(sides, key.layer) if by == "layer" else None)
+        label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
         lines.append(Line(label, times, _changes(times, replicates, rounds), own))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
     return tuple(replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines))
@@ -332,17 +340,21 @@ def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _keyed(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
+def _keyed(tables: Sequence[pd.DataFrame], by: str) -> list[pd.DataFrame]:
     """The exclusive times with the key of the rows in the columns of layer and phase."""
-    if by == "layer":
-        return kernel_times
+    if by in (LAYER, OPERATOR):
+        return align(tables, by == LAYER)
+    return [_named(table, by) for table in tables]
+
+
+def _named(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
     idle = kernel_times["name"] == IDLE
     names = (
         kernel_times["name"].map({name: family(name) for name in set(kernel_times["name"])})
-        if by == "family"
+        if by == FAMILY
         else kernel_times["name"]
     )
-    return kernel_times.assign(layer=names.where(~idle, None), phase=kernel_times["phase"] if by == "family" else None)
+    return kernel_times.assign(layer=names.where(~idle, None), phase=kernel_times["phase"] if by == FAMILY else None)
 
 
 def _column(terms: Terms, key: Key) -> tuple[float, Floats] | tuple[None, None]:

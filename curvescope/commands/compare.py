@@ -1,4 +1,8 @@
-"""Compare recordings of one network with the first: devices, versions or settings, by layer, family or kernel.
+"""Compare recordings of one network with the first: devices, versions or settings.
+
+Rows are layers that the recordings have in common. Work without such a layer, and all work of recordings without any,
+as of two frameworks or of eager and compiled code, is aligned by operator and shapes, else by its position among the
+operators.
 
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and significantly (its interval
 excludes zero change, after Holm correction over all step times).
@@ -22,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "others", type=as_path, nargs="+", metavar="other", help="folders or URLs of the recordings to compare with it"
     )
-    parser.add_argument("--by", choices=("layer", "family", "kernel"), help="rows (default: layer if all have layers)")
+    parser.add_argument(
+        "--by",
+        choices=("layer", "operator", "family", "kernel"),
+        help="rows (default: layer if all have one in common, else operator if all name operators, else family)",
+    )
     parser.add_argument(
         "--batch", type=int, help="batch size of the rows (default: the largest that is profiled in all)"
     )
@@ -35,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; returns 1 if --fail-over is given and a step time grew."""
+    from ..analysis.aligned_rows import KEYS
     from ..analysis.compare import compare, side
     from ..analysis.decompose.kernel_times import device_work, kernel_times
     from ..profiling.recording.store import open_recording
@@ -44,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.base, *args.others):
         recording = open_recording(path)
         steps = recording.frame("steps")
-        parts = kernel_times(device_work(recording), steps)
+        parts = kernel_times(device_work(recording), steps, KEYS, ())
         clocks = recording.frame("clocks")
         sides.append(side(str(path), recording.meta, steps, parts, recording.statistic, clocks))
     comparison = compare(sides, args.by, args.batch)

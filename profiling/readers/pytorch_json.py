@@ -448,13 +448,15 @@ def _rank_info(information: Any) -> dict[str, Any] | None:
 
 
 def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
-    if isinstance(properties, list):
-        for facts in properties:
-            if isinstance(facts, dict) and isinstance(facts.get("id"), int) and facts["id"] in used:
-                return {
-                    "name": facts.get("name"),
-                    "compute_capability": f"{facts.get('computeMajor')}.{facts.get('computeMinor')}",
-                    "sm_count": facts.get("numSms"),
-                    "memory_bytes": facts.get("totalGlobalMem"),
-                }
+    """Facts of the first device with work; ROCm numbers its devices otherwise: then they count if all are alike."""
+    known = [facts for facts in properties if isinstance(facts, dict)] if isinstance(properties, list) else []
+    of_work = [facts for facts in known if isinstance(facts.get("id"), int) and facts["id"] in used]
+    alike = len({str(facts.get("name")) for facts in known}) == 1
+    for facts in of_work or (known if alike and used else []):
+        return {
+            "name": facts.get("name"),
+            "compute_capability": f"{facts.get('computeMajor')}.{facts.get('computeMinor')}",
+            "sm_count": facts.get("numSms"),
+            "memory_bytes": facts.get("totalGlobalMem"),
+        }
     return None

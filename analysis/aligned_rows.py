@@ -1,0 +1,173 @@
+"""Aligns the device work of recordings: gives every group of kernels a row, the same row in each recording if possible.
+
+Without layers in common, two GPUs, two versions of a framework, or eager and compiled code still call operators. A
+group gets the first of these rows that all recordings have:
+
+1. its layer (only if rows are layers),
+2. its operator with the shapes that this takes; its kernel, if no operator is known,
+3. its operator with other shapes, or another number at the end of its name; the family of its kernel,
+4. an operator further inside, as one version calls `aten::addmm` where the other calls it through `aten::linear`,
+5. its kernel,
+6. its position, for two recordings: operators of both between the same two rows in common are one row, as their lowest
+   common ancestor in the tree of operators is the same. The order is that of the recordings.
+
+Rows 2 to 6 are those of one phase, if all recordings tell phases. What is in one recording only has a row of its own,
+and one row for all such rows that are below a hundredth of the time. The rows of a recording always add up to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ..profiling.attribution.kernel_names import family
+from ..profiling.attribution.placement import OPERATOR_SEPARATOR
+from .decompose.terms import KERNELS
+
+KEYS = ("layer", "phase", "op", "op_path", "op_shapes", "name")  # columns of kernel times that align
+OTHERS = "others, each in one recording"
+_NUMBER = re.compile(r"[_.#]\d+$")
+_SMALL = 0.01  # share of a recording's device time
+_MOST_NAMES = 3  # of operators in the label of a row
+
+
+class _Work(NamedTuple):
+    """One group of kernels; None for what is unknown."""
+
+    layer: str | None
+    phase: str | None
+    op: str | None
+    path: str | None
+    shapes: str | None
+    name: str
+
+    @property
+    def operators(self) -> list[str]:
+        """Operators around the launch, outermost first."""
+        path = self.path or self.op
+        return path.split(OPERATOR_SEPARATOR) if path else []
+
+
+_Row = tuple[str | None, str | None]  # label and phase
+_Level = Callable[[_Work], str | None]  # label of a group; None if it has none
+
+
+def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
+    """Put the labels of rows into the column `layer` of each recording's kernel times, and their phase into `phase`.
+
+    Args:
+        tables: kernel times of each recording at one batch size, with as many of `KEYS` as are known.
+        by_layer: whether a row is a layer, where all recordings have it.
+    """
+    works = [_works(table) for table in tables]
+    sides = [dict.fromkeys(work for work in of_side if work is not None) for of_side in works]
+    phased = all(any(work.phase for work in side) for side in sides)
+    found: list[dict[_Work, _Row]] = [{} for _ in sides]
+    for level in _levels(sides, by_layer):
+        keys = [
+            {(work, label, work.phase if phased else None) for work in side if (label := level(work)) is not None}
+            for side in (_rest(*pair) for pair in zip(sides, found, strict=True))
+        ]
+        common = set.intersection(*({(label, phase) for _, label, phase in labelled} for labelled in keys))
+        for rows, labelled in zip(found, keys, strict=True):
+            rows.update({work: (label, phase) for work, label, phase in labelled if (label, phase) in common})
+    if len(sides) == 2:
+        _align_by_position(sides, found, phased)
+    own = _own_label(by_layer)
+    for side, rows, of_side, table in zip(sides, found, works, tables, strict=True):
+        times: Counter[_Work | None] = Counter()
+        for group, time_ms in zip(of_side, table["exclusive_ms"].tolist(), strict=True):
+            times[group] += time_ms
+        small = _SMALL * sum(times[work] for work in side)
+        for work in _rest(side, rows):
+            label = own(work)
+            rows[work] = (OTHERS if label is not None and times[work] < small else label, work.phase)
+    return [_labelled(*one) for one in zip(tables, works, found, strict=True)]
+
+
+def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Level]:
+    if by_layer:
+        yield lambda work: work.layer
+    yield lambda work: _operator_label(work) if work.op else (None if by_layer else work.name)
+    yield lambda work: _NUMBER.sub("", work.op) if work.op else (None if by_layer else family(work.name))
+    inside = [{operator for work in side for operator in work.operators} for side in sides]
+    everywhere = set.intersection(*inside)
+    yield lambda work: next((operator for operator in work.operators if operator in everywhere), None)
+    yield lambda work: work.name if work.op else None
+
+
+def _operator_label(work: _Work) -> str:
+    return f"{work.op} {work.shapes}" if work.shapes else str(work.op)
+
+
+def _own_label(by_layer: bool) -> _Level:
+    """The label of work that no other recording has."""
+
+    def label(work: _Work) -> str | None:
+        if by_layer and (work.layer is not None or work.op is None):
+            return work.layer
+        return _operator_label(work) if work.op else work.name
+
+    return label
+
+
+def _works(table: pd.DataFrame) -> list[_Work | None]:
+    """The group of each row; None for idle time and communication."""
+    columns = [table[key].tolist() if key in table else [None] * len(table) for key in KEYS]
+    texts = ([value if isinstance(value, str) else None for value in column] for column in columns)
+    is_work = (table["kind"] == KERNELS).tolist()
+    return [_Work(*row) if works else None for row, works in zip(zip(*texts, strict=True), is_work, strict=True)]
+
+
+def _rest(side: dict[_Work, None], rows: dict[_Work, _Row]) -> list[_Work]:
+    """The groups without a row."""
+    return [work for work in side if work not in rows]
+
+
+def _align_by_position(sides: Sequence[dict[_Work, None]], found: list[dict[_Work, _Row]], phased: bool) -> None:
+    """Give groups without a row that lie between the same two rows in common one row."""
+    orders = []
+    for side, rows in zip(sides, found, strict=True):
+        # A row is where its first group is. Rows of operators without a counterpart are equal to none.
+        order: dict[Any, list[_Work]] = {}
+        for work in side:
+            if work in rows or work.op:
+                order.setdefault(rows.get(work, work), []).append(work)
+        orders.append(order)
+    for phase in dict.fromkeys(work.phase for side in sides for work in side) if phased else (None,):
+        listed = [[row for row, works in order.items() if not phased or works[0].phase == phase] for order in orders]
+        for between in _differing(*listed):
+            alone = [[work for work in rows if isinstance(work, _Work)] for rows in between]
+            if all(alone):
+                row = " → ".join(map(_names, alone)), phase
+                for rows, works in zip(found, alone, strict=True):
+                    rows.update(dict.fromkeys(works, row))
+
+
+def _differing(one: list[Any], other: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
+    """The parts of two sequences that differ, in order, the same whichever is first."""
+    swapped = repr(other) < repr(one)
+    first, second = (other, one) if swapped else (one, other)
+    for kind, begin, end, begin_second, end_second in SequenceMatcher(None, first, second, False).get_opcodes():
+        if kind != "equal":
+            parts = first[begin:end], second[begin_second:end_second]
+            yield (parts[1], parts[0]) if swapped else parts
+
+
+def _names(works: Sequence[_Work]) -> str:
+    """The names of the operators, the first ones of many."""
+    names = list(dict.fromkeys(str(work.op) for work in works))
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _labelled(table: pd.DataFrame, works: Sequence[_Work | None], rows: dict[_Work, _Row]) -> pd.DataFrame:
+    """The table with the rows in its columns `layer` and `phase`; idle time and communication have none."""
+    labels = [(None, None) if work is None else rows[work] for work in works]
+    layer, phase = (pd.Series([row[i] for row in labels], table.index, object) for i in (0, 1))
+    return table.assign(layer=layer, phase=phase)

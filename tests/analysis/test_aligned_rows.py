@@ -1,0 +1,187 @@
+"""Rows of two recordings without layers in common: by operator and shapes, inside others, by position."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pandas as pd
+import pytest
+
+from curvescope.analysis.aligned_rows import KEYS, OTHERS, align
+from curvescope.analysis.compare import OPERATOR, compare, side
+from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
+from curvescope.analysis.decompose.terms import IDLE
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.recording.store import open_recording
+
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+
+
+def table(*work, phase="forward"):
+    """Kernel times: (operators, shapes, kernel, ms[, layer]) of each group, then a millisecond of idle time."""
+    rows = [
+        {
+            "layer": layer[0] if layer else None,
+            "phase": phase,
+            "op": path.split(" > ")[0] or None if path else None,
+            "op_path": path,
+            "op_shapes": shapes,
+            "name": name,
+            "kind": "kernels",
+            "exclusive_ms": time_ms,
+        }
+        for path, shapes, name, time_ms, *layer in work
+    ]
+    idle = {"phase": None, "name": IDLE, "kind": "idle", "exclusive_ms": 1.0}
+    return pd.DataFrame([*rows, idle], columns=[*KEYS, "kind", "exclusive_ms"])
+
+
+def rows_of(*tables, by_layer=False):
+    """Time of each side by row."""
+    times = []
+    for one in align(tables, by_layer):
+        total = Counter()
+        for row in one[one["kind"] == "kernels"].itertuples():
+            total[row.layer] += row.exclusive_ms
+        times.append(dict(total))
+    return times
+
+
+def test_equal_operators_and_shapes_are_one_row_whatever_the_kernels():
+    h100 = table(("aten::linear > aten::addmm", "8x4, 4x4", "nvjet", 2.0), ("aten::gelu", "8x4", "v", 1.0))
+    mi300 = table(("aten::gelu", "8x4", "v2", 3.0), ("aten::linear > aten::addmm", "8x4, 4x4", "Cijk", 4.0))
+    assert rows_of(h100, mi300) == [
+        {"aten::linear 8x4, 4x4": 2.0, "aten::gelu 8x4": 1.0},
+        {"aten::linear 8x4, 4x4": 4.0, "aten::gelu 8x4": 3.0},
+    ]
+
+
+def test_the_same_operator_with_other_shapes_is_one_row():
+    assert rows_of(table(("aten::mm", "8x4, 4x4", "k", 2.0)), table(("aten::mm", "8x8, 8x8", "k", 3.0))) == [
+        {"aten::mm": 2.0},
+        {"aten::mm": 3.0},
+    ]
+
+
+def test_an_operator_that_only_one_version_calls_through_another_is_one_row():
+    old = table(("aten::linear > aten::matmul > aten::mm", "8x4, 4x4", "k", 2.0), ("aten::relu", "8x4", "r", 1.0))
+    new = table(("aten::mm", "8x4, 4x4", "k", 3.0), ("aten::relu", "8x4", "r", 1.0))
+    assert rows_of(old, new) == [{"aten::mm": 2.0, "aten::relu 8x4": 1.0}, {"aten::mm": 3.0, "aten::relu 8x4": 1.0}]
+
+
+EAGER = (
+    ("aten::conv2d", "8x3", "conv", 5.0),
+    ("aten::batch_norm", "8x16", "bn", 1.0),
+    ("aten::relu", "8x16", "relu", 0.5),
+    ("aten::linear", "8x4", "gemm", 2.0),
+    ("aten::gelu", "8x4", "gelu", 0.5),
+)
+COMPILED = (
+    ("aten::conv2d", "8x3", "conv", 5.0),
+    ("triton_poi_fused_batch_norm_relu_0", None, "triton_poi_fused_batch_norm_relu_0", 0.7),
+    ("aten::linear", "8x4", "gemm", 2.0),
+    ("triton_poi_fused_gelu_1", None, "triton_poi_fused_gelu_1", 0.4),
+)
+
+
+def test_fused_operators_stand_beside_those_at_their_position():
+    eager, compiled = rows_of(table(*EAGER), table(*COMPILED))
+    assert compiled == {
+        "aten::conv2d 8x3": 5.0,
+        "aten::batch_norm, aten::relu → triton_poi_fused_batch_norm_relu_0": 0.7,
+        "aten::linear 8x4": 2.0,
+        "aten::gelu → triton_poi_fused_gelu_1": 0.4,
+    }
+    assert eager.keys() == compiled.keys()
+    assert eager["aten::batch_norm, aten::relu → triton_poi_fused_batch_norm_relu_0"] == 1.5
+
+
+def test_a_layer_in_common_comes_first_and_work_outside_it_is_aligned_by_operator():
+    one = table(("aten::linear", "8x4", "k", 2.0, "fc"), ("aten::add_", "4", "a", 1.0), (None, None, "copy", 0.5))
+    other = table(("triton_0", None, "t", 3.0, "fc"), ("aten::add_", "4", "b", 1.5), (None, None, "fill", 0.5))
+    assert rows_of(one, other, by_layer=True) == [
+        {"fc": 2.0, "aten::add_ 4": 1.0, None: 0.5},
+        {"fc": 3.0, "aten::add_ 4": 1.5, None: 0.5},
+    ]
+
+
+def test_many_small_operators_of_one_recording_are_one_row():
+    common = ("aten::mm", "8x8", "k", 99.0)
+    small = [(f"aten::op{letter}", "8", "s", 0.1) for letter in "abcdefgh"]
+    first, second = rows_of(table(common), table(common, *small))
+    assert first == {"aten::mm 8x8": 99.0}
+    assert second == {"aten::mm 8x8": 99.0, OTHERS: pytest.approx(0.8)}
+
+
+def test_kernels_without_operators_are_aligned_by_name_and_by_family():
+    one = table((None, None, "volta_sgemm_128x64_nn", 2.0), (None, None, "my_kernel", 1.0))
+    other = table((None, None, "ampere_sgemm_64x64_nn", 1.0), (None, None, "my_kernel", 3.0))
+    assert rows_of(one, other) == [{"GEMM": 2.0, "my_kernel": 1.0}, {"GEMM": 1.0, "my_kernel": 3.0}]
+
+
+def drawn(random):
+    """A recording with some of a few operators, also inside others, shapes, kernels and layers; times in whole ms."""
+    operators = ["aten::mm", "aten::relu", "aten::linear > aten::mm", "triton_a_0", "triton_b_1", "aten::add_", None]
+    work = {}
+    for _ in range(random.randrange(1, 30)):
+        path = random.choice(operators)
+        shapes = random.choice(["8x4", "4x4", None]) if path else None
+        key = path, shapes, random.choice(["k", "relu_kernel", "sgemm"]), random.choice(["fc", "conv", None])
+        work[key] = float(random.randrange(1, 300))
+    return table(
+        *((path, shapes, name, time_ms, layer) for (path, shapes, name, layer), time_ms in work.items()),
+        phase=random.choice(["forward", None]),
+    )
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_rows_add_up_and_swapping_the_recordings_changes_signs(by_layer):
+    random = Random(19)
+    for _ in range(25):
+        one, other = drawn(random), drawn(random)
+        first, second = rows_of(one, other, by_layer=by_layer)
+        for rows, whole in ((first, one), (second, other)):
+            assert sum(rows.values()) == whole.loc[whole["kind"] == "kernels", "exclusive_ms"].sum()
+        swapped_second, swapped_first = rows_of(other, one, by_layer=by_layer)
+        assert differences(first, second) == sorted(-value for value in differences(swapped_second, swapped_first))
+        same = rows_of(one, one, by_layer=by_layer)
+        assert same[0] == same[1]
+        assert set(differences(*same)) <= {0.0}
+
+
+def differences(first, second):
+    return sorted(second.get(row, 0.0) - first.get(row, 0.0) for row in {*first, *second})
+
+
+@pytest.fixture(scope="module")
+def two_gpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpus")
+    found = []
+    for gpu in ("h100", "mi300"):
+        path = import_profile(PROFILES / f"tl_{gpu}_bert_small.json.gz", folder / gpu).path
+        recording = open_recording(path)
+        steps = recording.frame("steps")
+        times = kernel_times(device_work(recording), steps, KEYS, ())
+        found.append(side(gpu, recording.meta, steps, times))
+    return found
+
+
+def test_two_gpus_of_two_vendors_are_compared_by_operator(two_gpus):
+    """An H100 and an MI300X run the same BERT: every operator is in both, and their devices are known."""
+    comparison = compare(two_gpus, OPERATOR)
+    rows = {line.label: line for line in comparison.rows}
+    assert all(None not in line.times_ms for line in comparison.rows)
+    attention = rows["aten::scaled_dot_product_attention 1x8x141x64, 1x8x141x64, 1x8x141x64 forward"]
+    assert attention.times_ms == pytest.approx((0.037408, 0.113656))
+    assert attention.remarks == ("behind the hardware",)
+    assert len([label for label in rows if label.startswith("aten::linear")]) == 4  # of 27 layers
+    for index, one in enumerate(two_gpus):
+        assert sum(line.times_ms[index] for line in comparison.rows) == pytest.approx(one.curve.at(1).time_ms.value)
+    assert comparison.roof_ratios[0]["DRAM"][0] == pytest.approx(5.3 / 3.35, abs=0.01)
+
+
+def test_a_recording_does_not_differ_from_itself(two_gpus):
+    for by in ("layer", "operator", "family", "kernel"):
+        assert {line.changes[0].speedup for line in compare([two_gpus[0]] * 2, by).rows} == {1.0}

@@ -21,7 +21,7 @@ from . import __version__
 COMMANDS = {
     "diagnose": "measure a network over batch sizes and explain its cost curve",
     "explain": "explain the anomalies of a recording",
-    "counters": "measure memory traffic and executed FLOPs of a recording's kernels, by Nsight Compute",
+    "counters": "measure memory traffic and executed FLOPs of a recording's kernels by hardware counters",
     "confirm": "test by experiment why the anomalies of a recording are there, on the same machine",
     "breakdown": "time of a step by layer, kernel, phase or operator",
     "record": "run a command and record the GPU work and NVTX ranges of all its processes",

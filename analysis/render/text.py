@@ -299,7 +299,7 @@ def _tensor_note(rows: Sequence[Row], by: str) -> list[str]:
         )
         label = shortened(row.label) if by == "kernel" else row.label
         uses.append(f"{share(row.tensor_pipe_use or 0, 1)} in {label}{over}")
-    return [f"Share of cycles with active tensor pipes, by Nsight Compute: {', '.join(uses)}."] if uses else []
+    return [f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."] if uses else []
 
 
 def _is_partial(time_share: float | None) -> bool:
@@ -353,7 +353,7 @@ def render_breakdown(
     if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
     if measured:
-        notes.append("Measured GB/s: DRAM bytes by Nsight Compute over the time of the kernels that have them.")
+        notes.append("Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them.")
     notes += _tensor_note(listed, by)
     verdict = Text(_breakdown_verdict(breakdown, groups, axis), "bold")
     return Group(verdict, Text(), rows, *(Text(one, "dim") for one in notes))

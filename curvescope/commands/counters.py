@@ -1,9 +1,10 @@
 """Measure memory traffic, executed FLOPs, tensor-pipe use and cycles of a recording's kernels, on its GPU.
 
-Runs one step of each profiled batch size again under Nsight Compute (ncu), which repeats every kernel of the step for
-its counters, with the clocks as they are and without flushing caches. The counts are joined to the recording's kernels
-by order, name and geometry and added to the recording: `breakdown`, `roofline` and `explain` use them. `diagnose
---counters` does the same at its end. Each call goes on with the batch sizes that have no counters yet.
+Runs steps of each profiled batch size again and counts their kernels: in the process itself by CUPTI, which repeats the
+step, or else under Nsight Compute (ncu), which repeats every kernel of one step. Clocks stay as they are, and no caches
+are flushed. The counts are joined to the recording's kernels by order, name and geometry and added to the recording:
+`breakdown`, `roofline` and `explain` use them. `diagnose --counters` does the same at its end. Each call continues with
+the batch sizes that have no counters yet.
 """
 
 from __future__ import annotations
@@ -18,23 +19,31 @@ if TYPE_CHECKING:
 
     from ..profiling.measure.counters import Counted
 
+_NAMES = {"cupti": "CUPTI", "ncu": "Nsight Compute"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
     parser.add_argument("--batch", metavar="SIZES", help="batch sizes, e.g. 8,32 (default: all that were profiled)")
+    parser.add_argument(
+        "--with",
+        dest="tool",
+        choices=("cupti", "ncu"),
+        help="what counts: CUPTI (CUDA 12.6 and newer) or Nsight Compute (default: CUPTI, or ncu if that cannot)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Count, and print what joined."""
     from ..profiling.measure.protocol import parse_batches
 
-    count_and_print(args.recording, None if args.batch is None else parse_batches(args.batch))
+    count_and_print(args.recording, None if args.batch is None else parse_batches(args.batch), args.tool)
     print(f"Next:\n  curvescope breakdown {args.recording}\n  curvescope roofline {args.recording}")
     return 0
 
 
-def count_and_print(path: AnyPath, batches: Sequence[int] | None = None) -> None:
+def count_and_print(path: AnyPath, batches: Sequence[int] | None = None, tool: str | None = None) -> None:
     """Count kernels, with a line per batch size on standard error before and on standard output after it.
 
     Raises:
@@ -44,7 +53,7 @@ def count_and_print(path: AnyPath, batches: Sequence[int] | None = None) -> None
     from ..profiling.measure.counters import count_kernels
 
     messages = terminal.console(stderr=True)
-    done = count_kernels(path, batches, lambda line: messages.print(line, style="dim", markup=False))
+    done = count_kernels(path, batches, lambda line: messages.print(line, style="dim", markup=False), tool)
     for counted in done:
         print(describe(counted))
 
@@ -54,6 +63,6 @@ def describe(counted: Counted) -> str:
     by = "order, name and geometry" if counted.by_geometry else "order and name (the recording has no geometry)"
     unused = f"; {counted.unused} counted kernels join none" if counted.unused else ""
     return (
-        f"Batch {counted.batch}: {counted.kernels} kernels of a step counted; {counted.joined} of {counted.recorded} "
-        f"recorded kernels in {counted.steps} steps joined by {by}{unused}."
+        f"Batch {counted.batch}: {counted.kernels} kernels of a step counted by {_NAMES[counted.tool]}; "
+        f"{counted.joined} of {counted.recorded} recorded kernels in {counted.steps} steps joined by {by}{unused}."
     )

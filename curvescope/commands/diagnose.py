@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counters",
         action="store_true",
-        help="then measure memory traffic, executed FLOPs and cycles of the kernels by Nsight Compute (`counters`)",
+        help="then measure memory traffic, executed FLOPs and cycles of the kernels (`counters`)",
     )
     parser.add_argument(
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
@@ -125,15 +125,14 @@ def _for_energy(protocol: Protocol, device: str, axes: Axes) -> Protocol:
 
 def _check_counters(device: str, refused: bool) -> None:
     """Refuse --counters, before anything is measured, where nothing could be counted."""
-    from ..profiling.collect.nvidia_tools import find_tool
     from ..profiling.errors import CurvescopeError
-    from ..profiling.measure.counters import TOOL
+    from ..profiling.measure.counters import find_tools
 
     if refused:
         raise CurvescopeError("--counters is for one measured curve: omit it, then run `curvescope counters RUN`.")
     if device == "cpu":
         raise CurvescopeError("--counters: only kernels of a GPU have counters, and this runs on the CPU; omit it.")
-    find_tool(TOOL)
+    find_tools()
 
 
 def _count(path: AnyPath) -> None:

@@ -17,8 +17,8 @@ from ..recording.remote_store import AnyPath
 from .command import require_program, run_command
 
 # Output of the tools if only administrators may read performance counters.
-_NO_PERMISSION = ("ERR_NVGPUCTRPERM", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "does not have permission")
-_PERMISSION = (
+_REFUSALS = ("ERR_NVGPUCTRPERM", "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "does not have permission")
+NO_PERMISSION = (
     "only administrators may read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load the "
     "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
 )
@@ -156,8 +156,8 @@ def record_with(
 
 
 def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None:
-    if any(words in log for words in _NO_PERMISSION):
-        raise CurvescopeError(f"{tool.name}: {_PERMISSION}")
+    if any(words in log for words in _REFUSALS):
+        raise CurvescopeError(f"{tool.name}: {NO_PERMISSION}")
     if tool.name == "nvprof" and _TOO_NEW in log:
         raise CurvescopeError(
             "nvprof does not support this GPU (it supports capabilities up to 7.5): record with `--with nsys`."

@@ -76,6 +76,18 @@ class CudaDriver:
             **{fact: self._attribute(device, attribute) * factor for fact, (attribute, factor) in _FACTS.items()},
         }
 
+    def current_context(self) -> int:
+        """The CUDA context of this thread, as an address.
+
+        Raises:
+            BackendMissingError: the thread has none.
+        """
+        context = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(context))
+        if context.value is None:
+            raise BackendMissingError("This thread has no CUDA context.")
+        return context.value
+
     @contextmanager
     def empty_kernel(self, index: int = 0) -> Iterator[Any]:
         """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel.

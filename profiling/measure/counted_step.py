@@ -1,26 +1,49 @@
-"""Runs one step of a configuration inside an NVTX start/end range, for a tool that counts its kernels.
+"""Runs a step of a configuration whose kernels are counted, in a process of its own.
 
-`python -m curvescope.profiling.measure.counted_step CONFIGURATION BATCH`; the configuration is the JSON of
-`entry_of`. The range spans all threads: torch launches the kernels of the backward pass from a thread of its own.
+`python -m curvescope.profiling.measure.counted_step CONFIGURATION BATCH` runs one step inside an NVTX start/end range,
+for a tool that counts its kernels. The range spans all threads: torch launches the kernels of the backward pass from a
+thread of its own. With `CAPABILITY FILE` as further arguments the process counts the kernels itself, by CUPTI's range
+profiler, and writes a `CountedStep` as JSON to the file. The configuration is the JSON of a `Configuration`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
+from ..attribution.counted_kernels import GEOMETRY
+from ..collect.kineto_metadata import GPU_COPIES
+from ..collect.range_profiler import KernelCounts, RangeProfiler
 from ..errors import CurvescopeError
+from ..hardware.cuda_driver import CudaDriver
 from ..workload.any_workload import AnyWorkload
 from .configuration import Configuration
+from .visit import record_step, warm_up_profiler
 
 RANGE = "curvescope.counted"
 _WARM_UP_STEPS = 2  # besides the first: libraries choose their algorithms in the first steps of a size
 
 
-def command(configuration: Configuration, batch: int) -> list[str]:
-    """The command that runs the step in a process of its own."""
-    return [sys.executable, "-m", __spec__.name, json.dumps(asdict(configuration)), str(batch)]
+@dataclass(frozen=True)
+class CountedStep:
+    """What a process counted in one step.
+
+    Attributes:
+        kernels: rows with `name`, grid, block and the counted columns of the `kernels` table, in launch order.
+        flops_counted: precisions in the counted FLOPs.
+    """
+
+    kernels: list[dict[str, Any]]
+    flops_counted: list[str]
+
+
+def command(configuration: Configuration, batch: int, *more: str) -> list[str]:
+    """The command that runs the step in a process of its own; `more` are further arguments, see above."""
+    return [sys.executable, "-m", __spec__.name, json.dumps(asdict(configuration)), str(batch), *more]
 
 
 def run_marked(workload: AnyWorkload, batch: int) -> None:
@@ -31,18 +54,82 @@ def run_marked(workload: AnyWorkload, batch: int) -> None:
     """
     import nvtx
 
-    workload.try_step(batch)
-    for _ in range(_WARM_UP_STEPS):
-        workload.time_step()
+    _warm_up(workload, batch)
     marked = nvtx.start_range(RANGE)
     workload.time_step()
     nvtx.end_range(marked)
 
 
+def count_step(
+    workload: AnyWorkload,
+    batch: int,
+    count: Callable[[Callable[[], object]], KernelCounts],
+    list_kernels: Callable[[AnyWorkload], list[dict[str, Any]]],
+) -> CountedStep:
+    """Count the kernels of a step, which runs several times, and list the kernels of one more step.
+
+    Args:
+        workload: workload on a CUDA device.
+        batch: batch size.
+        count: function that counts the kernels which another function launches each time.
+        list_kernels: function that runs a step and returns a row with name, grid and block of each of its kernels, in
+            the order of the launches.
+
+    Raises:
+        CurvescopeError: the step failed, could not be counted, or launched another number of kernels when it was
+            listed: then it is unknown which kernel a count is of.
+    """
+    _warm_up(workload, batch)
+    counts = count(workload.time_step)
+    # Last: torch's profiler, which lists them, stays attached to CUPTI.
+    kernels = list_kernels(workload)
+    if len(kernels) != len(counts.columns):
+        raise CurvescopeError(
+            f"CUPTI counted {len(counts.columns)} kernels in a step in which torch's profiler saw {len(kernels)}."
+        )
+    rows = [
+        {name: kernel.get(name) for name in ("name", *GEOMETRY)} | columns
+        for kernel, columns in zip(kernels, counts.columns, strict=True)
+    ]
+    return CountedStep(rows, counts.flops_counted)
+
+
+def _warm_up(workload: AnyWorkload, batch: int) -> None:
+    workload.try_step(batch)
+    for _ in range(_WARM_UP_STEPS):
+        workload.time_step()
+
+
+def _count_here(workload: AnyWorkload, batch: int, capability: str | None) -> CountedStep:
+    import torch
+
+    device = torch.device(workload.device)
+
+    def count(run: Callable[[], object]) -> KernelCounts:
+        with torch.cuda.device(device):
+            return RangeProfiler().count_kernels(capability, device.index or 0, CudaDriver().current_context(), run)
+
+    return count_step(workload, batch, count, _list_kernels)
+
+
+def _list_kernels(workload: AnyWorkload) -> list[dict[str, Any]]:
+    """The kernels of one step in the order of their launches, by torch's profiler."""
+    warm_up_profiler(workload)
+    kernels = [row for row in record_step(workload).kernels if not row["name"].startswith(GPU_COPIES)]
+    return sorted(kernels, key=lambda row: row["correlation_id"])
+
+
 def main() -> None:
     """Run the step that the arguments name; what is wrong with it is the last line on standard error."""
+    configuration, batch, *more = sys.argv[1:]
     try:
-        run_marked(Configuration.from_entry(json.loads(sys.argv[1])).build(), int(sys.argv[2]))
+        workload = Configuration.from_entry(json.loads(configuration)).build()
+        if not more:
+            run_marked(workload, int(batch))
+            return
+        capability, path = more
+        counted = _count_here(workload, int(batch), capability or None)
+        Path(path).write_text(json.dumps(asdict(counted)))
     except CurvescopeError as error:
         sys.exit(str(error))
 

@@ -1,12 +1,14 @@
-"""Counts the kernels of a recording's steps: runs one step of each batch size again under Nsight Compute.
+"""Counts the kernels of a recording's steps: runs a step of each batch size again, by CUPTI or under Nsight Compute.
 
-The counts are joined to the kernels of all profiled steps of the batch size (`attribution.counted_kernels`). The tool
-runs kernels one at a time and several times each, at the clocks as they are and without flushing caches: a kernel finds
-in the caches what it left there itself, not what the kernel before it left.
+The counts are joined to the kernels of all profiled steps of the batch size (`attribution.counted_kernels`). Both tools
+run kernels one at a time, at the clocks as they are and without flushing caches. CUPTI repeats the step, so a kernel
+finds in the caches what the kernel before it left. Nsight Compute repeats each kernel: it finds what it left itself.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,15 +21,18 @@ import pyarrow as pa
 
 from ..attribution.counted_kernels import GEOMETRY, align, has_geometry, launch_keys
 from ..collect.nvidia_tools import NCU_CONDITIONS, Request, find_tool, record_with
-from ..errors import CurvescopeError
+from ..errors import BackendMissingError, CurvescopeError
+from ..hardware.cuda_driver import count_gpus
 from ..recording.remote_store import AnyPath
 from ..recording.schema import KERNELS
 from ..recording.store import Recording, RecordingWriter, open_recording
 from . import counted_step
-from .configuration import configuration_of
+from .configuration import Configuration, configuration_of
 from .machine import check_same_machine
 
-TOOL = "ncu"
+CUPTI, NCU = "cupti", "ncu"
+TOOLS = (CUPTI, NCU)
+REPLAYED = {CUPTI: "step", NCU: "kernel"}  # what each repeats until everything is counted
 COUNTED = ("dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles", "achieved_occupancy", "tensor_pipe_use")
 _TENSOR_CORES = "tensor cores"  # part of the FLOPs, by `readers/metrics.toml`
 _TYPES = {column.name: column.dtype for column in KERNELS.columns}
@@ -45,6 +50,7 @@ class Counted:
         recorded: kernels of all these steps.
         joined: those of them that have counts now.
         by_geometry: whether grid and block were compared too; the recording may lack them.
+        tool: one of `TOOLS`.
     """
 
     batch: int
@@ -54,6 +60,7 @@ class Counted:
     recorded: int
     joined: int
     by_geometry: bool
+    tool: str = NCU
 
 
 def counted_of(recording: Recording) -> list[Counted]:
@@ -61,21 +68,39 @@ def counted_of(recording: Recording) -> list[Counted]:
     return [Counted(**entry) for entry in (recording.meta.get("counters") or {}).get("batches", ())]
 
 
+def find_tools(tool: str | None = None) -> list[str]:
+    """The tools to try, in order.
+
+    Args:
+        tool: one of `TOOLS`; None for CUPTI, then Nsight Compute.
+
+    Raises:
+        BackendMissingError: none of them is here.
+    """
+    if tool == CUPTI and not count_gpus():
+        raise BackendMissingError("CUPTI counts on a GPU, and no CUDA device is usable here (`curvescope doctor`).")
+    tools = [name for name in TOOLS if name != CUPTI or count_gpus()] if tool is None else [tool]
+    if tools == [NCU]:
+        find_tool(NCU)
+    return tools
+
+
 def check_countable(recording: Recording) -> None:
     """Check, before anything runs, that the steps of a recording can be counted here.
 
     Raises:
-        CurvescopeError: the steps ran on a CPU, cannot be built again, or ran on another device; or the tool is
-            missing.
+        CurvescopeError: the steps ran on a CPU, cannot be built again, or ran on another device.
     """
     if configuration_of(recording.meta).device == "cpu":
         raise CurvescopeError(f"{recording.path} ran on the CPU: only kernels of a GPU have these counters.")
     check_same_machine(recording.meta)
-    find_tool(TOOL)
 
 
 def count_kernels(
-    path: AnyPath, batches: Sequence[int] | None = None, report: Callable[[str], object] = lambda _: None
+    path: AnyPath,
+    batches: Sequence[int] | None = None,
+    report: Callable[[str], object] = lambda _: None,
+    tool: str | None = None,
 ) -> list[Counted]:
     """Count the kernels of a recording's steps, smallest batch size first, and add the counts to the recording.
 
@@ -83,30 +108,40 @@ def count_kernels(
         path: folder of the recording.
         batches: batch sizes; None for all that were profiled and not counted yet.
         report: receives one line before each batch size, and why one could not be counted.
+        tool: see `find_tools`; where CUPTI cannot count, `report` receives the reason and Nsight Compute goes on.
 
     Returns:
         What was counted now, by batch size.
 
     Raises:
-        CurvescopeError: see `check_countable`; a batch size was not profiled or is counted already; or the first
-            one could not be counted.
+        CurvescopeError: see `check_countable` and `find_tools`; a batch size was not profiled or is counted already;
+            or the first one could not be counted.
     """
     recording = open_recording(path)
     check_countable(recording)
+    tools = find_tools(tool)
     done: list[Counted] = []
     with RecordingWriter.extend(path) as writer:
         for batch in _chosen(recording, batches):
             report(f"counting one step of {batch}")
             try:
-                counted = _count(recording, batch)
+                counted = _count(recording, batch, tools, report)
             except CurvescopeError as error:
                 if not done:
                     raise
                 report(f"{batch} could not be counted: {error}")
                 continue
-            done.append(_join(recording, writer, batch, counted))
-            entries = [asdict(one) for one in sorted([*counted_of(recording), *done], key=lambda one: one.batch)]
-            writer.update(counters={"tool": TOOL, "replay": "kernel", **NCU_CONDITIONS, "batches": entries})
+            done.append(_join(recording, writer, batch, counted, tools[0]))
+            entries = sorted([*counted_of(recording), *done], key=lambda one: one.batch)
+            used = sorted({one.tool for one in entries})
+            writer.update(
+                counters={
+                    "tool": ", ".join(used),
+                    "replay": ", ".join(REPLAYED[one] for one in used),
+                    **NCU_CONDITIONS,
+                    "batches": [asdict(one) for one in entries],
+                }
+            )
     return done
 
 
@@ -125,24 +160,56 @@ def _chosen(recording: Recording, batches: Sequence[int] | None) -> list[int]:
     return wanted
 
 
-def _count(recording: Recording, batch: int) -> pd.DataFrame:
-    """The kernels of one step in the order of their launches, with their counts."""
+def _count(recording: Recording, batch: int, tools: list[str], report: Callable[[str], object]) -> pd.DataFrame:
+    """The kernels of one step in the order of their launches, with their counts; drops tools that cannot count."""
+    configuration = configuration_of(recording.meta)
     capability = (recording.meta.get("device") or {}).get("compute_capability")
+    if tools[0] == CUPTI:
+        try:
+            return _count_in_process(configuration, batch, capability)
+        except CurvescopeError as error:
+            if len(tools) == 1:
+                raise
+            tools.pop(0)
+            report(f"CUPTI cannot count here, so Nsight Compute does: {error}")
+    return _count_with_ncu(configuration, batch, capability)
+
+
+def _count_in_process(configuration: Configuration, batch: int, capability: str | None) -> pd.DataFrame:
+    if configuration.graphed:
+        raise CurvescopeError("to its range profiler a CUDA graph is one kernel.")
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+        file = Path(folder) / "counted.json"
+        command = counted_step.command(configuration, batch, capability or "", str(file))
+        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own module
+        if ended.returncode:
+            said = ended.stderr.strip().splitlines()
+            raise CurvescopeError(said[-1] if said else f"its process ended with exit code {ended.returncode}.")
+        counted = json.loads(file.read_text())
+    columns = ["name", *GEOMETRY, *COUNTED]
+    kernels = pd.DataFrame(counted["kernels"], columns=columns).convert_dtypes()
+    return _without_partial_flops(kernels, counted["flops_counted"])
+
+
+def _count_with_ncu(configuration: Configuration, batch: int, capability: str | None) -> pd.DataFrame:
     request = Request(nvtx_range=counted_step.RANGE, capability=capability)
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-        command = counted_step.command(configuration_of(recording.meta), batch)
-        code, imported = record_with(TOOL, command, Path(folder) / "counted", request=request)
+        command = counted_step.command(configuration, batch)
+        code, imported = record_with(NCU, command, Path(folder) / "counted", request=request)
         if code:
-            raise CurvescopeError(f"the step ended with exit code {code} under {TOOL}; see its output above.")
+            raise CurvescopeError(f"the step ended with exit code {code} under {NCU}; see its output above.")
         counted = open_recording(imported.path)
-        kernels = counted.frame("kernels")
-        if _TENSOR_CORES not in (counted.meta.get("flops_counted") or ()):
-            # Without the products of tensor cores, the FLOPs of a kernel that uses them are not its work.
-            kernels.loc[(kernels["tensor_pipe_use"] > 0).fillna(False), "flops_executed"] = pd.NA
-        return kernels
+        return _without_partial_flops(counted.frame("kernels"), counted.meta.get("flops_counted") or ())
 
 
-def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd.DataFrame) -> Counted:
+def _without_partial_flops(kernels: pd.DataFrame, parts: Sequence[str]) -> pd.DataFrame:
+    """Without the FLOPs of kernels whose products of tensor cores were not counted: they are not their work."""
+    if _TENSOR_CORES not in parts:
+        kernels.loc[(kernels["tensor_pipe_use"] > 0).fillna(False), "flops_executed"] = pd.NA
+    return kernels
+
+
+def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd.DataFrame, tool: str) -> Counted:
     steps = recording.frame("steps")
     profiled = set(steps.loc[(steps["batch"] == batch) & steps["profiled"].astype(bool), "step"])
     parts, recorded = recording.parts("kernels"), []
@@ -162,7 +229,7 @@ def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd
         writer.fill("kernels", parts[int(number)], values)
     writer.count_lost("kernels_without_counters", len(found) - len(rows))
     used = rows["counted"].nunique()
-    return Counted(batch, len(counted), len(counted) - used, len(profiled), len(found), len(rows), by_geometry)
+    return Counted(batch, len(counted), len(counted) - used, len(profiled), len(found), len(rows), by_geometry, tool)
 
 
 def _counterparts(rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool) -> np.ndarray[Any, np.dtype[np.int64]]:

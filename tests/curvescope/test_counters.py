@@ -1,4 +1,5 @@
-"""`counters`: the steps of a planted recording counted by a double of ncu, which writes a CSV for each batch size."""
+"""`counters`: the steps of a planted recording counted by doubles: of ncu, which writes a CSV for each batch size, and
+of the process that counts itself, which writes JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ import pandas as pd
 import pytest
 
 from curvescope.cli import main
+from curvescope.profiling.collect.range_profiler import KernelCounts
+from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure import counted_step, counters
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.store import open_recording
@@ -16,6 +19,7 @@ from curvescope.profiling.workload import network_step
 
 from .recordings import write_planted
 
+COMMAND = counted_step.command
 # Takes the log file and the batch size, its last argument, from the command line.
 NCU = """#!/bin/sh
 for word; do case "$word" in --log-file=*) log="${{word#*=}}" ;; esac; done
@@ -64,6 +68,32 @@ def recorded(tmp_path):
     return open_recording(path)
 
 
+@pytest.fixture
+def process(tmp_path, monkeypatch):
+    """Stands for the process that counts itself; takes what it writes by batch size, or its last words."""
+    monkeypatch.setattr(counters, "count_gpus", lambda: 1)
+
+    def install(written):
+        def command(configuration, batch, *more):
+            if not more:
+                return COMMAND(configuration, batch)
+            answer = written[batch]
+            if isinstance(answer, str):
+                return ["sh", "-c", f"echo progress >&2; echo '{answer}' >&2; exit 1"]
+            (tmp_path / "answer.json").write_text(json.dumps(answer))
+            return ["cp", str(tmp_path / "answer.json"), more[1]]
+
+        monkeypatch.setattr(counted_step, "command", command)
+
+    return install
+
+
+def counted(names, **columns):
+    """What the process writes of kernels with 64 blocks of 128 threads."""
+    geometry = {"grid_x": 64, "grid_y": 1, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1}
+    return {"kernels": [{"name": name, **geometry, **columns} for name in names], "flops_counted": []}
+
+
 def names_at(recording, batch):
     """Names of the kernels of one profiled step, in order."""
     steps, kernels = recording.frame("steps"), recording.frame("kernels")
@@ -93,7 +123,16 @@ def test_counts_are_joined_to_every_profiled_step(ncu, recorded, capsys):
     entry = after.meta["counters"]
     assert (entry["tool"], entry["cache_control"], entry["clock_control"]) == ("ncu", "none", "none")
     assert entry["batches"] == [
-        {"batch": 8, "kernels": 3, "unused": 0, "steps": 8, "recorded": 24, "joined": 24, "by_geometry": False}
+        {
+            "batch": 8,
+            "kernels": 3,
+            "unused": 0,
+            "steps": 8,
+            "recorded": 24,
+            "joined": 24,
+            "by_geometry": False,
+            "tool": "ncu",
+        }
     ]
     assert "24 of 24 recorded kernels in 8 steps joined by order and name" in capsys.readouterr().out
     arguments = (folder / "8.arguments").read_text().splitlines()
@@ -165,6 +204,40 @@ def test_what_cannot_be_counted_is_refused_before_anything_runs(ncu, recorded, t
     assert "--counters: only kernels of a GPU" in capsys.readouterr().err
 
 
+def test_the_process_counts_itself_where_cupti_can(ncu, process, recorded, capsys):
+    first, *_, last = names_at(recorded, 8)
+    process({8: counted([first, "another_kernel", last], dram_bytes=2_000_000, tensor_pipe_use=0.5, flops_executed=9)})
+    assert main(["counters", str(recorded.path), "--batch", "8"]) == 0
+    after = open_recording(recorded.path)
+    rows = of_batch(after, 8)
+    assert rows["dram_bytes"].dropna().unique().tolist() == [2_000_000]
+    assert rows["tensor_pipe_use"].dropna().unique().tolist() == [0.5]
+    assert rows[["flops_executed", "l2_bytes"]].isna().all(axis=None)
+    assert after.meta["lost"]["kernels_without_counters"]["count"] == rows["dram_bytes"].isna().sum() == 8
+    entry = after.meta["counters"]
+    assert (entry["tool"], entry["replay"], entry["batches"][0]["tool"]) == ("cupti", "step", "cupti")
+    assert "3 kernels of a step counted by CUPTI; 16 of 24 recorded kernels" in capsys.readouterr().out
+
+
+def test_where_cupti_cannot_count_the_reason_is_said_once_and_ncu_counts(ncu, process, recorded, capsys):
+    ncu({batch: table(names_at(recorded, batch)) for batch in (4, 8, 16)})
+    process(dict.fromkeys((4, 8, 16), "cuptiRangeProfilerEnable: only administrators may read performance counters"))
+    assert main(["counters", str(recorded.path)]) == 0
+    messages = " ".join(capsys.readouterr().err.split())
+    reason = "so Nsight Compute does: cuptiRangeProfilerEnable: only administrators may read performance counters"
+    assert messages.count(reason) == 1
+    assert [one.tool for one in counters.counted_of(open_recording(recorded.path))] == ["ncu"] * 3
+
+
+def test_a_chosen_tool_is_the_only_one(ncu, process, recorded, monkeypatch, capsys):
+    process(dict.fromkeys((4, 8, 16), "no permission"))
+    assert main(["counters", str(recorded.path), "--with", "cupti"]) == 2
+    assert "no permission" in capsys.readouterr().err
+    monkeypatch.setattr(counters, "count_gpus", lambda: 0)
+    assert main(["counters", str(recorded.path), "--with", "cupti"]) == 2
+    assert "no CUDA device is usable here" in capsys.readouterr().err
+
+
 def test_a_missing_tool_is_said_with_how_to_get_it(ncu, recorded, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["counters", str(recorded.path)]) == 2
@@ -188,7 +261,32 @@ def test_views_show_measured_traffic_where_it_is(ncu, recorded, capsys):
     main(["breakdown", str(recorded.path)])
     said = capsys.readouterr().out
     assert "measured" in said
-    assert "active tensor pipes, by Nsight Compute: 13% in conv3 backward" in " ".join(said.split())
+    assert "active tensor pipes, by hardware counters: 13% in conv3 backward" in " ".join(said.split())
+
+
+class Kernels:
+    """A workload of a GPU."""
+
+    def try_step(self, batch):
+        pass
+
+    def time_step(self):
+        return 0, 1
+
+
+def test_counts_of_a_step_belong_to_the_kernels_that_it_launches_in_order():
+    def count(run):
+        return KernelCounts([{"dram_bytes": 10}, {"dram_bytes": 20}], ["half precision"])
+
+    listed = [{"name": name, "grid_x": grid, "correlation_id": 1} for name, grid in (("first", 7), ("second", 8))]
+    step = counted_step.count_step(Kernels(), 4, count, lambda workload: listed)
+    assert step.flops_counted == ["half precision"]
+    assert [(row["name"], row["grid_x"], row["dram_bytes"]) for row in step.kernels] == [
+        ("first", 7, 10),
+        ("second", 8, 20),
+    ]
+    with pytest.raises(CurvescopeError, match="counted 2 kernels in a step in which torch's profiler saw 3"):
+        counted_step.count_step(Kernels(), 4, count, lambda workload: [*listed, listed[0]])
 
 
 def test_the_marked_step_is_one_step_after_a_warm_up_in_a_range_of_all_threads(monkeypatch):

@@ -12,11 +12,15 @@ COMPILER = os.environ.get("CXX", "c++")
 _HEADERS = ("cuda_cupti", "cuda_runtime", "cuda_nvcc")
 
 
+def headers() -> list[str]:
+    """Options of the compiler for the headers of CUDA and CUPTI."""
+    site = Path(sysconfig.get_paths()["purelib"], "nvidia")
+    return [f"-isystem{site / name / 'include'}" for name in _HEADERS]
+
+
 def build_doubles(folder: Path, cupti: str = "libcupti.so.12") -> None:
     """Put libcuda.so.1 and a libcupti of that name into `folder`."""
-    site = Path(sysconfig.get_paths()["purelib"], "nvidia")
-    options = [COMPILER, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread"]
-    options += [f"-isystem{site / name / 'include'}" for name in _HEADERS]
+    options = [COMPILER, "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", *headers()]
     for sources, library in (("fake_cupti*.cpp", cupti), ("fake_cuda.cpp", "libcuda.so.1")):
         paths = sorted(map(str, HERE.glob(sources)))
         command = [*options, f"-Wl,-soname,{library}", *paths, "-o", str(folder / library), "-ldl"]

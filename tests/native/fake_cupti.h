@@ -68,6 +68,10 @@ FAKE_API void fake_name_call(int is_driver, std::uint32_t id, const char* name);
 FAKE_API void fake_emit_many(std::uint32_t threads, std::uint64_t per_thread, std::uint32_t names,
                              std::uint32_t* cost_ticks);
 
+// A kernel while the range profiler counts; whether it is enabled on a context.
+FAKE_API void fake_range_kernel();
+FAKE_API int fake_range_profiler_is_enabled();
+
 // Another client of CUPTI: takes the subscriber's place (the result of cuptiSubscribe), and never leaves it; collects
 // with buffers of its own; stops.
 FAKE_API int fake_other_subscribe();

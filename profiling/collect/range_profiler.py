@@ -1,0 +1,358 @@
+"""Counts what each kernel of a function does, in this process, by CUPTI's range profiler (CUDA 12.6 and newer).
+
+The function runs once for each pass that the metrics need, so that every pass counts a complete step: kernels run one
+at a time, find in the caches what the kernel before left there, and nothing is saved, restored or flushed between
+them. Each kernel is a range of its own, in the order of the launches. The structures are those of `cupti_target.h`,
+`cupti_profiler_target.h`, `cupti_profiler_host.h` and `cupti_range_profiler.h`. It has not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackendMissingError, CurvescopeError
+from ..readers.metrics import parts, to_columns, wanted
+from .nvidia_tools import NO_PERMISSION
+
+_SIZE, _POINTER, _TEXT = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
+_TEXTS = ctypes.POINTER(ctypes.c_char_p)
+_HOST, _PROFILER = ("pHostObject", _POINTER), ("pRangeProfilerObject", _POINTER)
+_METRICS = (("ppMetricNames", _TEXTS), ("numMetrics", _SIZE))
+_IMAGE = (("pCounterDataImage", _POINTER), ("counterDataImageSize", _SIZE))
+# Parameters of each function, after the two that all have: `structSize` and `pPriv`. Names are those of the headers.
+FUNCTIONS: dict[str, tuple[tuple[str, Any], ...]] = {
+    "cuptiProfilerInitialize": (),
+    "cuptiDeviceGetChipName": (("deviceIndex", _SIZE), ("pChipName", _TEXT)),
+    "cuptiProfilerGetCounterAvailability": (
+        ("ctx", _POINTER),
+        ("counterAvailabilityImageSize", _SIZE),
+        ("pCounterAvailabilityImage", _POINTER),
+    ),
+    "cuptiProfilerHostInitialize": (
+        ("profilerType", ctypes.c_int),
+        ("pChipName", _TEXT),
+        ("pCounterAvailabilityImage", _POINTER),
+        _HOST,
+    ),
+    "cuptiProfilerHostDeinitialize": (_HOST,),
+    "cuptiProfilerHostConfigAddMetrics": (_HOST, *_METRICS),
+    "cuptiProfilerHostGetConfigImageSize": (_HOST, ("configImageSize", _SIZE)),
+    "cuptiProfilerHostGetConfigImage": (_HOST, ("configImageSize", _SIZE), ("pConfigImage", _POINTER)),
+    "cuptiProfilerHostGetNumOfPasses": (("configImageSize", _SIZE), ("pConfigImage", _POINTER), ("numOfPasses", _SIZE)),
+    "cuptiProfilerHostEvaluateToGpuValues": (
+        _HOST,
+        *_IMAGE,
+        ("rangeIndex", _SIZE),
+        *_METRICS,
+        ("pMetricValues", _POINTER),
+    ),
+    "cuptiRangeProfilerEnable": (("ctx", _POINTER), _PROFILER),
+    "cuptiRangeProfilerDisable": (_PROFILER,),
+    "cuptiRangeProfilerGetCounterDataSize": (
+        _PROFILER,
+        ("pMetricNames", _TEXTS),
+        ("numMetrics", _SIZE),
+        ("maxNumOfRanges", _SIZE),
+        ("maxNumRangeTreeNodes", ctypes.c_uint32),
+        ("counterDataSize", _SIZE),
+    ),
+    "cuptiRangeProfilerCounterDataImageInitialize": (
+        _PROFILER,
+        ("counterDataSize", _SIZE),
+        ("pCounterData", _POINTER),
+    ),
+    "cuptiRangeProfilerSetConfig": (
+        _PROFILER,
+        ("configSize", _SIZE),
+        ("pConfig", _POINTER),
+        ("counterDataImageSize", _SIZE),
+        ("pCounterDataImage", _POINTER),
+        ("range", ctypes.c_int),
+        ("replayMode", ctypes.c_int),
+        ("maxRangesPerPass", _SIZE),
+        ("numNestingLevels", ctypes.c_uint16),
+        ("minNestingLevel", ctypes.c_uint16),
+        ("passIndex", _SIZE),
+        ("targetNestingLevel", ctypes.c_uint16),
+    ),
+    "cuptiRangeProfilerStart": (_PROFILER,),
+    "cuptiRangeProfilerStop": (
+        _PROFILER,
+        ("passIndex", _SIZE),
+        ("targetNestingLevel", _SIZE),
+        ("isAllPassSubmitted", ctypes.c_uint8),
+    ),
+    "cuptiRangeProfilerDecodeData": (_PROFILER, ("numOfRangeDropped", _SIZE)),
+    "cuptiRangeProfilerGetCounterDataInfo": (*_IMAGE, ("numTotalRanges", _SIZE)),
+}
+_RANGE_PROFILER = 0  # CUPTI_PROFILER_TYPE_RANGE_PROFILER
+_AUTO_RANGE = 1  # CUPTI_AutoRange: a range around each kernel
+_USER_REPLAY = 3  # CUPTI_UserReplay: the caller repeats the work
+_REFUSALS = (35, 40)  # CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, and the same of a virtual GPU
+_MOST_PASSES = 100
+_MOST_RANGES = 1 << 20
+
+
+def structure(function: str) -> type[ctypes.Structure]:
+    """The type of a function's parameters."""
+    fields = [("structSize", _SIZE), ("pPriv", _POINTER), *FUNCTIONS[function]]
+    return type(f"{function}_Params", (ctypes.Structure,), {"_fields_": fields})
+
+
+def structure_bytes(kind: type[ctypes.Structure]) -> int:
+    """Its size as CUPTI wants it, `CUPTI_PROFILER_STRUCT_SIZE`: without the padding behind its last field."""
+    last = getattr(kind, str(kind._fields_[-1][0]))
+    return int(last.offset + last.size)
+
+
+@dataclass(frozen=True)
+class KernelCounts:
+    """The counters of kernels, in the order of their launches.
+
+    Attributes:
+        columns: for each kernel the counted columns of the table `kernels`.
+        flops_counted: precisions in the counted FLOPs.
+    """
+
+    columns: list[dict[str, float]]
+    flops_counted: list[str]
+
+
+class RangeProfiler:
+    """The functions of one libcupti."""
+
+    def __init__(self, path: str | None = None) -> None:
+        """Load the library.
+
+        Args:
+            path: path of libcupti; None for the one that this process has loaded, as torch does.
+
+        Raises:
+            BackendMissingError: it cannot be loaded, or is older than CUDA 12.6.
+        """
+        path = path or os.environ.get("CURVESCOPE_CUPTI") or _loaded()
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            raise BackendMissingError(f"libcupti cannot be loaded ({error}).") from error
+        if missing := [name for name in FUNCTIONS if not hasattr(self._library, name)]:
+            raise BackendMissingError(f"{path} has no {missing[-1]}: the range profiler is in CUDA 12.6 and newer.")
+        self.path = path
+
+    def count_kernels(
+        self, capability: str | None, device: int, context: int, run: Callable[[], object]
+    ) -> KernelCounts:
+        """Count what the columns of the table `kernels` need, in the kernels that a function launches.
+
+        Args:
+            capability: compute capability of the device, e.g. 9.0, which names its metrics; None if unknown.
+            device: see `count`.
+            context: see `count`.
+            run: see `count`.
+
+        Raises:
+            CurvescopeError: see `count`.
+        """
+        # `launch__` names what Nsight Compute itself knows of a launch.
+        names = [name for name in wanted("ncu", capability) if not name.startswith("launch__")]
+        columns = [to_columns("ncu", values, capability) for values in self.count(names, device, context, run)]
+        return KernelCounts(columns, parts("ncu", names, capability))
+
+    def count(
+        self, metrics: Sequence[str], device: int, context: int, run: Callable[[], object], ranges: int = 4096
+    ) -> list[dict[str, float]]:
+        """Count the kernels that a function launches.
+
+        Args:
+            metrics: names of metrics of Nsight Compute.
+            device: index of the CUDA device.
+            context: CUDA context in which the kernels run.
+            run: function that launches the same kernels each time and waits for the device; it runs once per pass.
+            ranges: number of kernels that there is room for; with more, all passes run again with more room.
+
+        Returns:
+            For each kernel in the order of the launches the values by metric, in bytes, nanoseconds and 1.
+
+        Raises:
+            CurvescopeError: a metric is not one of this GPU, the user may not read counters, or CUPTI refuses.
+        """
+        self._call("cuptiProfilerInitialize")
+        chip = self._call("cuptiDeviceGetChipName", deviceIndex=device).pChipName
+        available = self._availability(context)
+        host = self._host(chip, available)
+        try:
+            config, passes = self.configure(host, metrics)
+            if passes > _MOST_PASSES:
+                raise CurvescopeError(f"CUPTI needs {passes} passes for {len(metrics)} metrics.")
+            while True:
+                dropped, image = self._count(metrics, context, config, run, ranges)
+                if not dropped:
+                    return self._evaluate(host, metrics, image)
+                ranges = 2 * (ranges + dropped)
+                if ranges > _MOST_RANGES:
+                    raise CurvescopeError(f"CUPTI dropped {dropped} kernels of a step: they do not fit its memory.")
+        finally:
+            self._call("cuptiProfilerHostDeinitialize", pHostObject=host)
+
+    def host(self, chip: str) -> int:
+        """Make the host half for a chip, e.g. GH100, which needs no GPU; CUPTI keeps it until the process ends."""
+        return self._host(chip.encode(), None)
+
+    def configure(self, host: int, metrics: Sequence[str]) -> tuple[Any, int]:
+        """Make the configuration of a GPU's counters for metrics.
+
+        Args:
+            host: result of `host`.
+            metrics: names of metrics.
+
+        Returns:
+            The configuration, a buffer, and the number of passes that it needs.
+
+        Raises:
+            CurvescopeError: a metric is not one of this chip.
+        """
+        names = _texts(metrics)
+        self._call("cuptiProfilerHostConfigAddMetrics", pHostObject=host, ppMetricNames=names, numMetrics=len(metrics))
+        size = self._call("cuptiProfilerHostGetConfigImageSize", pHostObject=host).configImageSize
+        config, address = _buffer(size)
+        self._call("cuptiProfilerHostGetConfigImage", pHostObject=host, configImageSize=size, pConfigImage=address)
+        passes = self._call("cuptiProfilerHostGetNumOfPasses", configImageSize=size, pConfigImage=address).numOfPasses
+        return config, int(passes)
+
+    def _host(self, chip: bytes, available: Any) -> int:
+        address = None if available is None else ctypes.addressof(available)
+        made = self._call(
+            "cuptiProfilerHostInitialize",
+            profilerType=_RANGE_PROFILER,
+            pChipName=chip,
+            pCounterAvailabilityImage=address,
+        )
+        return int(made.pHostObject)
+
+    def _availability(self, context: int) -> Any:
+        """The counters that the context may use, as CUPTI says it to its host half."""
+        size = self._call("cuptiProfilerGetCounterAvailability", ctx=context).counterAvailabilityImageSize
+        image, address = _buffer(size)
+        self._call(
+            "cuptiProfilerGetCounterAvailability",
+            ctx=context,
+            counterAvailabilityImageSize=size,
+            pCounterAvailabilityImage=address,
+        )
+        return image
+
+    def _count(
+        self, metrics: Sequence[str], context: int, config: Any, run: Callable[[], object], ranges: int
+    ) -> tuple[int, Any]:
+        """Run all passes; returns the number of kernels without room and the image of the counters."""
+        profiler = self._call("cuptiRangeProfilerEnable", ctx=context).pRangeProfilerObject
+        try:
+            size = self._call(
+                "cuptiRangeProfilerGetCounterDataSize",
+                pRangeProfilerObject=profiler,
+                pMetricNames=_texts(metrics),
+                numMetrics=len(metrics),
+                maxNumOfRanges=ranges,
+                maxNumRangeTreeNodes=ranges,
+            ).counterDataSize
+            image, address = _buffer(size)
+            self._call(
+                "cuptiRangeProfilerCounterDataImageInitialize",
+                pRangeProfilerObject=profiler,
+                counterDataSize=size,
+                pCounterData=address,
+            )
+            self._call(
+                "cuptiRangeProfilerSetConfig",
+                pRangeProfilerObject=profiler,
+                configSize=len(config),
+                pConfig=ctypes.addressof(config),
+                counterDataImageSize=size,
+                pCounterDataImage=address,
+                range=_AUTO_RANGE,
+                replayMode=_USER_REPLAY,
+                maxRangesPerPass=ranges,
+                numNestingLevels=1,
+                minNestingLevel=1,
+                passIndex=0,
+                targetNestingLevel=1,
+            )
+            for _ in range(_MOST_PASSES):
+                self._call("cuptiRangeProfilerStart", pRangeProfilerObject=profiler)
+                run()
+                if self._call("cuptiRangeProfilerStop", pRangeProfilerObject=profiler).isAllPassSubmitted:
+                    break
+            else:
+                raise CurvescopeError(f"CUPTI was not done after {_MOST_PASSES} passes.")
+            decoded = self._call("cuptiRangeProfilerDecodeData", pRangeProfilerObject=profiler)
+            return int(decoded.numOfRangeDropped), image
+        finally:
+            self._call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)
+
+    def _evaluate(self, host: int, metrics: Sequence[str], image: Any) -> list[dict[str, float]]:
+        where = {"pCounterDataImage": ctypes.addressof(image), "counterDataImageSize": len(image)}
+        count = self._call("cuptiRangeProfilerGetCounterDataInfo", **where).numTotalRanges
+        names, values = _texts(metrics), (ctypes.c_double * len(metrics))()
+        # Percentages are of 100, everything else is in its own unit: bytes, nanoseconds, cycles, instructions.
+        factors = [0.01 if ".pct" in name else 1.0 for name in metrics]
+        counted = []
+        for index in range(count):
+            self._call(
+                "cuptiProfilerHostEvaluateToGpuValues",
+                pHostObject=host,
+                **where,
+                rangeIndex=index,
+                ppMetricNames=names,
+                numMetrics=len(metrics),
+                pMetricValues=ctypes.addressof(values),
+            )
+            counted.append(dict(zip(metrics, (v * f for v, f in zip(values, factors, strict=True)), strict=True)))
+        return counted
+
+    def _call(self, function: str, **values: Any) -> Any:
+        """Call a function; returns its parameters, in which it answers.
+
+        Raises:
+            CurvescopeError: it fails.
+        """
+        kind = structure(function)
+        parameters = kind(structSize=structure_bytes(kind), **values)
+        code = getattr(self._library, function)(ctypes.byref(parameters))
+        if code in _REFUSALS:
+            raise CurvescopeError(f"{function}: {NO_PERMISSION}")
+        if code:
+            text = ctypes.c_char_p()
+            self._library.cuptiGetResultString(code, ctypes.byref(text))
+            raise CurvescopeError(f"{function} answered {(text.value or b'an error').decode()} ({code}).")
+        return parameters
+
+
+def _texts(names: Sequence[str]) -> Any:
+    return (ctypes.c_char_p * len(names))(*(name.encode() for name in names))
+
+
+def _buffer(size: int) -> tuple[Any, int]:
+    buffer = (ctypes.c_uint8 * size)()
+    return buffer, ctypes.addressof(buffer)
+
+
+def _loaded() -> str:
+    """The path of the libcupti that this process has loaded.
+
+    Raises:
+        BackendMissingError: it has none.
+    """
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        lines = []
+    paths = (line.split(maxsplit=5)[-1] for line in lines)
+    found = next((path for path in paths if Path(path).name.startswith("libcupti.so")), None)
+    if found is None:
+        raise BackendMissingError("This process has loaded no libcupti: give the path of one in CURVESCOPE_CUPTI.")
+    return found

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
 from ..attribution.graph_nodes import GraphNodes
 from ..attribution.range_names import scrub
+from ..attribution.waits import NO_NUMBER, Waits
 from ..hardware.clocks import throttle_names
 from .chunks import Integers, ProcessChunks, TablePart
 
 _PART_ROWS = 1 << 20  # rows of one batch, which becomes one Parquet part
-_WAITS = {1: "event", 2: "stream_event", 3: "stream", 4: "context"}
 _OVERHEADS = {
     0: "unknown",
     1: "driver_compiler",
@@ -36,7 +36,6 @@ _OVERHEADS = {
 _THROTTLE_UNSUPPORTED = 0x4000_0000
 _SPEED, _TEMPERATURE, _POWER = 1, 2, 3
 _ALLOCATION = 1
-_NO_STREAM = 0xFFFF_FFFF
 
 
 @dataclass
@@ -167,7 +166,7 @@ class ProcessColumns:
                     "bytes": part["bytes"],
                     "process": np.full(part.rows, self._process.process),
                     "device": part["device"],
-                    "stream": pa.array(stream, mask=stream == _NO_STREAM),
+                    "stream": pa.array(stream, mask=stream == NO_NUMBER),
                     "correlation_id": part["correlation_id"],
                     "address": part["address"],
                     "source": pa.repeat("cupti", part.rows),
@@ -244,15 +243,11 @@ class ProcessColumns:
             **self._graph_nodes.columns(process, part["graph_node_id"]),
         }
 
-    def _waits(self) -> tuple[Integers, pa.Array, Integers]:
-        """Sorted correlation ids of waiting calls, with what each call waits for."""
+    def _waits(self) -> Waits:
         table = self._process.table("waits")
-        if not table.rows:
-            return np.zeros(0, np.int64), pa.array([], pa.string()), np.zeros(0, np.int64)
-        correlation, first = np.unique(table["correlation_id"], return_index=True)
-        return correlation, _words(table["type"][first], _WAITS), table["stream"][first]
+        return Waits(table["correlation_id"], table["type"].astype(np.int64), table["stream"])
 
-    def _calls(self, part: TablePart, chosen: Integers, waits: tuple[Integers, pa.Array, Integers]) -> pa.Table:
+    def _calls(self, part: TablePart, chosen: Integers, waits: Waits) -> pa.Table:
         correlation, thread = part["correlation_id"], part["thread"]
         columns: dict[str, Any] = {
             **self._times(part),
@@ -263,12 +258,7 @@ class ProcessColumns:
             "name": self._texts.column(self._process, part["name"]),
             "return_value": part["return_value"],
         }
-        waiting, words, streams = waits
-        if len(waiting):
-            index = np.minimum(np.searchsorted(waiting, correlation), len(waiting) - 1)
-            no_wait = waiting[index] != correlation
-            columns["waits_for"] = words.take(pa.array(index, mask=no_wait))
-            columns["stream"] = pa.array(streams[index], mask=no_wait | (streams[index] == _NO_STREAM))
+        columns |= waits.columns(correlation)
         return pa.table(columns).take(pa.array(chosen))
 
     def _environment(self, part: TablePart) -> pa.Table:

@@ -19,6 +19,7 @@ from ..attribution.graph_nodes import GraphNodes
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
+from ..attribution.waits import CONTEXT, EVENT, NO_NUMBER, Waits
 from ..recording.store import RecordingWriter
 from . import Options
 from .cupti_tables import WORK, Columns, scan_kernels, scan_memory
@@ -27,13 +28,14 @@ from .sqlite_tables import SqliteTables
 
 NAME = "Nsight Systems SQLite export"
 
-_KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH = (
+_KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH, _SYNC = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "NVTX_EVENTS",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
 )
 # ENUM_NSYS_EVENT_TYPE of every export that has it.
 _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
@@ -207,7 +209,16 @@ class _Export:
         name = pc.coalesce(batch["text"], self._strings.take(positions))
         return pc.fill_null(name, "").dictionary_encode()
 
+    def _waits(self) -> Waits:
+        wanted = ("globalPid", "correlationId", "syncType", "streamId", "eventId")
+        table = self._tables.read(_SYNC, dict.fromkeys(wanted, _I64))
+        kind, stream, event = (int_column(table, name) for name in wanted[2:])
+        # The export writes the type of an event for cudaDeviceSynchronize, too, but no event.
+        whole = (kind == EVENT) & (event == NO_NUMBER) & (stream == NO_NUMBER)
+        return Waits(_call_number(table["globalPid"], table["correlationId"]), np.where(whole, CONTEXT, kind), stream)
+
     def _launches(self) -> Iterator[pa.Table]:
+        waits = self._waits()
         wanted = ("start", "end", "globalTid", "correlationId", "nameId", "returnValue")
         for batch in self._tables.scan(_RUNTIME, dict.fromkeys(wanted, _I64)):
             # `cudaLaunchKernel_v7000`: the suffix is the CUDA version that last changed the call's signature.
@@ -223,6 +234,7 @@ class _Export:
                     "thread_key": batch["globalTid"],
                     "correlation_id": batch["correlationId"],
                     "return_value": batch["returnValue"],
+                    **waits.columns(_call_number(batch["globalTid"], batch["correlationId"])),
                 }
             )
 
@@ -282,6 +294,12 @@ def _of_kind(batch: pa.Table, kinds: Collection[int]) -> pa.Table:
     """The events of some types."""
     mine = pc.is_in(batch["eventType"], pa.array(list(kinds), _I64))
     return batch if pc.all(mine, min_count=0).as_py() else batch.filter(mine)
+
+
+def _call_number(global_id: pa.ChunkedArray, correlation_id: pa.ChunkedArray) -> Ints:
+    """A number for each pair of process and correlation id; unique, since a correlation id has 32 bits."""
+    process, correlation = (np.asarray(pc.fill_null(one, 0)) for one in (_process(global_id), correlation_id))
+    return np.asarray(process << 32 | (correlation & 0xFFFF_FFFF), np.int64)
 
 
 def _process(global_id: pa.ChunkedArray) -> pa.ChunkedArray:

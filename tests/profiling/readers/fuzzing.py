@@ -27,7 +27,7 @@ from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
-from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, write_export
+from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, wait, write_export
 from .test_ncu_csv import RAW
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
@@ -97,7 +97,8 @@ def _with_ranges():
     moved = {"start": 300, "end": 350, "deviceId": 0, "streamId": 7, "correlationId": 2, "bytes": 4096, "copyKind": 1}
     with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
         path = Path(folder) / "export"
-        write_export(path, kernels=work, launches=calls, ranges=[*steps, *inner, domain], copies=[moved])
+        ranges, waits = [*steps, *inner, domain], [wait(2, 3, 7), wait(4, 1)]
+        write_export(path, kernels=work, launches=calls, ranges=ranges, copies=[moved], waits=waits)
         return path.read_bytes()
 
 

@@ -46,8 +46,23 @@ def graph_node(node, start, thread=MAIN, original=None):
     return {**row, "originalGraphNodeId": original}
 
 
+def wait(correlation, kind, stream=0xFFFFFFFF, event=0xFFFFFFFF, process=GLOBAL_PID):
+    row = {"start": 0, "end": 1, "deviceId": 0, "contextId": 1, "streamId": stream, "correlationId": correlation}
+    return {**row, "globalPid": process, "syncType": kind, "eventId": event}
+
+
 def write_export(
-    path, version="2025.5", *, kernels=(), launches=(), ranges=(), copies=(), nodes=(), strings=None, gpus=None
+    path,
+    version="2025.5",
+    *,
+    kernels=(),
+    launches=(),
+    ranges=(),
+    copies=(),
+    nodes=(),
+    waits=(),
+    strings=None,
+    gpus=None,
 ):
     """Write one; a table without rows is left out, as the exporter does."""
     database = sqlite3.connect(path)
@@ -58,6 +73,7 @@ def write_export(
     copy = ["start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "bytes", "copyKind"]
     _table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", copy, copies)
     _table(database, "CUDA_GRAPH_NODE_EVENTS", list(graph_node(0, 0)), nodes)
+    _table(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", list(wait(0, 0)), waits)
     nvtx = ["start", "end", "eventType", "rangeId", "category", "color", "text", "globalTid", "endGlobalTid", "textId"]
     _table(database, "NVTX_EVENTS", [*nvtx, "domainId"], ranges)
     gpu = ["id", "name", "smCount", "computeMajor", "computeMinor", "totalMemory", "memoryBandwidth", "clockRate"]

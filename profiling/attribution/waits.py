@@ -1,0 +1,45 @@
+"""Joins CUPTI's synchronisation records to the API calls that waited."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from .nesting import NONE, Ints
+
+EVENT, CONTEXT = 1, 4
+# CUpti_ActivitySynchronizationType.
+_WORDS = {EVENT: "event", 2: "stream_event", 3: "stream", CONTEXT: "context"}
+NO_NUMBER = 0xFFFF_FFFF  # CUPTI's stream or event of a record without one
+
+
+class Waits:
+    """What each call waited for, by a number of the call; the first record of a call counts."""
+
+    def __init__(self, call: Ints, type_: Ints, stream: Ints) -> None:
+        """Sort the records.
+
+        Args:
+            call: number of the call, e.g. its correlation id; shape (records,).
+            type_: CUPTI's type of synchronisation.
+            stream: the stream, `NO_NUMBER` or `NONE` for none.
+        """
+        self._call, first = np.unique(call, return_index=True)
+        self._type, self._stream = type_[first], stream[first]
+
+    def columns(self, call: Ints) -> dict[str, pa.Array]:
+        """Columns waits_for and stream of calls; no column if no call of the profile waited.
+
+        Args:
+            call: number of each call, shape (calls,).
+        """
+        if not len(self._call):
+            return {}
+        index = np.minimum(np.searchsorted(self._call, call), len(self._call) - 1)
+        waits = (self._call[index] == call) & np.isin(self._type[index], list(_WORDS))
+        word = np.where(waits, np.searchsorted(list(_WORDS), self._type[index]), 0)
+        stream = self._stream[index]
+        return {
+            "waits_for": pa.array(list(_WORDS.values())).take(pa.array(word, mask=~waits)),
+            "stream": pa.array(stream, mask=~waits | (stream == NO_NUMBER) | (stream == NONE)),
+        }

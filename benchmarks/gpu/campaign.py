@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 STAGE_LIMIT_S = 480
 RESERVE_S = 25  # of the total limit, for the end of a stage's last command and for packing
 _SHOWN = 120  # characters of a command in the summary
+_DIGEST = 2500  # characters that are printed of a stage's results
 _BEGAN = "CURVESCOPE_CAMPAIGN_BEGAN_S"  # monotonic time at which the campaign began, where it installed wheels first
 
 RunStage = Callable[["Stage", Path, float], dict[str, Any]]  # stage, its folder and its seconds to what came of it
@@ -50,6 +51,7 @@ class Campaign:
         clock_s: monotonic clock.
         began_s: time at which the campaign began.
         say: prints a line.
+        show: prints the results of a stage that ended.
         started: names of the stages that were started.
     """
 
@@ -62,6 +64,7 @@ class Campaign:
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = 0.0
     say: Callable[[str], None] = print
+    show: Callable[[str], None] = lambda _: None
     started: list[str] = field(default_factory=list)
 
     def run_stages(self) -> list[str]:
@@ -87,6 +90,7 @@ class Campaign:
             done = self.run(stage, folder, min(self.stage_limit_s, left_s))
             carry(self.output, stage.name)
             self.say(f"{stage.name}: {counted(done)}, {done['seconds']:.0f} s")
+            self.show("\n".join(results_of(self.output, done))[:_DIGEST])
             write_summary(self.output)
         return left
 
@@ -108,15 +112,19 @@ def write_summary(output: Path) -> None:
     for done in stages_done:
         lines.append(f"| {done['stage']} | {done['says']} | {counted(done)} | {done['seconds']:.0f} |")
     for done in stages_done:
-        parts = sorted((output / "carry" / done["stage"]).glob("*.md"))
-        bad = [c for c in done["commands"] if c["outcome"] != "ok"]
-        if parts or bad:
-            lines += ["", f"## {done['stage']}"]
-        lines += ["", *(f"- `{_short(c['command'])}`: {c['outcome']}" for c in bad)] if bad else []
-        for part in parts:
-            lines += ["", f"### {part.stem}", "", part.read_text().strip()]
+        if results := results_of(output, done):
+            lines += ["", f"## {done['stage']}", *results]
     output.mkdir(parents=True, exist_ok=True)
     (output / "summary.md").write_text("\n".join(lines) + "\n")
+
+
+def results_of(output: Path, done: dict[str, Any]) -> list[str]:
+    """Lines of Markdown: the commands of a stage that did not end well, with the reasons, then its tables."""
+    bad = [c for c in done["commands"] if c["outcome"] != "ok"]
+    lines = ["", *(f"- `{_short(c['command'])}`: {c['outcome']}" for c in bad)] if bad else []
+    for part in sorted((output / "carry" / done["stage"]).glob("*.md")):
+        lines += ["", f"### {part.stem}", "", part.read_text().strip()]
+    return lines
 
 
 def _short(command: str) -> str:
@@ -177,7 +185,9 @@ def _run(args: argparse.Namespace, chosen: Sequence[Stage], began_s: float) -> i
     def run(stage: Stage, folder: Path, limit_s: float) -> dict[str, Any]:
         return run_stage(stage, folder, args.output / "carry" / "data", limit_s, rehearsal=args.rehearse)
 
-    campaign = Campaign(chosen, args.output, run, args.stage_limit, args.total_limit, args.again, began_s=began_s)
+    campaign = Campaign(
+        chosen, args.output, run, args.stage_limit, args.total_limit, args.again, began_s=began_s, show=print
+    )
     # `timeout` sends SIGTERM: what is there is packed all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

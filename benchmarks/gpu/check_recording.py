@@ -14,6 +14,7 @@ import pandas as pd
 import scripts
 
 from curvescope.profiling.collect.kineto_metadata import GPU_COPIES
+from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.recording.store import Recording, open_recording
 
 _HEAD = ("recording", "kernels", "with geometry", "with a layer", "API calls", "clock samples in visits", "lost")
@@ -69,7 +70,11 @@ def main() -> int:
     lines = [f"| {' | '.join(_HEAD)} |", f"| --- {'| ---: ' * 5}| --- |"]
     found = []
     for path in paths:
-        recording = open_recording(Path(path))
+        try:
+            recording = open_recording(Path(path))
+        except CurvescopeError as error:
+            found.append(f"{path}: there is no recording ({error})")
+            continue
         lines.append(f"| {' | '.join(row(path, recording))} |")
         found += [f"{path}: {fault}" for fault in faults(recording, device != "cpu")]
     Path(target).write_text("\n".join([*lines, "", *(f"- **{fault}**" for fault in found)]) + "\n")

@@ -21,6 +21,7 @@ from typing import Any
 import scripts
 
 import curvescope
+from curvescope.profiling.collect.range_profiler import RangeProfiler
 from curvescope.profiling.hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from curvescope.profiling.hardware.energy import find_meter
 from curvescope.profiling.hardware.nvml import find_device
@@ -266,6 +267,28 @@ def energy_updates(context: Context) -> str:
     )
 
 
+def range_profiler(context: Context) -> str:
+    """Does CUPTI's range profiler count each kernel, in order? FLOPs should be n or 2 n, DRAM bytes at most 8 n."""
+    torch = import_torch()
+    sizes = [1 << power for power in (16, 20, 27)]
+    tensors = [torch.zeros(n, device=context.device) for n in sizes]
+    major, minor = torch.cuda.get_device_capability(context.device)
+
+    def add() -> None:
+        for one in tensors:
+            one.add_(1.0)
+        torch.cuda.synchronize()
+
+    add()
+    profiler = RangeProfiler()
+    index = torch.device(context.device).index or 0
+    counted = profiler.count_kernels(f"{major}.{minor}", index, CudaDriver().current_context(), add).columns
+    pairs = list(zip(sizes, counted, strict=False))
+    flops = ", ".join(f"{columns['flops_executed'] / n:.2f}" for n, columns in pairs)
+    moved = ", ".join(f"{columns['dram_bytes'] / n:.2f}" for n, columns in pairs)
+    return f"{len(counted)} of {len(sizes)} kernels; FLOPs / n {flops}; DRAM bytes / n {moved}; {profiler.path}"
+
+
 CHECKS: tuple[Callable[[Context], str], ...] = (
     device_facts,
     nvml_device,
@@ -275,6 +298,7 @@ CHECKS: tuple[Callable[[Context], str], ...] = (
     clock_error,
     profiler_then_recording,
     graph_in_second_block,
+    range_profiler,
     idle_before_step,
     energy_updates,
     many_threads,

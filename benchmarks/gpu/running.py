@@ -18,7 +18,8 @@ from stages import Command, Stage
 
 GRACE_S = 20  # for the end of a command that was interrupted
 OUTCOMES = ("ok", "failed", "skipped", "timed out")
-_SKIPPED_CODE = 2  # bad input, or a backend that is not here: its message is in the log
+_MISSING_CODE = 2  # something is missing here; a GPU machine has it, or the command says what it needs
+_MOST_REASON = 200  # characters
 
 
 def run_stage(stage: Stage, folder: Path, data: Path, limit_s: float, *, rehearsal: bool) -> dict[str, Any]:
@@ -90,9 +91,15 @@ def run_command(command: Command, folder: Path, data: Path, log: Any, left_s: fl
             raise
     if code == 0:
         return "ok"
-    if code == _SKIPPED_CODE:
-        return f"skipped: not available here (exit code {code}, see log.txt)"
-    return f"failed: {code}"
+    if code == _MISSING_CODE and rehearsal:
+        return f"skipped: {last_line(folder)}"
+    return f"failed: {code}, {last_line(folder)}"
+
+
+def last_line(folder: Path) -> str:
+    """The last line of a stage's log: what the command said when it ended."""
+    lines = [line for line in (folder / "log.txt").read_text(errors="replace").splitlines() if line.strip()]
+    return "it said nothing" if lines[-1].startswith("$ ") else lines[-1].strip()[:_MOST_REASON]
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -241,6 +241,7 @@ def _operators(scale: Scale, backend: str) -> Stage:
                 f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} --device {scale.device} "
                 f"--time-limit {_problem_s(scale)} --json -o {what}-{backend}",
                 f"{what}-{backend}.json",
+                package=backend,
             )
             for what in ("gemm", "conv", "launch", "peak", "memory", "latency")
         ),
@@ -355,14 +356,18 @@ def _counters(scale: Scale) -> Stage:
     batch, commands = 8 if scale is FULL else 1, []
     for network in scale.counted:
         swept = f"sweep-{network}/{network}_training_fp32"
+        by_ncu = f"by-ncu-{network}"
         commands += [
-            Command(f"curvescope sweep {network} --batch {batch} {_short(scale)} -o sweep-{network}"),
-            Command(f"curvescope counters {swept}", needs="ncu", cuda=True),
-            Command(f"curvescope roofline {swept} --json", f"{network}.json", needs="ncu", cuda=True),
-            Command(f"curvescope breakdown {swept}", f"{network}.txt", needs="ncu", cuda=True),
-            Command(f"python {_HERE}/dram_bytes.py {swept} {network}.md", needs="ncu", cuda=True),
+            Command(f"curvescope sweep {network} --batch {batch} {_short(scale)} -o sweep-{network}", package="torch"),
+            Command(f"cp -r {swept} {by_ncu}"),
+            Command(f"curvescope counters {swept} --with cupti", cuda=True),
+            Command(f"curvescope counters {by_ncu} --with ncu", needs="ncu", cuda=True),
+            Command(f"curvescope roofline {swept} --json", f"{network}.json", cuda=True),
+            Command(f"curvescope breakdown {swept}", f"{network}.txt", cuda=True),
+            Command(f"python {_HERE}/dram_bytes.py {swept} {network}.md", cuda=True),
+            Command(f"python {_HERE}/against_ncu.py {swept} {by_ncu} {network}-tools.md", needs="ncu", cuda=True),
         ]
-    return Stage("counters", 8, "measured DRAM bytes against compulsory ones, by ncu", tuple(commands))
+    return Stage("counters", 8, "measured DRAM bytes against compulsory ones, by CUPTI and by ncu", tuple(commands))
 
 
 def _energy(scale: Scale) -> Stage:

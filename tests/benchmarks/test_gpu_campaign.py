@@ -174,6 +174,41 @@ def test_a_command_that_fails_is_said_and_the_next_runs(campaign, tmp_path):
     assert "here" in summary
 
 
+def test_on_a_gpu_nothing_is_missing_and_the_reason_of_a_failure_is_printed(campaign, tmp_path):
+    line = "python -c 'import sys; sys.exit(chr(10).join([chr(110) * 9, chr(111) * 3]))'"  # two lines of its own
+    made = stage(campaign, {"line": "python -c 'import sys; sys.exit(2)'"}, {"line": line})
+    done = run_stage(campaign, made, tmp_path / "one", rehearsal=False)
+    assert [c["outcome"] for c in done["commands"]] == ["failed: 2, it said nothing", "failed: 1, ooo"]
+    (tmp_path / "carry" / "one" / "answer.md").write_text("| a | b |")
+    assert campaign.campaign.results_of(tmp_path, done)[1:] == [
+        "- `python -c 'import sys; sys.exit(2)'`: failed: 2, it said nothing",
+        f"- `{line}`: failed: 1, ooo",
+        "",
+        "### answer",
+        "",
+        "| a | b |",
+    ]
+
+
+def test_a_recording_that_is_not_there_fails_its_stage(script, tmp_path):
+    done = script("check_recording.py", "cuda:0", tmp_path / "recorded.md", tmp_path / "none")
+    assert done.returncode == 1
+    assert "there is no recording" in done.stdout
+    assert "there is no recording" in (tmp_path / "recorded.md").read_text()
+
+
+def test_two_tools_that_counted_the_same_kernels_are_compared_counter_by_counter(script, tmp_path):
+    for name, sizes in (("cupti", (100, 220, None)), ("ncu", (100, 200, 300))):
+        with RecordingWriter(tmp_path / name, {}) as writer:
+            times = {"name": "k", "start_ns": 10, "duration_ns": 5, "source": "cupti"}
+            writer.write("kernels", columns_of([{**times, "dram_bytes": size, "sm_cycles": 0} for size in sizes]))
+    done = script("against_ncu.py", tmp_path / "cupti", tmp_path / "ncu", tmp_path / "tools.md")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "tools.md").read_text().splitlines()
+    assert "| dram_bytes | 2 | 1.067 | 1.050 | 50% |" in lines
+    assert "| sm_cycles | 3 | - | - | - |" in lines
+
+
 def test_a_stage_ends_with_its_time(campaign, tmp_path, monkeypatch):
     monkeypatch.setattr(campaign.running, "GRACE_S", 1)
     stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.console import Console, Group, RenderableType
@@ -21,16 +24,132 @@ from .numbers import number
 from .tables import Table, table
 from .text import interval
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _BETWEEN_CURVES_S = 2.0  # a curve takes 15 ms of the time between two visits
 _BETWEEN_LINES_S = 10.0
 _SCALE = 32  # characters of the plot of intervals
 
 
-class LiveCurve:
-    """Shows the curve so far, what is being decided and the time left, on standard error.
+class LiveView:
+    """A view that is drawn only when it is told to, on standard error: on a terminal in place, else as lines.
 
-    Everything is drawn between visits: no thread runs while a step is timed.
+    No thread runs while a step is timed.
     """
+
+    def __init__(self, shown: Console | None = None) -> None:
+        """Define the view.
+
+        Args:
+            shown: console; None for standard error.
+        """
+        self.console = shown or terminal.console(stderr=True)
+        self._line_s = 0.0  # time of the last line
+        # Without a thread that redraws. What a step prints goes above the view, but never from a file to the terminal.
+        self._live = Live(
+            Text("the first step"),
+            console=self.console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=self.console.is_terminal,
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> Self:
+        """Begin to draw, on a terminal."""
+        if self.console.is_terminal:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Remove the view."""
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def show(
+        self,
+        now_s: float,
+        done: float,
+        standing: Sequence[str],
+        shortly: Sequence[str] = (),
+        below: RenderableType | None = None,
+    ) -> None:
+        """Draw a state; without a terminal, print it as a line if ten seconds have passed since the last.
+
+        Args:
+            now_s: seconds since the beginning.
+            done: share that is done, 0 to 1.
+            standing: what runs, one line each.
+            shortly: what a line says of `below`.
+            below: what stands below the bar.
+        """
+        if self.console.is_terminal:
+            blocks: list[RenderableType] = [Text(line[0].upper() + line[1:]) for line in standing]
+            blocks.append(Text(f"{'━' * round(_SCALE * done):╌<{_SCALE}} {done:.0%}"))
+            if below is not None:
+                blocks.append(below)
+            self._live.update(Group(*blocks), refresh=True)
+        elif now_s >= self._line_s + _BETWEEN_LINES_S:
+            self._line_s = now_s
+            self.console.print(Text(f"{'; '.join([*standing, *shortly])}.", no_wrap=True, overflow="ignore"))
+
+
+class _CurveSoFar:
+    """A curve of the steps so far, computed anew at most every two seconds."""
+
+    def __init__(self, statistic: str, axis: Axis) -> None:
+        self._statistic, self._axis = statistic, axis
+        self._curve: Curve | None = None
+        self._curve_s = 0.0  # time of the last curve
+
+    def renew(self, progress: Progress) -> None:
+        """Compute it, if there are steps and it is time to."""
+        if self._curve is not None and progress.elapsed_s < self._curve_s + _BETWEEN_CURVES_S:
+            return
+        if any(not row["profiled"] for row in progress.steps):
+            try:
+                self._curve = cost_curve(pd.DataFrame(progress.steps), self._statistic)
+            except CurvescopeError:  # e.g. the rounds so far have no batch size in common
+                return
+            self._curve_s = progress.elapsed_s
+
+    def shortly(self) -> list[str]:
+        """The curve in a line."""
+        if self._curve is None:
+            return []
+        points = self._curve.points
+        times = ", ".join(f"{point.condition}: {number(point.time_ms.value)}" for point in points)
+        return [f"step ms by {self._axis.name} so far: {times}"]
+
+    def rows(self) -> Table | None:
+        """The curve as a table."""
+        return None if self._curve is None else _rows(self._curve, self._axis)
+
+
+def _time_text(progress: Progress) -> str:
+    """What runs, the time so far and the time left."""
+    left = f", about {max(progress.expected_s - progress.elapsed_s, 0.0):.0f} s left" if progress.expected_s else ""
+    return f"{progress.doing}: {progress.elapsed_s:.0f} s so far{left}"
+
+
+def _done(progress: Progress) -> float:
+    return min(progress.elapsed_s / progress.expected_s, 1.0) if progress.expected_s else 0.0
+
+
+class LiveProgress(LiveView):
+    """Shows what runs and the time left, e.g. where looking at the data would disturb what is timed."""
+
+    def report(self, progress: Progress) -> None:
+        """Show a state of the measurement."""
+        self.show(progress.elapsed_s, _done(progress), [_time_text(progress)])
+
+
+class LiveCurve(LiveView):
+    """Shows the curve so far, what is being decided and the time left."""
 
     def __init__(
         self,
@@ -49,77 +168,57 @@ class LiveCurve:
             then: what follows the measurement, in words.
             shown: console; None for standard error.
         """
-        self.console = shown or terminal.console(stderr=True)
-        self._statistic, self._axis, self._deciding, self._then = statistic, axis, deciding, then
-        self._curve: Curve | None = None
-        self._curve_s = self._line_s = 0.0  # times of the last curve and the last line
-        # Without a thread that redraws. What a step prints goes above the view, but never from a file to the terminal.
-        self._live = Live(
-            Text("the first step"),
-            console=self.console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=self.console.is_terminal,
-            vertical_overflow="crop",
-        )
-
-    def __enter__(self) -> LiveCurve:
-        """Begin to draw, on a terminal."""
-        if self.console.is_terminal:
-            self._live.start(refresh=True)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        """Remove the view."""
-        if self.console.is_terminal:
-            self._live.stop()
+        super().__init__(shown)
+        self._so_far, self._deciding, self._then = _CurveSoFar(statistic, axis), deciding, then
 
     def report(self, progress: Progress) -> None:
         """Show a state of the measurement; the function that `run_sweep` reports to."""
-        if self._curve is None or progress.elapsed_s >= self._curve_s + _BETWEEN_CURVES_S:
-            self._renew(progress)
-        if self.console.is_terminal:
-            self._live.update(self._view(progress), refresh=True)
-        elif progress.elapsed_s >= self._line_s + _BETWEEN_LINES_S:
-            self._line_s = progress.elapsed_s
-            line = "; ".join([*self._standing(progress), *self._shortly()])
-            self.console.print(Text(f"{line}.", no_wrap=True, overflow="ignore"))
-
-    def _renew(self, progress: Progress) -> None:
-        if any(not row["profiled"] for row in progress.steps):
-            try:
-                self._curve = cost_curve(pd.DataFrame(progress.steps), self._statistic)
-            except CurvescopeError:  # e.g. the rounds so far have no batch size in common
-                return
-            self._curve_s = progress.elapsed_s
+        self._so_far.renew(progress)
+        standing, shortly = self._standing(progress), self._so_far.shortly()
+        self.show(progress.elapsed_s, _done(progress), standing, shortly, self._so_far.rows())
 
     def _standing(self, progress: Progress) -> list[str]:
         """What runs, what is decided, and the time left."""
-        left_s = max(progress.expected_s - progress.elapsed_s, 0.0)
-        then = f", then {self._then}" if self._then else ""
-        lines = [f"{progress.doing}: {progress.elapsed_s:.0f} s so far, about {left_s:.0f} s left{then}"]
+        lines = [_time_text(progress) + (f", then {self._then}" if self._then else "")]
         if what := self._deciding():
             return [*lines, f"deciding what makes the {what}: rounds visit only its batch sizes"]
         return [*lines, "deciding where the curve bends: rounds visit every batch size"]
 
-    def _shortly(self) -> list[str]:
-        """The curve in a line."""
-        if self._curve is None:
-            return []
-        points = self._curve.points
-        times = ", ".join(f"{point.condition}: {number(point.time_ms.value)}" for point in points)
-        return [f"step ms by {self._axis.name} so far: {times}"]
 
-    def _view(self, progress: Progress) -> RenderableType:
-        blocks: list[RenderableType] = [Text(line[0].upper() + line[1:]) for line in self._standing(progress)]
-        done = min(progress.elapsed_s / progress.expected_s, 1.0) if progress.expected_s else 0.0
-        blocks.append(Text(f"{'━' * round(_SCALE * done):╌<{_SCALE}} {done:.0%}"))
-        if self._curve is not None:
-            blocks.append(_rows(self._curve, self._axis))
-        return Group(*blocks)
+class LiveCurves(LiveView):
+    """Shows the recording of a sweep that reported last, and its curve so far."""
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        statistic: str,
+        axis: Axis,
+        shown: Console | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Define the view.
+
+        Args:
+            labels: names of the recordings.
+            statistic: statistic for T(b), see `cost_curve`.
+            axis: axis of the curves.
+            shown: console; None for standard error.
+            clock_s: clock, seconds.
+        """
+        super().__init__(shown)
+        self._labels, self._clock_s, self._began_s = labels, clock_s, clock_s()
+        self._so_far = {label: _CurveSoFar(statistic, axis) for label in labels}
+        self._lock = Lock()  # several workers report
+
+    def report(self, label: str, progress: Progress) -> None:
+        """Show a state of one recording; the function that `run_plan` reports to."""
+        with self._lock:
+            so_far = self._so_far[label]
+            so_far.renew(progress)
+            where = f"recording {self._labels.index(label) + 1} of {len(self._labels)}, {label}"
+            standing = [where, _time_text(progress) + (" of this recording" if progress.expected_s else "")]
+            now_s = self._clock_s() - self._began_s
+            self.show(now_s, _done(progress), standing, so_far.shortly(), so_far.rows())
 
 
 def _rows(curve: Curve, axis: Axis) -> Table:

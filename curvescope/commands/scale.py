@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
-    from ..profiling.measure.experiment import Progress
     from ..profiling.measure.scaling_plan import ScalingPlan
     from ..profiling.recording.rank_info import RankInfo
 
@@ -85,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_here(args: argparse.Namespace) -> int:
     """Start the ranks on this machine."""
     from ..analysis.render import terminal
+    from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.scaling_launch import launch
@@ -113,8 +112,8 @@ def _run_here(args: argparse.Namespace) -> int:
     if not is_complete(folder, plan):
         messages.print(f"{len(plan.points)} points, protocol {plan.protocol.name}, into {folder}.")
         try:
-            with _progress(plan) as report:
-                launch(folder, plan, "curvescope.scaling_rank", report)
+            with LiveProgress() as view:
+                launch(folder, plan, "curvescope.scaling_rank", view.report)
         except KeyboardInterrupt:
             messages.print(f"Interrupted. Resume with `curvescope scale --resume {folder}`.")
             raise
@@ -124,6 +123,7 @@ def _run_here(args: argparse.Namespace) -> int:
 
 def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and prints."""
+    from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
     from ..profiling.errors import CurvescopeError
     from ..profiling.measure.process_group import ProcessGroup
@@ -147,25 +147,12 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
             return 2
         assert answer is not None
         folder, plan = answer
-        with _progress(plan) if rank.rank == 0 else contextlib.nullcontext(lambda _: None) as report:
+        with LiveProgress() if rank.rank == 0 else contextlib.nullcontext() as view:
+            report = view.report if view is not None else lambda _: None
             run_rank(folder, plan, ranks, report, measuring.precise_enough(plan.protocol))
     if rank.rank == 0:
         show_scaling(folder, args.all, args.json)
     return 0
-
-
-@contextlib.contextmanager
-def _progress(plan: ScalingPlan) -> Iterator[Callable[[Progress], None]]:
-    from ..analysis.render.terminal import progress_bars
-
-    with progress_bars(44) as bars:
-        task = bars.add_task(plan.configuration.network, total=None)
-
-        def report(progress: Progress) -> None:
-            what = f"{plan.configuration.network}: {progress.doing}"
-            bars.update(task, completed=progress.elapsed_s, total=progress.expected_s or None, description=what)
-
-        yield report
 
 
 def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:

@@ -8,9 +8,7 @@ prints them side by side, `curvescope explain DIR/RECORDING` explains one.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,12 +19,11 @@ from ..profiling.recording.remote_store import as_path
 from ..profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..profiling.measure.axes import Axes
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.dask_workers import SweepCluster
-    from ..profiling.measure.experiment import Progress
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.measure.visit_processes import Measurer
 
@@ -121,7 +118,9 @@ def _cluster(args: argparse.Namespace) -> SweepCluster:
 
 def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     from ..analysis.render import terminal
+    from ..analysis.render.live import LiveCurves
     from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
+    from ..profiling.recording.axis import Axis
     from ..profiling.recording.store import new_recording_path, open_recording
     from .table import show_table
 
@@ -140,10 +139,11 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     )
     if note := _shared(measurers):
         messages.print(note, style="yellow", markup=False)
-    with _progress(plan) as report:
+    labels = [configuration.label for configuration in plan.configurations]
+    with LiveCurves(labels, plan.protocol.statistic, Axis(plan.configurations[0].axis)) as view:
         try:
             with measuring.clocks(args, plan.configurations[0].device):
-                failed = run_plan(folder, plan, report, measuring.precise_enough(plan.protocol), measurers)
+                failed = run_plan(folder, plan, view.report, measuring.precise_enough(plan.protocol), measurers)
         except KeyboardInterrupt:
             messages.print(f"Interrupted. Resume with `curvescope sweep --resume {folder}`.")
             raise
@@ -160,27 +160,6 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
     if not machines or machines[0].device["kind"] != "cpu" or len({m.identity for m in machines}) == len(machines):
         return None
     return "Workers share a CPU: the times include contention for caches and memory bandwidth."
-
-
-@contextlib.contextmanager
-def _progress(plan: SweepPlan) -> Iterator[Callable[[str, Progress], None]]:
-    from ..analysis.render import terminal
-
-    with terminal.progress_bars(44) as bars:
-        labels = [configuration.label for configuration in plan.configurations]
-        tasks = {label: bars.add_task(label, total=None, start=False) for label in labels}
-
-        def report(label: str, progress: Progress) -> None:
-            task = tasks[label]
-            bars.start_task(task)
-            bars.update(
-                task,
-                completed=progress.elapsed_s,
-                total=progress.expected_s or None,
-                description=f"{label}: {progress.doing}",
-            )
-
-        yield report
 
 
 def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty as QueueEmpty
 from queue import SimpleQueue
 from typing import Any
@@ -178,9 +178,11 @@ def _run_configuration(
             batches = sorted({*plan.batches, *between, max(largest, 1)})
             writer.update(largest_batch=largest, smallest_too_large=too_large, batches=batches)
         visits = VisitWriter(writer, configuration.mode)
-        return sweep_batches(
-            visits, measure, plan.protocol, lambda progress: report(configuration.label, progress), precise
-        )
+
+        def note(progress: Progress) -> None:
+            report(configuration.label, replace(progress, steps=visits.steps))
+
+        return sweep_batches(visits, measure, plan.protocol, note, precise)
 
 
 def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:

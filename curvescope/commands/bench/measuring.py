@@ -216,6 +216,7 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
     from ...analysis.render import terminal
     from ...kernels.runner import run_sweep
     from ...profiling.recording.store import new_recording_path
+    from .live_results import LiveResults
 
     method = method_of(args)
     path = args.output or new_recording_path(what)
@@ -229,20 +230,15 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
         f"{method.time_limit_s:g} s each, into {path}."
     )
     measured: list[MeasuredSweep] = []
-    with clocks(args, _device(args, jobs[0][0])), terminal.progress_bars(40, counted=True) as bars:
-        task = bars.add_task("preparing", total=count)
-
-        def report(result: Result) -> None:
-            bars.update(task, description=f"{result.problem}, visit {result.visits}")
-
+    with clocks(args, _device(args, jobs[0][0])), LiveResults(count, method.time_limit_s) as view:
         try:
             for backend, sweep in jobs:
                 folder = path if len(jobs) == 1 else path / _folder(sweep)
-                results = run_sweep(sweep, backend, method, folder, report)
+                view.begin(sweep.label)
+                results = run_sweep(sweep, backend, method, folder, view.report)
                 measured.append(MeasuredSweep(folder, backend.name, sweep, results))
-                bars.advance(task, len(sweep.problems))
         except KeyboardInterrupt:
-            bars.console.print(f"Interrupted. The recordings in {path} are readable: `curvescope runs {path}`.")
+            view.console.print(f"Interrupted. The recordings in {path} are readable: `curvescope runs {path}`.")
             raise
     return measured
 
@@ -307,7 +303,7 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     for _, _, sweep, results in measured:
         for result in results:
             alike = f" (and {len(sweep.layers) - 1} alike)" if len(sweep.layers) > 1 else ""
-            rows.add_row(" ".join(filter(None, (sweep.layer, result.problem))) + alike, *_columns(result))
+            rows.add_row(" ".join(filter(None, (sweep.layer, result.problem))) + alike, *columns(result))
     console.print(rows)
     print_notes(measured)
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent
@@ -338,7 +334,8 @@ def percent(value: float | None) -> str:
     return f"{value:.1%}" if value < 1 else ">100%"
 
 
-def _columns(result: Result) -> tuple[str, ...]:
+def columns(result: Result) -> tuple[str, ...]:
+    """Median, its interval, number of samples and rates of a result, as text."""
     if result.median_ns is None:
         return (f"{result.outcome}: {result.detail}"[:60], "", "", "", "")
     from ...analysis.render.numbers import duration

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.render import live as live_module
-from curvescope.analysis.render.live import LiveCurve
+from curvescope.analysis.render.live import LiveCurve, LiveCurves, LiveProgress
 from curvescope.profiling.measure.experiment import Progress
 from curvescope.profiling.recording.axis import Axis
 
@@ -103,3 +103,38 @@ def test_before_the_first_step_is_timed_there_is_no_curve(terminal):
     with view(terminal) as live:
         live.report(Progress(0.5, 120.0, "round 1, batch 1"))
     assert "step ms" not in terminal.file.getvalue()
+
+
+def test_a_sweep_shows_which_recording_runs_and_its_curve(terminal):
+    with LiveCurves(["alexnet", "vgg_a"], "median", Axis(), shown=terminal) as live:
+        live.report("alexnet", progress(24.0, 4))
+        live.report("vgg_a", Progress(0.0, 0.0, "does batch 4 fit?"))
+    out = terminal.file.getvalue()
+    assert "Recording 1 of 2, alexnet" in out
+    assert "Round 4, batch 4: 24 s so far, about 96 s left of this recording" in out
+    assert "    4    40.40   39.5 … 41.3       10.10   12" in out
+    assert "Recording 2 of 2, vgg_a" in out
+    last = out[out.index("Recording 2 of 2") :]
+    assert "Does batch 4 fit?: 0 s so far" in last
+    assert "step ms" not in last  # the curve of the other recording
+
+
+def test_a_sweep_without_a_terminal_prints_lines_by_the_time_of_the_whole_sweep():
+    shown, now_s = Console(file=io.StringIO(), width=400), [0.0]
+    with LiveCurves(["alexnet", "vgg_a"], "median", Axis(), shown=shown, clock_s=lambda: now_s[0]) as live:
+        for label in ("alexnet", "vgg_a"):
+            for _ in range(4):
+                now_s[0] += 3
+                live.report(label, progress(1.0, 4))
+    assert [line.partition(":")[0] for line in shown.file.getvalue().splitlines()] == [
+        "recording 1 of 2, alexnet; round 4, batch 4",
+        "recording 2 of 2, vgg_a; round 4, batch 4",
+    ]
+
+
+def test_ranks_show_only_what_runs(terminal):
+    with LiveProgress(shown=terminal) as live:
+        live.report(progress(24.0, 4))
+    out = terminal.file.getvalue()
+    assert "Round 4, batch 4: 24 s so far, about 96 s left" in out
+    assert "step ms" not in out

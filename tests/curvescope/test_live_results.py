@@ -1,0 +1,48 @@
+"""The view of microbenchmarks that are being measured, on a terminal that only takes notes, with a clock of its own."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+from rich.console import Console
+
+from curvescope.commands.bench.live_results import LiveResults
+
+
+def result(problem, visits, median_ns):
+    return SimpleNamespace(
+        problem=problem, visits=visits, median_ns=median_ns, parts=None, uncertainty=0.02, n=12, outcome="ok",
+        gflop_per_s=1.5, gb_per_s=None,
+    )  # fmt: skip
+
+
+def test_results_so_far_stand_under_what_runs():
+    shown = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
+    now_s = [0.0]
+    with LiveResults(2, 10.0, shown, lambda: now_s[0]) as live:
+        live.begin("gemm n=1..2")
+        live.report(result("gemm n=1", 1, 2e6))
+        now_s[0] = 5.0
+        live.report(result("gemm n=2", 1, 4e6))
+    out = shown.file.getvalue()
+    assert "Gemm n=1..2: gemm n=2, visit 1: 5 s so far, at most about 15 s left" in out
+    assert "25%" in out
+    last = out[out.rindex("so far, at most") :]
+    assert [line.split()[:5] for line in last.splitlines() if "12" in line] == [
+        ["gemm", "n=1", "2", "ms", "2.0%"],
+        ["gemm", "n=2", "4", "ms", "2.0%"],
+    ]
+
+
+def test_without_a_terminal_there_is_a_line_every_ten_seconds():
+    shown, now_s = Console(file=io.StringIO(), width=400), [0.0]
+    with LiveResults(2, 60.0, shown, lambda: now_s[0]) as live:
+        live.begin("gemm")
+        for _ in range(8):
+            now_s[0] += 3
+            live.report(result("gemm n=1", 1, 2e6))
+    assert shown.file.getvalue() == (
+        "gemm: gemm n=1, visit 1: 12 s so far, at most about 108 s left; median 2 ms.\n"
+        "gemm: gemm n=1, visit 1: 24 s so far, at most about 96 s left; median 2 ms.\n"
+    )

@@ -55,6 +55,18 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
     return answered(found, recording, evidence.outcomes)
 
 
+def explain_again(diagnosis: anomalies.Diagnosis, recording: Recording) -> anomalies.Diagnosis:
+    """The diagnosis after further experiments: a small part of the time of `explain`.
+
+    Args:
+        diagnosis: diagnosis of the recording before them.
+        recording: the recording; nothing but its experiments may have changed.
+    """
+    now = outcomes(recording, diagnosis.outcomes)
+    waits = bool(recording.meta.get("experiments_wait_for_time"))
+    return answered(anomalies.with_outcomes(diagnosis, now, waits_for_time=waits), recording, now)
+
+
 def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
     """The exclusive times of a recording's kernels in these steps, as `kernel_times` gives them.
 

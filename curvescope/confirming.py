@@ -50,19 +50,23 @@ def confirm(
         KeyboardInterrupt: passed on; finished experiments are recorded.
     """
     from .analysis.experiments.plan import next_experiment, waits_for_time
+    from .analysis.explaining import explain, explain_again
 
     opened = recording if isinstance(recording, Recording) else open_recording(recording)
     if (why := why_not_replayed(opened)) is not None:
         raise CurvescopeError(f"{opened.path} {why}.")
     differences = _differences(opened)
     began_s = clock_s()
+    report(Progress(0.0, seconds, "choosing the first experiment"))
+    diagnosis = explain(opened)
     with RecordingWriter.extend(opened.path) as writer:
         known = {entry["number"] for entry in writer.meta.get("experiments", ())}
-        while (left_s := began_s + seconds - clock_s()) > 0:
+        while clock_s() - began_s < seconds:
             # Tables that experiments leave alone are read once.
             opened = opened.extended(writer.meta)
             report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
-            experiment = next_experiment(opened, left_s)
+            diagnosis = explain_again(diagnosis, opened)
+            experiment = next_experiment(opened, began_s + seconds - clock_s(), diagnosis)
             if experiment is None or experiment.number in known:  # the latter would never end
                 break
             known.add(experiment.number)
@@ -75,7 +79,9 @@ def confirm(
 
             report(Progress(clock_s() - began_s, seconds, label))
             _run(opened, experiment, writer, note, clock_s)
-        writer.update(experiments_wait_for_time=waits_for_time(opened.extended(writer.meta)))
+        opened = opened.extended(writer.meta)
+        waits = waits_for_time(opened, explain_again(diagnosis, opened))
+        writer.update(experiments_wait_for_time=waits)
     return open_recording(opened.path)
 
 

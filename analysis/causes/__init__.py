@@ -10,7 +10,7 @@ cause with an amount of its own. So the amounts of all causes over all terms add
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -150,10 +150,31 @@ class Attribution:
         return max(agreeing, key=lambda c: (c.cause != NOT_SIGNIFICANT, abs(c.amount)), default=None)
 
 
+@dataclass(frozen=True)
+class Weighed:
+    """One term with what the causes claim of it, which experiments do not change.
+
+    Attributes:
+        label: label of the term.
+        case: the term.
+        claims: claims by cause.
+    """
+
+    label: str
+    case: Case
+    claims: Mapping[str, Claim]
+
+
+def weigh_causes(label: str, case: Case) -> Weighed:
+    """Ask every cause what it claims of a term."""
+    claims = filter(None, (weigh(case) for weigh in _weigh()))
+    return Weighed(label, case, {claim.cause: claim for claim in claims})
+
+
 def attribute(
     functional: Functional,
     value: Estimate,
-    cases: Iterable[tuple[str, Case]],
+    weighed: Iterable[Weighed],
     outcomes: Sequence[Outcome] = (),
     *,
     waits_for_time: bool = False,
@@ -167,11 +188,11 @@ def attribute(
     Args:
         functional: the anomaly.
         value: its value and interval.
-        cases: every term with its label; their values add up to `value`.
+        weighed: every term; their values add up to `value`.
         outcomes: outcomes of the recording's experiments.
         waits_for_time: whether the time for experiments was up before all were made.
     """
-    terms = [_Term(label, case, about(outcomes, functional, case.share)) for label, case in cases]
+    terms = [_Term(one, about(outcomes, functional, one.case.share)) for one in weighed]
     of_step = about(outcomes, functional, None)
     steps: dict[str, Proof] = {}
     evident = {cause for cause in interventions() if math.fsum(term.claimed(cause) for term in terms) * value.value > 0}
@@ -228,9 +249,8 @@ def _total(cause: str, shares: list[TermCause], of_step: Proof | None, untried: 
 class _Term:
     """One term while its amount is shared out among causes."""
 
-    def __init__(self, label: str, case: Case, outcomes: Sequence[Outcome]) -> None:
-        self.label, self._case = label, case
-        self._claims = {claim.cause: claim for claim in filter(None, (weigh(case) for weigh in _weigh()))}
+    def __init__(self, weighed: Weighed, outcomes: Sequence[Outcome]) -> None:
+        self.label, case, self._claims = weighed.label, weighed.case, weighed.claims
         self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)
@@ -397,8 +417,10 @@ __all__ = [
     "Evidence",
     "Intervention",
     "TermCause",
+    "Weighed",
     "attribute",
     "factors",
     "interventions",
     "interventions_with",
+    "weigh_causes",
 ]

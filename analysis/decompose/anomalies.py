@@ -18,8 +18,9 @@ import pandas as pd
 
 from ...profiling.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
-from ..causes import Attribution, attribute
+from ..causes import Attribution, Weighed, attribute, weigh_causes
 from ..causes.context import Recorded, cases
+from ..render.documents import UNDOCUMENTED
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
 from .statistics import LEVEL, Estimate, holm
@@ -93,6 +94,7 @@ class Explanation(_Shown):
         shares: one per term; left over, idle and profiling overhead last.
         attribution: the causes of the shares; their amounts add up to the value too.
         also: labels of other findings from the same term at the same batch size.
+        weighed: the shares with what causes claim of them, in the order of the shares.
     """
 
     functional: Functional
@@ -100,6 +102,7 @@ class Explanation(_Shown):
     shares: tuple[Share, ...]
     attribution: Attribution
     also: tuple[str, ...] = ()
+    weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False, metadata=UNDOCUMENTED)
 
 
 @dataclass(frozen=True)
@@ -198,10 +201,32 @@ def explain(
     shares = [_with_names(share, kernels, classes) for share in terms.decompose(functional, curve)]
     shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
     value = curve.evaluate(functional)
-    weighed = cases(functional, shares, kernel_times, recorded)
-    labelled = ((share.label, case) for share, case in zip(shares, weighed, strict=True))
-    causes = attribute(functional, value, labelled, recorded.outcomes, waits_for_time=recorded.waits_for_time)
-    return Explanation(functional, value, tuple(shares), causes)
+    of_term = zip(shares, cases(functional, shares, kernel_times, recorded), strict=True)
+    weighed = tuple(weigh_causes(share.label, case) for share, case in of_term)
+    causes = attribute(functional, value, weighed, recorded.outcomes, waits_for_time=recorded.waits_for_time)
+    return Explanation(functional, value, tuple(shares), causes, weighed=weighed)
+
+
+def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_for_time: bool = False) -> Diagnosis:
+    """The diagnosis with the causes that these experiments leave; the rest does not depend on experiments.
+
+    Args:
+        diagnosis: an earlier diagnosis of the same steps.
+        outcomes: outcomes of all experiments of the recording.
+        waits_for_time: whether the time for experiments was up before all were made.
+    """
+
+    def again(one: Explanation) -> Explanation:
+        found = attribute(one.functional, one.value, one.weighed, outcomes, waits_for_time=waits_for_time)
+        return replace(one, attribution=found)
+
+    fixed = diagnosis.fixed_cost
+    return replace(
+        diagnosis,
+        explanations=tuple(map(again, diagnosis.explanations)),
+        fixed_cost=None if fixed is None else again(fixed),
+        outcomes=tuple(outcomes),
+    )
 
 
 def _with_names(

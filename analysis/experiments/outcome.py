@@ -113,11 +113,15 @@ class Outcome:
         return self.gains[self.gain_index] if self.gains else None
 
 
-def outcomes(recording: Recording) -> tuple[Outcome, ...]:
+def outcomes(recording: Recording, known: Sequence[Outcome] = ()) -> tuple[Outcome, ...]:
     """The outcome of every factor of every experiment in a recording, in the order of the experiments.
 
     An experiment that tests several functionals has outcomes for each of them. The first one of each functional is that
     without a factor.
+
+    Args:
+        recording: the recording.
+        known: outcomes of the same recording at an earlier time; those of finished experiments still hold.
     """
     experiments = experiments_of(recording.meta)
     if not experiments:
@@ -125,8 +129,13 @@ def outcomes(recording: Recording) -> tuple[Outcome, ...]:
     rows = recording.frame("experiments", ("experiment", "factor", "batch", "round", "duration_ns"))
     found: list[Outcome] = []
     for experiment in experiments:
+        before = [outcome for outcome in known if outcome.experiment.number == experiment.number]
+        tests = list(experiment.by_functional())
+        if experiment.done and tests == [outcome.experiment for outcome in before if outcome.factor is None]:
+            found += before
+            continue
         facts, own = factors_of(recording.meta, experiment.scope), rows[rows["experiment"] == experiment.number]
-        for one in experiment.by_functional():
+        for one in tests:
             found += outcomes_of(one, own, facts, found)
     return tuple(found)
 

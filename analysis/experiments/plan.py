@@ -77,7 +77,7 @@ _STEP_SCREEN = {
 }
 
 
-def next_experiment(recording: Recording, time_left_s: float) -> Experiment | None:
+def next_experiment(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None = None) -> Experiment | None:
     """The next experiment to run; None if nothing is left to test, or nothing of it fits the time.
 
     It looks at the entries and rows of earlier experiments: append the returned experiment to the entries of
@@ -86,19 +86,20 @@ def next_experiment(recording: Recording, time_left_s: float) -> Experiment | No
     Args:
         recording: recording of a sweep, with the experiments made so far.
         time_left_s: seconds left for experiments.
+        diagnosis: diagnosis of the recording; None to make it.
     """
-    return next(_planner(recording, time_left_s).candidates(), None)
+    return next(_planner(recording, time_left_s, diagnosis).candidates(), None)
 
 
-def waits_for_time(recording: Recording) -> bool:
-    """Whether a longer time limit would have allowed more experiments."""
-    return next(_planner(recording, np.inf).candidates(), None) is not None
+def waits_for_time(recording: Recording, diagnosis: Diagnosis | None = None) -> bool:
+    """Whether a longer time limit would have allowed more experiments; the arguments are those of `next_experiment`."""
+    return next(_planner(recording, np.inf, diagnosis).candidates(), None) is not None
 
 
-def _planner(recording: Recording, time_left_s: float) -> _Planner:
+def _planner(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None) -> _Planner:
     from ..explaining import explain
 
-    diagnosis = explain(recording)
+    diagnosis = diagnosis or explain(recording)
     operators = recording.arrow("operators", ["layer", "phase"]).to_pylist()
     replayable = {(row["layer"], row["phase"]) for row in operators}
     kind = (recording.meta.get("device") or {}).get("kind") or "cpu"
@@ -200,7 +201,7 @@ class _Planner:
         new = [name for name in dict.fromkeys(names) if name not in tried][:_MOST_STEP_FACTORS]
         if new:
             yield from self._fitting(replace(one, factors=tuple(new)))
-        elif stage == Stage.CONFIRM:
+        if before and stage == Stage.CONFIRM:
             owner = causes.factors(Scope.STEP)
             confirmed = {total.cause for total in target.attribution.causes if total.verdict == Verdict.CONFIRMED}
             decided = {name for name, cause in owner.items() if cause in confirmed}

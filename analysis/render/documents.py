@@ -12,12 +12,13 @@ from ..decompose.statistics import Estimate
 
 # A field that is renamed, removed or gets another meaning makes it the next number; new fields do not.
 DOCUMENT_VERSION = 1
+UNDOCUMENTED = {"document": False}  # metadata of a field that documents leave out
 
 
 def to_plain(value: Any) -> Any:
     """Convert dataclasses and named tuples for JSON; an infinite end of an interval becomes null: unknown."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name)) for field in documented(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
@@ -27,6 +28,11 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def documented(kind: Any) -> list[dataclasses.Field[Any]]:
+    """The fields of a dataclass that its document has."""
+    return [field for field in dataclasses.fields(kind) if field.metadata.get("document", True)]
 
 
 def estimate_document(estimate: Estimate) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..analysis.decompose.statistics import Estimate
+from ..analysis.render.documents import documented
 
 _SIMPLE = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 OPTIONAL = {"optional": True}  # metadata of a field that a document may leave out
@@ -84,7 +85,7 @@ def fields_of(kind: Any) -> dict[str, Any]:
     """Types of the fields of a dataclass or a named tuple, by name."""
     hints = typing.get_type_hints(kind)
     if dataclasses.is_dataclass(kind):
-        return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+        return {field.name: hints[field.name] for field in documented(kind)}
     return {name: hints[name] for name in kind._fields}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import curvescope
 from curvescope.analysis.experiments import plan
+from curvescope.analysis.experiments.outcome import outcomes
 from curvescope.arguments import parse_duration
 from curvescope.confirming import confirm
 from curvescope.kernels.replay import run as term_runner
@@ -51,8 +52,9 @@ class Fakes:
     def clock_s(self):
         return self.now_s
 
-    def plan(self, recording, left_s):
+    def plan(self, recording, left_s, diagnosis):
         self.left_s.append(left_s)
+        assert diagnosis.outcomes == outcomes(recording)  # of all experiments so far
         made = experiments_of(recording.meta)
         assert recording.count_rows("experiments") == len(recording.frame("experiments"))
         return next((one for one in PLANNED if one.number not in {other.number for other in made}), None)

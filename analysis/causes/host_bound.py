@@ -9,8 +9,8 @@ from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "launch- or host-bound"
 INTERVENTION = Intervention(
-    expected="With the step compiled, or replayed as one CUDA graph, idle shrinks.",
-    step=("cuda_graph", "compiled"),
+    expected="With the step as one CUDA graph, compiled, or without the code between its operators, idle shrinks.",
+    step=("cuda_graph", "replayed_operators", "compiled"),
 )
 _COPY = "Memcpy HtoD"
 # A smaller idle share of the step is no cause.

@@ -17,7 +17,9 @@ from ..decompose.terms import KERNELS, Share
 from ..experiments.outcome import (
     BRINGING,
     CONFIRMED_ABOVE,
+    IN_PART,
     LEVELLED,
+    PARTIAL,
     REFUTED_BELOW,
     TOO_WIDE,
     Outcome,
@@ -147,7 +149,8 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
         amount = min(sign * removed.value, abs(value.value))
         return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)
     if high < REFUTED_BELOW * claim:
-        return Proof(Verdict.REFUTED, outcome)
+        partial = outcome.factor in PARTIAL
+        return Proof(Verdict.UNDECIDED, outcome, reason=IN_PART) if partial else Proof(Verdict.REFUTED, outcome)
     if outcome.reason == LEVELLED:
         return Proof(Verdict.UNDECIDED, outcome, reason=LEVELLED)
     # Bonferroni over the factors that were tried on complete steps.

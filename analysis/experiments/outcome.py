@@ -40,8 +40,11 @@ _LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
 # These factors bring their cause about at the batch sizes without the anomaly, all but the largest: F' has the changed
 # times of these, and the largest one's as it is. They confirm if these slow down by what the anomaly is, not by more.
 BRINGING = frozenset({"smaller_memory", "cold_caches"})
+# These factors take a part of their cause away: they confirm it and cannot refute it.
+PARTIAL = frozenset({"replayed_operators"})
 TOO_WIDE = "the interval is too wide"
 TOO_SLOW = "it slows the other sizes by more than the anomaly"
+IN_PART = "it takes away a part of the cause only"
 LEVELLED = "it takes it away only by making other sizes slower"
 
 
@@ -261,7 +264,8 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
         return outcome
     verdict, reason, brings = Verdict.UNDECIDED, outcome.reason, outcome.factor in BRINGING
     if taken.high < REFUTED_BELOW:
-        verdict, reason = Verdict.REFUTED, None
+        partial = outcome.factor in PARTIAL
+        verdict, reason = (Verdict.UNDECIDED, IN_PART) if partial else (Verdict.REFUTED, None)
     elif outcome.rounds < 2:
         reason = "a single round has no interval"
     elif not np.isfinite(taken.low):

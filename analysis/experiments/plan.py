@@ -3,7 +3,7 @@
 Every anomaly, and the fixed cost, is a target; the largest share of its step comes first. For each target:
 
 1. Factors of complete steps that the recording's evidence suggests, e.g. memory that the process keeps where there are
-   page faults: rounds of their own confirm or refute them, and give the gain.
+   page faults: rounds of their own confirm or refute them, and give the gain. Those with a long set-up come last.
 2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
    factor, first those of the causes that the evidence suggests. What the screen suggests is *confirmed* on fresh
    rounds, and once more, on more rounds, if it stays undecided. A finer *grid* shows where its curve bends.
@@ -44,6 +44,7 @@ _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
 _HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor takes away
 _OPEN = 0.2  # share of an anomaly that terms not distinguished from 0 may make
+_OPEN_VERDICT = (Verdict.UNDECIDED, TOO_WIDE)  # on a cause: more rounds may decide it
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
 # Minimum and maximum number of rounds, and seconds for a limit of one minute for all experiments.
@@ -152,6 +153,8 @@ class _Planner:
             yield from self._remedies(target, own)
         for target, own in self._targets:
             yield from self._of_terms(target, own[1:])
+        for target, _ in self._targets:
+            yield from self._of_evidence(target, costly=True)
         for target, own in self._targets:
             yield from self._of_context(target, own)
 
@@ -181,15 +184,20 @@ class _Planner:
             found.append(share)
         return [share for share in found if (share.key.layer, share.key.phase) in self.replayable]
 
-    def _of_evidence(self, target: Explanation) -> Iterator[Experiment]:
-        """Complete steps with the factors that the recording suggests and no term can be tested with alone."""
+    def _of_evidence(self, target: Explanation, *, costly: bool = False) -> Iterator[Experiment]:
+        """Complete steps with the factors that the recording suggests and no term can be tested with alone.
+
+        Args:
+            target: the anomaly.
+            costly: whether factors with a long set-up are wanted, or the others.
+        """
         interventions = causes.interventions()
         names: list[str] = []
         for total in target.attribution.causes:
             one, share = interventions.get(total.cause, _NO_INTERVENTION), total.amount / target.value.value
             for name in one.step:
                 least = _SUGGESTED * max(1.0, self._setup_s(name) / _STEP_SETUP_S)
-                if name not in one.term and share >= least:
+                if name not in one.term and share >= least and (name in _SETUP_S) == costly:
                     names.append(name)
         yield from self._of_step(target, Stage.CONFIRM, names)
 
@@ -202,11 +210,13 @@ class _Planner:
         if new:
             yield from self._fitting(replace(one, factors=tuple(new)))
         if before and stage == Stage.CONFIRM:
-            owner = causes.factors(Scope.STEP)
-            confirmed = {total.cause for total in target.attribution.causes if total.verdict == Verdict.CONFIRMED}
-            decided = {name for name, cause in owner.items() if cause in confirmed}
+            owner, causes_of = causes.factors(Scope.STEP), {total.cause: total for total in target.attribution.causes}
+            known = {name: causes_of[cause] for name, cause in owner.items() if cause in causes_of}
+            decided = {name for name, total in known.items() if total.verdict == Verdict.CONFIRMED}
+            # A cause that claims a part of the step is judged by what it claims, not by all of the anomaly.
+            open_ = {name for name, total in known.items() if (total.verdict, total.reason) == _OPEN_VERDICT}
             outcomes = about(self.diagnosis.outcomes, target.functional, None)
-            yield from self._again(one, before, outcomes, decided)
+            yield from self._again(one, before, outcomes, decided, open_)
 
     def _of_terms(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         for share in terms:
@@ -246,14 +256,18 @@ class _Planner:
         return tuple(dict.fromkeys(found))[:_MOST_CONFIRMED]
 
     def _again(
-        self, one: Experiment, before: Sequence[Experiment], outcomes: Sequence[Outcome], decided: Container[str] = ()
+        self,
+        one: Experiment,
+        before: Sequence[Experiment],
+        outcomes: Sequence[Outcome],
+        decided: Container[str] = (),
+        open_: Container[str] = (),
     ) -> Iterator[Experiment]:
-        """More rounds for factors that stayed undecided, once, unless another one is confirmed."""
+        """More rounds, once, for factors whose cause is open, and for undecided ones unless another is confirmed."""
         known = decisive(outcomes)
         of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
-        if any(outcome.verdict == Verdict.CONFIRMED for outcome in of_first):
-            return
-        undecided = [outcome.factor for outcome in of_first if outcome.reason == TOO_WIDE]
+        confirmed = any(outcome.verdict == Verdict.CONFIRMED for outcome in of_first)
+        undecided = [o.factor for o in of_first if o.factor in open_ or (o.reason == TOO_WIDE and not confirmed)]
         if names := tuple(name for name in undecided if name and name not in decided):
             yield from self._fitting(with_more_rounds(replace(one, factors=names)))
 

@@ -15,6 +15,7 @@ from .one_thread import OneThread
 from .padded_batch import PaddedBatch
 from .pauses import Pauses
 from .priority import Priority
+from .replayed_operators import ReplayedOperators
 from .smaller_memory import SmallerMemory
 from .split_batch import SplitBatch
 
@@ -28,6 +29,7 @@ _FACTORS: tuple[type[StepFactor], ...] = (
     PaddedBatch,
     Compiled,
     CudaGraph,
+    ReplayedOperators,
     Pauses,
     Priority,
     SmallerMemory,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,6 +12,9 @@ from ...recording.experiments import FactorFacts
 from ..configuration import Configuration
 from ..experiment import StepRow
 from ..visit import Steps
+
+# Threads of a step wait for each other too: a smaller share of the time without a core is no contention.
+LEAST_WAIT = 0.05
 
 
 @dataclass(frozen=True)
@@ -146,3 +149,11 @@ class ChangedModule(ChangedSteps):
         if module not in self._changed:
             self._change(module)
             self._changed.add(module)
+
+
+def waiting_share(rows: Iterable[StepRow]) -> float | None:
+    """Share of the runnable time in which threads waited for a core; None if unknown."""
+    used = [(row.get("cpu_time_ns"), row.get("run_queue_wait_ns")) for row in rows]
+    known = [(cpu, wait) for cpu, wait in used if cpu is not None and wait is not None]
+    runnable = sum(cpu + wait for cpu, wait in known)
+    return sum(wait for _, wait in known) / runnable if runnable else None

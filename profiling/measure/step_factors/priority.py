@@ -17,13 +17,11 @@ from ...errors import CurvescopeError
 from ...recording.experiments import FactorFacts
 from ..experiment import StepRow
 from ..visit import Steps
-from .factor import ChangedSteps, StepFactor
+from .factor import LEAST_WAIT, ChangedSteps, StepFactor, waiting_share
 
 NICE = (-20, -10)  # the first that is allowed
 _TASKS = Path("/proc/self/task")
 _AUTOGROUP = Path("/proc/self/autogroup")
-# Threads of the step wait for each other too: a smaller share of the time without a core is no contention.
-_LEAST_WAIT = 0.05
 _STILL_WAITS = 0.5  # share of the wait that may be left
 
 
@@ -66,8 +64,8 @@ class Priority(StepFactor):
 
     def without_effect(self, unchanged: Sequence[StepRow], changed: Sequence[StepRow]) -> str | None:
         """See `StepFactor`."""
-        before, after = _waiting(unchanged), _waiting(changed)
-        if before is None or after is None or before < _LEAST_WAIT or after < _STILL_WAITS * before:
+        before, after = waiting_share(unchanged), waiting_share(changed)
+        if before is None or after is None or before < LEAST_WAIT or after < _STILL_WAITS * before:
             return None
         return (
             f"its threads waited for a core in {before:.0%} of their time without the priority and in {after:.0%} with "
@@ -104,11 +102,3 @@ def _leave_autogroup(nice: int) -> None:
 def _threads() -> Iterable[int]:
     """The threads of this process; 0, the process, where the system does not list them."""
     return [int(task.name) for task in _TASKS.iterdir()] if _TASKS.exists() else [0]
-
-
-def _waiting(rows: Iterable[StepRow]) -> float | None:
-    """Share of the runnable time in which threads waited for a core; None if unknown."""
-    used = [(row.get("cpu_time_ns"), row.get("run_queue_wait_ns")) for row in rows]
-    known = [(cpu, wait) for cpu, wait in used if cpu is not None and wait is not None]
-    runnable = sum(cpu + wait for cpu, wait in known)
-    return sum(wait for _, wait in known) / runnable if runnable else None

@@ -9,7 +9,7 @@ import pytest
 
 from curvescope.analysis.experiments.outcome import Reproduction, Verdict
 from curvescope.analysis.experiments.plan import next_experiment, open_terms
-from curvescope.analysis.explaining import explain
+from curvescope.analysis.explaining import explain, explain_again
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -209,3 +209,48 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
     assert idle == set(whole[-len(idle) :])
     assert all(chosen == whole[: len(chosen)] for chosen in shorter)
     assert 0 < len(shorter[-1]) <= len(whole) - len(idle)
+
+
+IDLE = Plan(kernel=lambda b: ("mkl_sgemm", 3.0 * b, {}), idle_ms=lambda b: 60.0, hardware=CPU)
+
+
+def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_for_the_host(record):
+    """Compiling it would take longer than the time that is left."""
+    path = record(IDLE)
+    whole = lambda b: 67.0 + 5.0 * b  # noqa: E731
+    costs = {("the step", None): whole, ("the step", "replayed_operators"): lambda b: 12.0 + 5.0 * b}
+    machine = Machine(path, costs).run(seconds=30.0)
+    assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("replayed_operators",))
+    answer = explain(open_recording(path)).answers[-1]
+    assert (answer.cause, answer.verdict) == ("launch- or host-bound", Verdict.CONFIRMED)
+    assert answer.remedy is None
+
+
+def test_what_stays_of_the_hosts_work_in_a_replay_refutes_nothing(record):
+    path = record(IDLE)
+    whole = lambda b: 67.0 + 5.0 * b  # noqa: E731
+    costs = {("the step", None): whole, ("the step", "replayed_operators"): lambda b: 66.0 + 5.0 * b}
+    Machine(path, costs).run(seconds=30.0)
+    answer = explain(open_recording(path)).answers[-1]
+    assert (answer.cause, answer.verdict) == ("launch- or host-bound", Verdict.UNDECIDED)
+
+
+def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_the_time(record):
+    path = record(replace(FAULTY, idle_ms=lambda b: 30.0))
+    half = lambda b: 102.0 + 5.0 * b  # noqa: E731  # the faults claim 32 ms of it
+    costs = {("the step", None): lambda b: 117.0 + 5.0 * b, ("the step", "kept_memory"): half}
+    machine = Machine(path, costs).run(seconds=30.0)
+    of_faults = [one.rounds for one in machine.made if "kept_memory" in one.factors]
+    assert of_faults[1][1] == 2 * of_faults[0][1]
+    assert not any("compiled" in one.factors for one in machine.made)
+
+
+def test_the_diagnosis_after_an_experiment_is_that_of_the_recording(record):
+    path = record(JUMP)
+    before = explain(open_recording(path))
+    Machine(path, {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line}).run()
+    recording = open_recording(path)
+    again, anew = explain_again(before, recording), explain(recording)
+    assert again.outcomes == anew.outcomes
+    assert again.answers == anew.answers
+    assert explain_again(again, recording).answers == anew.answers

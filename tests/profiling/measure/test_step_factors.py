@@ -258,3 +258,46 @@ def test_a_priority_takes_effect_where_threads_wait_less(waits, effect):
     assert effect or why.startswith(
         "its threads waited for a core in 50% of their time without the priority and in 40%"
     )
+
+
+class OneProduct:
+    """A workload of one product, on the CPU."""
+
+    device, batch = "cpu", None
+
+    def load(self, batch):
+        self.x = torch.ones(batch, 8)
+
+    def submit(self):
+        return (self.x @ self.x.t()).sum()
+
+    def clock_ns(self):
+        return 70
+
+
+def test_replayed_operators_are_those_of_the_loaded_batch_size():
+    steps = changed("replayed_operators", OneProduct())
+    for batch in (3, 5):
+        steps.load(batch)
+        assert float(steps.submit()) == 8 * batch**2
+        assert steps.time_step() == (70, 0)
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "replayed", "why"),
+    [
+        ((0, 2_000), (0, 1_900), None),
+        ((0, 300), (0, 0), None),  # every step takes some
+        ((0, 2_000), (0, 30), "it takes 30 page faults a step, and the step as it is 2,000"),
+        ((50, 0), (45, 0), None),
+        ((50, 0), (1, 0), "its threads wait for a core in 1% of their time, and those of the step as it is in 50%"),
+    ],
+)
+def test_a_replay_counts_only_if_no_more_than_the_hosts_work_goes_away(unchanged, replayed, why):
+    """Of 100 ns that threads could run: what they waited for a core, and page faults."""
+    rows = [
+        [{"cpu_time_ns": 100 - wait, "run_queue_wait_ns": wait, "page_faults": faults}]
+        for wait, faults in (unchanged, replayed)
+    ]
+    found = STEP_FACTORS["replayed_operators"](Target(OWN, (3, 5))).without_effect(*rows)
+    assert found is None if why is None else found.startswith(why)

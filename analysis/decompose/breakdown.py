@@ -51,6 +51,8 @@ class Row:
         tensor_pipe_use: measured share of cycles in which the tensor pipes were active, 0 to 1, a mean over the time of
             the kernels that have it; None if none has.
         tensor_time_share: the same for `tensor_pipe_use`.
+        shared_time_share: share of the row's time that is its part of kernels which a compiler fused from operators of
+            several rows, modelled by bytes; None if there is none.
     """
 
     label: str
@@ -66,6 +68,7 @@ class Row:
     measured_time_share: float | None = None
     tensor_pipe_use: float | None = None
     tensor_time_share: float | None = None
+    shared_time_share: float | None = None
 
 
 def above_roofs(row: Row, hardware: Hardware, by: str) -> tuple[str, ...]:
@@ -231,6 +234,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
     for i, amount in enumerate(_AMOUNTS):
         known = inside & groups[amount].notna().to_numpy()
         known_ms[i] = np.bincount(code[known], groups["exclusive_ns"].to_numpy()[known] / 1e6, len(labels))
+    fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * groups["shared"])[inside], len(labels))
     rows = []
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6
@@ -256,6 +260,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
                 of_measured,
                 tensor,
                 of_tensor,
+                float(fused_ns[i]) / 1e6 / time_ms if fused_ns[i] and time_ms else None,
             )
         )
     return sorted(rows, key=lambda row: -row.time_ms)

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...profiling.attribution.collectives import is_communication
+from ...profiling.attribution.fused_kernels import Share, decode_shares
+from ...profiling.errors import CurvescopeError
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns
@@ -37,6 +39,7 @@ _TIMES = ("step", "start_ns", "duration_ns")
 _BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
 _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
 _MEANS = {column.name for column in TABLES["kernels"].columns if column.aggregate is Aggregate.MEAN}
+_FUSED = "fused"
 _KNOWN = "known"  # bit i: the row has a value of the i-th amount
 _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
@@ -74,12 +77,13 @@ def kernel_times(
             different groups.
 
     Returns:
-        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts and kind (see `with_kind`); an
-        unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
+        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`) and
+        kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
     """
     profiled = profiled_steps(steps)
     groups, idle = group_times(work, profiled, keys, amounts)
     rest = pd.DataFrame({"step": range(len(profiled)), "name": IDLE, "exclusive_ns": idle, "calls": 1})
+    rest["shared"] = False
     table = pd.concat([groups, rest], ignore_index=True) if len(profiled) else groups
     position = table["step"].to_numpy(np.int64)
     table["step"] = profiled["step"].to_numpy(np.int64)[position]
@@ -107,12 +111,70 @@ def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str]
     Returns:
         As `kernel_times`, without step, batch and idle.
     """
-    collected = _Groups(keys, amounts)
-    for piece in work([*keys, *amounts, "duration_ns"]):
+    read = _with_fused(keys)
+    collected = _Groups(read, amounts)
+    for piece in work([*read, *amounts, "duration_ns"]):
         timed = piece.filter(piece["duration_ns"].is_valid())
         collected.add(timed.append_column("exclusive_ns", timed["duration_ns"]))
-    groups = collected.frame()
+    groups = split_fused(collected.frame(), keys, amounts)
     return groups.assign(exclusive_ms=groups["exclusive_ns"] / 1e6)
+
+
+def _with_fused(keys: Sequence[str]) -> list[str]:
+    """The columns to group by before `split_fused`."""
+    return [*keys, *([_FUSED] if {"layer", "op"} & set(keys) else [])]
+
+
+def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str]) -> pd.DataFrame:
+    """Share the time, the calls and the amounts of fused kernels over the operators in them.
+
+    Args:
+        groups: groups with the column `fused`, which is removed; without it the groups stay as they are.
+        keys: columns to group by; layer and op become those of the operators.
+        amounts: columns that are shared out.
+
+    Returns:
+        The groups, with one row for each layer and operator (as far as they are keys) in a fused kernel; in the column
+        `shared`, whether others have a part of the row's kernels. Times stay whole nanoseconds, and all columns keep
+        their sums.
+    """
+    if _FUSED not in groups:
+        return groups.assign(shared=False)
+    fused = groups[_FUSED].notna()
+    whole = groups[~fused].drop(columns=_FUSED).assign(shared=False)
+    if not fused.any():
+        return whole
+    rows = groups[fused].reset_index(drop=True)
+    shares_of = {text: _shares(text, keys) for text in rows[_FUSED].unique()}
+    shares = [shares_of[text] for text in rows[_FUSED]]
+    of_row = np.repeat(np.arange(len(rows)), [len(one) for one in shares])
+    split = rows.drop(columns=_FUSED).iloc[of_row].reset_index(drop=True)
+    part = np.array([one.share for each in shares for one in each])
+    for column, values in (("layer", [o.layer for e in shares for o in e]), ("op", [o.op for e in shares for o in e])):
+        if column in keys:
+            split[column] = values
+    reached = np.concatenate([np.cumsum([one.share for one in each]) for each in shares])
+    upto = np.rint(reached * split["exclusive_ns"].to_numpy()).astype(np.int64)
+    first = np.append(True, np.diff(of_row) != 0)
+    last = np.append(first[1:], True)
+    upto[last] = split["exclusive_ns"].to_numpy()[last]
+    split["exclusive_ns"] = np.where(first, upto, np.diff(upto, prepend=0))
+    for column in ("calls", *(amount for amount in amounts if amount not in _MEANS)):
+        split[column] = split[column] * part
+    return pd.concat([whole, split.assign(shared=part < 1)], ignore_index=True)
+
+
+def _shares(text: str, keys: Sequence[str]) -> list[Share]:
+    """The parts of a fused kernel, by the keys only."""
+    try:
+        shares = decode_shares(text)
+    except ValueError as error:
+        raise CurvescopeError(f"The column kernels.fused is damaged ({error}); record or import again.") from error
+    parts: dict[tuple[str | None, str], float] = {}
+    for one in shares:
+        key = one.layer if "layer" in keys else None, one.op if "op" in keys else ""
+        parts[key] = parts.get(key, 0.0) + one.share
+    return [Share(*key, 1.0 if len(parts) == 1 else part) for key, part in parts.items()]
 
 
 def profiled_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -132,19 +194,21 @@ def group_times(
         amounts: columns to add up.
 
     Returns:
-        Columns step (its position in `profiled`), the keys, exclusive_ns, calls and the amounts; and idle time in ns,
-        shape (steps,). Exclusive and idle times are whole nanoseconds that add up to the step's wall time.
+        Columns step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
+        `split_fused`); and idle time in ns, shape (steps,). Exclusive and idle times are whole nanoseconds that add up
+        to the step's wall time.
     """
     number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
     exclusive = _exclusive_ns(work, number, start, window)
-    collected, first = _Groups(["step", *keys], amounts), 0
-    for piece in work(list(dict.fromkeys(["step", "duration_ns", *keys, *amounts]))):
+    read = _with_fused(keys)
+    collected, first = _Groups(["step", *read], amounts), 0
+    for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts]))):
         inside, position = of_steps(piece, number)
         own = exclusive[first : first + len(position)]
         first += len(position)
         inside = inside.set_column(inside.column_names.index("step"), "step", pa.array(position))
         collected.add(inside.append_column("exclusive_ns", pa.array(own)))
-    groups = collected.frame()
+    groups = split_fused(collected.frame(), keys, amounts)
     busy = np.bincount(groups["step"].to_numpy(np.int64), groups["exclusive_ns"], minlength=len(window))
     return groups, window - busy.astype(np.int64)
 

@@ -65,14 +65,14 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     time = np.concatenate([groups["exclusive_ns"].to_numpy(np.int64), idle])
     communication = np.bincount(step, np.where(kinds[key] == COMMUNICATION, time, 0), minlength=len(number))
     names = groups["name"]
-    sends = int(groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum())
+    sends = round(groups["calls"][names.isin([name for name in names.unique() if between_two(name)])].sum())
     operations = {name: collective(name) for name in names.unique() if is_communication(name) and not between_two(name)}
     calls, call_names = _collectives(work, profiled, operations)
     rank = rank_id.rank
     one = np.ones(len(calls), np.int64)
     own: list[tuple[int | None]] = [(rank,), (rank_id.node,), (rank_id.local_rank,)]
     columns: dict[str, list[object]] = {
-        "ranks": [*own, [int(groups["calls"].sum())], [len(number)], [sends]],
+        "ranks": [*own, [round(groups["calls"].sum())], [len(number)], [sends]],
         "steps": [np.full(len(number), rank), number, window, communication.astype(np.int64), idle],
         "terms": [np.full(len(time), rank), term_ids[key], time],
         "kernel_times": [number[step], ids[key], time],

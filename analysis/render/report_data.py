@@ -438,5 +438,5 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
         "more": len(rest),
         "more_ms": left_ms,
         "idle_ms": [float(idle_ms.get(batch, 0.0)) / len(used[batch]) for batch in batches],
-        "calls": int(rows["calls"].sum()),
+        "calls": round(rows["calls"].sum()),
     }

@@ -352,6 +352,12 @@ def render_breakdown(
     notes = [_breakdown_note(breakdown, axis), *([ABOVE_ROOF_NOTE] if marked else [])]
     if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
+    if any(row.shared_time_share for row in listed):
+        part = math.fsum(row.time_ms * (row.shared_time_share or 0) for row in groups)
+        notes.append(
+            f"{number(part)} ms of it are kernels that a compiler fused from operators of several rows; their time is "
+            "shared by the bytes that each operator would move alone, not measured."
+        )
     if measured:
         notes.append("Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them.")
     notes += _tensor_note(listed, by)

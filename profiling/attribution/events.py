@@ -15,6 +15,16 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from .fused_kernels import (
+    Call,
+    CompiledGraphs,
+    CompiledKernel,
+    encode_shares,
+    find_kernels,
+    layer_range,
+    plain_name,
+    shares_of,
+)
 from .library_calls import LibraryCalls, Operators, VerboseLog, own_time
 from .nesting import NONE, Ints
 from .operator_calls import CountWork, LaunchedWork, attach_work
@@ -123,6 +133,7 @@ def kernel_rows(
     verbose: VerboseLog | None = None,
     count_work: CountWork | None = None,
     host_rows: bool = True,
+    compiled: CompiledGraphs = MappingProxyType({}),
 ) -> StepRows:
     """Turn the events of some steps into kernel rows.
 
@@ -132,8 +143,9 @@ def kernel_rows(
         verbose: oneDNN primitives on the same clock, and MKL calls in order.
         count_work: function that gives the work of an operator call; default: rows without FLOPs and bytes.
         host_rows: whether host operators are the work itself (CPU), or only launch it (device).
+        compiled: kernels of compiled graphs, by the graph's name.
     """
-    events = list(host)
+    events, fused = _with_compiled(list(host), compiled)
     spans = spans_of(events)
     placement = place(spans)
     lost: Counter[str] = Counter()
@@ -155,8 +167,43 @@ def kernel_rows(
         for name, values in zip(("flops", "bytes_compulsory"), counted, strict=True):
             for at in np.flatnonzero(values != NONE).tolist():
                 rows[at][name] = int(values[at])
+    _describe_fused(rows, span, fused)
     rows.sort(key=lambda row: row["start_ns"])
     return StepRows(rows, windows, {name: count for name, count in lost.items() if count}, inputs, operators)
+
+
+def _with_compiled(
+    events: list[HostEvent], graphs: CompiledGraphs
+) -> tuple[list[HostEvent], dict[int, CompiledKernel]]:
+    """The events with a range of its layer around each kernel of a compiled graph, and these kernels by event."""
+    calls = [Call(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events] if graphs else []
+    found = find_kernels(calls, graphs)
+    placed: list[HostEvent] = []
+    kernels: dict[int, CompiledKernel] = {}
+    for index, event in enumerate(events):
+        if (kernel := found.get(index)) is not None:
+            if (name := layer_range(kernel)) is not None:  # of two equal spans the first one is outside
+                placed.append(HostEvent(name, event.start_ns, event.duration_ns, event.thread, is_range=True))
+            kernels[len(placed)] = kernel
+            event = event._replace(name=plain_name(event.name))
+        placed.append(event)
+    return placed, kernels
+
+
+def _describe_fused(rows: Sequence[dict[str, Any]], span: Ints, kernels: Mapping[int, CompiledKernel]) -> None:
+    """Give the rows of generated kernels their operators, and the longest row of each its work."""
+    longest: dict[int, dict[str, Any]] = {}
+    for row, of_row in zip(rows, span.tolist(), strict=True):
+        kernel = kernels.get(of_row)
+        if kernel is None or not kernel.generated:
+            continue
+        row["fused"] = encode_shares(shares_of(kernel.operators))
+        if of_row not in longest or longest[of_row]["duration_ns"] < row["duration_ns"]:
+            longest[of_row] = row
+    for of_row, row in longest.items():
+        for name in ("flops", "bytes_compulsory"):
+            if (amount := getattr(kernels[of_row], name)) is not None:
+                row[name] = amount
 
 
 def _operator_rows(

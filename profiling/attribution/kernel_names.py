@@ -71,7 +71,7 @@ _HTA = "profile of AlexNet on an Ampere GPU (facebookresearch/HolisticTraceAnaly
 _NEUSIGHT = "torch 2.1 with cuDNN 8.9.2 on P100 and V100 (sitar-lab/NeuSight)"
 _CUTLASS = "CUTLASS, docs of its profiler: procedural names"
 _TORCH = "PyTorch, names of its own CUDA kernels"
-_INDUCTOR = "torch.compile, names of generated Triton kernels"
+_INDUCTOR = "torch.compile, names of generated Triton and C++ kernels"
 _ALGORITHMS = "cuDNN API reference: cudnnConvolutionFwdAlgo_t and its backward kin, as the cost model names kernels"
 _ONEDNN = "oneDNN verbose mode, recorded here: primitive, kind, implementation"
 _TRACELENS = "traces of vLLM, SGLang and PyTorch on B200 and MI300X (AMD-AGI/TraceLens)"
@@ -104,6 +104,8 @@ RULES: tuple[Rule, ...] = (
     Rule(r"SubTensorOp|Op[1-5]dTensor", ELEMENTWISE, "MIOpen", "SubTensorOpWithScalar1d", _TRACELENS),
     Rule(r"RowwiseMoments|GammaBetaBackward|ComputeFusedParams|layer_norm_grad", NORMALISATION, None, "at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float, float>", _PARTICLES),
     Rule(r"kv_indices|tril_indices|triu_indices|token_ids|clamp_position|slot_mapping|req_to_token", INDEXING, None, "create_flashinfer_kv_indices_triton", _TRACELENS),
+    Rule(r"^cpp_fused_\w*(sum|mean|softmax|norm|amax|argmax|pool)", REDUCTION, "Inductor", "cpp_fused_native_layer_norm_0", _INDUCTOR),
+    Rule(r"^cpp_fused_", ELEMENTWISE, "Inductor", "cpp_fused_add_relu_1", _INDUCTOR),
     # oneDNN and MKL on the CPU. Implementation names come after the primitive and its kind.
     Rule(r"^(convolution|deconvolution)\S* \S*(wino)", WINOGRAD, "oneDNN", "convolution.forward_inference jit_wino_4x3:avx512_core", _ONEDNN),
     Rule(r"^(convolution|deconvolution)\S* \S*(dw|depthwise)", DEPTHWISE, "oneDNN", "convolution.forward_training jit_dw:avx512_core", _ONEDNN),

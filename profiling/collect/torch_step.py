@@ -15,6 +15,7 @@ from ..attribution.outermost_operators import typed_list
 from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
 from ..recording.operators import TORCH_DTYPES
 from . import onednn
+from .inductor import COMPILED
 from .kineto_metadata import GPU_COPIES, exposing_config, geometries
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
@@ -88,7 +89,7 @@ def record_step(
     offset_ns = time.time_ns() - time.monotonic_ns()
     results = profiler.kineto_results
     events = split_events(results, exposed=config is not None)
-    rows = kernel_rows(events.host, events.device, log, count_work, host_rows=not cuda)
+    rows = kernel_rows(events.host, events.device, log, count_work, host_rows=not cuda, compiled=COMPILED)
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
     rows.api_calls = [row for row in events.api_calls if _overlaps(row, start_ns, start_ns + duration_ns)]

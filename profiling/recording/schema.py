@@ -133,6 +133,14 @@ KERNELS = Table(
         _key("op", _TEXT, "Framework operator that launched the kernel, e.g. `aten::convolution`."),
         _key("op_path", _TEXT, "Operators around the launch, from `op` inwards, joined by ` > `; null if unknown."),
         _key("op_shapes", _TEXT, "Shapes of the tensors that `op` takes, e.g. `8x3x32x32, 16x3x3x3`; null if unknown."),
+        _key(
+            "fused",
+            _TEXT,
+            "Operators that a compiler fused into the kernel, as JSON `[[layer, operator, share], ...]`; a share is "
+            "modelled from the bytes of each, or equal if unknown; null for other kernels.",
+        ),
+        _key("compiled_warps", _I32, "Warps of a block that the kernel was compiled for (Triton's num_warps)."),
+        _key("pipeline_stages", _I32, "Stages of the software pipeline (Triton's num_stages)."),
         _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
         _key("graph_node_id", _I64, "Node of that graph; kernels of one node have the layer of its capture."),
         _key("communicator", _TEXT, "Group of ranks of a collective, as its framework names it; else null."),

@@ -20,7 +20,7 @@ class AnyWorkload:
         device: `cpu` or `cuda:N`.
         mode: one of training, forward, forward+backward, and own.
         precision: one of `STEP_PRECISIONS`; None if only the user's step knows.
-        compiled: whether torch.compile runs the model, so that its kernels have no layer.
+        compiled: whether torch.compile runs the model, so that its modules are not called one by one.
         model: module whose layers are marked; None if there is none.
         clock_ns: clock that times steps, nanoseconds.
         profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
@@ -58,8 +58,9 @@ class AnyWorkload:
         return [] if self.model is None or self.compiled else list(layers_of(self.model))
 
     def layer_classes(self) -> dict[str, str]:
-        """Class of each module that can be marked, by path."""
-        return {path: type(module).__name__ for path, module in self.layers()}
+        """Class of each module, by path."""
+        modules = [] if self.model is None else layers_of(self.model)
+        return {path: type(module).__name__ for path, module in modules}
 
     @property
     def loaded(self) -> int | None:

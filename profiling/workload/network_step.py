@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..attribution import range_names
+from ..collect.inductor import compile_module
 from ..errors import BackendMissingError, CurvescopeError
 from ..hardware.precisions import PRECISIONS
 from ..recording.axis import BATCH, TOKENS, Axis
@@ -111,7 +112,7 @@ class Workload(AnyWorkload):
         device: `cpu` or `cuda:N`.
         mode: one of `MODES`: training is forward, backward and optimizer; forward is in inference mode.
         precision: one of `STEP_PRECISIONS`.
-        compiled: whether torch.compile runs the model. Its kernels span layers, so they have a phase and no layer.
+        compiled: whether torch.compile runs the model. A kernel may span layers, see `attribution.fused_kernels`.
         wrap: function that wraps the model for the forward pass, e.g. for data-parallel training.
         feed: source that loads the batch of each step, inside the step; None: one random batch stays on the device.
         axis: number that `load` varies: the batch size, or the tokens per sample of a network that takes text.
@@ -154,7 +155,7 @@ class Workload(AnyWorkload):
             self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
         scaled = self.precision == "fp16" and self.mode != "forward"
         self._scaler = torch.amp.GradScaler("cuda" if self.cuda else "cpu", enabled=scaled)
-        self._forward = torch.compile(self.model, dynamic=False) if self.compiled else self.model
+        self._forward = compile_module(self.model) if self.compiled else self.model
         if self.wrap is not None:
             self._forward = self.wrap(self._forward)
 

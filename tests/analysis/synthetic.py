@@ -94,7 +94,8 @@ def work_of(*kernels):
         schema = pa.schema([KERNELS.arrow.field(column).with_nullable(True) for column in columns])
         for piece in kernels:
             if isinstance(piece, pa.Table):
-                yield piece.select(columns)
+                known = {column: piece[column] for column in columns if column in piece.column_names}
+                yield pa.table([known.get(f.name, pa.nulls(piece.num_rows, f.type)) for f in schema], columns)
             else:
                 yield pa.Table.from_pandas(piece.reindex(columns=list(columns)), schema, preserve_index=False)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...collect.inductor import allow_versions
 from ...recording.experiments import FactorFacts
 from ..visit import Steps
 from .factor import ChangedModule, StepFactor
-
-_MOST_VERSIONS = 256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
 
 
 class Compiled(StepFactor):
@@ -27,12 +26,11 @@ class Compiled(StepFactor):
 
     def prepare(self) -> None:
         """See `StepFactor`."""
-        import torch._dynamo.config
         import torch._inductor.config
 
         # No pool of compiler processes: they would outlive a worker that is killed, and run beside other visits.
         torch._inductor.config.compile_threads = 1
-        torch._dynamo.config.cache_size_limit = _MOST_VERSIONS
+        allow_versions()
 
     def change(self, workload: Any) -> Steps:
         """See `StepFactor`."""

@@ -1,0 +1,184 @@
+"""Kernels that a compiler (torch.compile, with Inductor) generated, and the operators that it fused into each.
+
+The column `kernels.fused` lists the operators of such a kernel as JSON, `[[layer, operator, share], ...]`, the largest
+share first. A profiler times only the whole kernel. So a share is modelled: the bytes that the operator alone would
+move (operands read, results written) over those of all of them; equal parts where the shapes are unknown.
+
+The layer of the whole kernel is the smallest module that contains all layers in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .range_names import LAYER_RANGE
+
+# Kineto's annotation around a call of a compiled graph, by torch/_inductor/output_code.py; the name is the graph's.
+GRAPH_CALL = re.compile(r"## Call CompiledFxGraph (.+) ##")
+_GRAPH_NUMBER = re.compile(r"graph_\d+_(?=cpp_)")  # before the names of C++ kernels in profiles
+_DIGITS = 4  # of a share
+
+
+class Share(NamedTuple):
+    """An operator's part of a fused kernel.
+
+    Attributes:
+        layer: layer of the operator; None if unknown.
+        op: operator, e.g. `aten::relu`.
+        share: its part of the kernel's time, 0 to 1.
+    """
+
+    layer: str | None
+    op: str
+    share: float
+
+
+@dataclass(frozen=True)
+class FusedOperator:
+    """An operator in a kernel.
+
+    Attributes:
+        layer: layer; None if unknown.
+        op: operator, e.g. `aten::relu`.
+        bytes: bytes that it alone would move; 0 if unknown.
+    """
+
+    layer: str | None
+    op: str
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A kernel in a compiled graph.
+
+    Attributes:
+        name: name of a generated kernel, or of an operator of a library that the graph calls, e.g.
+            `extern_kernels.addmm`.
+        operators: operators in it.
+        generated: whether the compiler generated it.
+        flops: FLOPs of the operators; None if unknown.
+        bytes_compulsory: bytes of what the kernel reads from memory and writes to it; None if unknown.
+    """
+
+    name: str
+    operators: tuple[FusedOperator, ...]
+    generated: bool = True
+    flops: int | None = None
+    bytes_compulsory: int | None = None
+
+    @property
+    def layer(self) -> str | None:
+        """The smallest module that contains all its layers."""
+        return common_layer([one.layer for one in self.operators])
+
+    def runs(self, event: str) -> bool:
+        """Whether an operator of this name in a profile is this kernel."""
+        if self.generated:
+            return event == self.name
+        return event.rpartition("::")[2] in self.name.split(".")
+
+
+CompiledGraphs = Mapping[str, Sequence[CompiledKernel]]  # kernels in order of their calls, by the name of the graph
+
+
+def common_layer(layers: Iterable[str | None]) -> str | None:
+    """The longest path of modules that all layers begin with; None if there is none, or if one is unknown."""
+    paths = [() if layer is None else tuple(layer.split(".")) for layer in dict.fromkeys(layers)]
+    if not paths:
+        return None
+    length = 0
+    while all(len(path) > length and path[length] == paths[0][length] for path in paths):
+        length += 1
+    return ".".join(paths[0][:length]) or None
+
+
+def shares_of(operators: Iterable[FusedOperator]) -> list[Share]:
+    """The parts of the operators, largest first; equal layers and operators are one. The parts add up to 1."""
+    moved: dict[tuple[str | None, str], int] = {}
+    for one in operators:
+        key = one.layer, one.op
+        moved[key] = moved.get(key, 0) + one.bytes
+    total = sum(moved.values())
+    parts = [Share(*key, size / total if total else 1 / len(moved)) for key, size in moved.items()]
+    return sorted(parts, key=lambda one: -one.share)
+
+
+def encode_shares(shares: Sequence[Share]) -> str | None:
+    """The text of the column `fused`; None without an operator."""
+    if not shares:
+        return None
+    rounded = [[one.layer, one.op, round(one.share, _DIGITS)] for one in shares]
+    return json.dumps([one for one in rounded if one[2]])
+
+
+def decode_shares(text: str) -> list[Share]:
+    """The operators in the column `fused`; shares add up to 1.
+
+    Raises:
+        ValueError: the text is damaged.
+    """
+    try:
+        found = [Share(layer, str(op), float(share)) for layer, op, share in json.loads(text)]
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"no list of fused operators: {text[:80]}") from error
+    total = sum(one.share for one in found)
+    if not total > 0:
+        raise ValueError(f"the operators have no share: {text[:80]}")
+    return [one._replace(share=one.share / total) for one in found]
+
+
+class Call(NamedTuple):
+    """One event of a profile: `name`, `start_ns`, `end_ns` and `thread`."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int
+
+
+def find_kernels(calls: Sequence[Call], graphs: CompiledGraphs) -> dict[int, CompiledKernel]:
+    """The kernels of compiled graphs among the events of a profile, by the event's index.
+
+    Within a call of a graph they are found by name, in the order of the calls: several may have one name.
+
+    Args:
+        calls: events of the host.
+        graphs: kernels of the graphs that this process compiled.
+    """
+    found: dict[int, CompiledKernel] = {}
+    named = ((GRAPH_CALL.fullmatch(one.name), one) for one in calls)
+    marks = [(match[1], one) for match, one in named if match is not None and match[1] in graphs]
+    if not marks:
+        return found
+    order = sorted(range(len(calls)), key=lambda index: (calls[index].start_ns, -calls[index].end_ns))
+    starts = [calls[index].start_ns for index in order]
+    for graph, mark in marks:
+        left = list(graphs[graph])
+        until = mark.start_ns
+        for index in order[bisect_left(starts, mark.start_ns) : bisect_left(starts, mark.end_ns)]:
+            call = calls[index]
+            if call.thread != mark.thread or call.start_ns < until or call.end_ns > mark.end_ns or call is mark:
+                continue
+            until = call.end_ns  # events inside another one are its own
+            name = plain_name(call.name)
+            position = next((i for i, kernel in enumerate(left) if kernel.runs(name)), None)
+            if position is not None:
+                found[index] = left[position]
+                del left[: position + 1]
+    return found
+
+
+def plain_name(name: str) -> str:
+    """The name of a C++ kernel without the number of its graph in the profile."""
+    return _GRAPH_NUMBER.sub("", name)
+
+
+def layer_range(kernel: CompiledKernel) -> str | None:
+    """Name of a range that places a kernel in its layer; None if it has none."""
+    return None if kernel.layer is None else LAYER_RANGE + kernel.layer

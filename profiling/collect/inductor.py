@@ -1,0 +1,200 @@
+"""Compiles modules with torch.compile and Inductor, and keeps which layers and operators are in each kernel.
+
+Inductor's own names and graphs tell it while it compiles: `compile_fx` calls the function `inner_compile` for each
+graph, whose nodes name their modules (`nn_module_stack`; `fwd_nn_module_stack` in a backward graph) and the operators
+that they were written as (`original_aten`), and Inductor notes the nodes of each kernel it writes. A version of torch
+without one of these compiles all the same, and its kernels have no layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+from ..attribution.fused_kernels import CompiledKernel, FusedOperator
+from ..attribution.operator_work import Operation, count_work
+from ..recording.operators import TORCH_DTYPES
+
+# Of every graph that this process compiled, by the name in the profiler's annotation of its calls.
+COMPILED: dict[str, tuple[CompiledKernel, ...]] = {}
+
+_DTYPES = {f"torch.{dtype}": name for name, dtype in reversed(TORCH_DTYPES.items())}
+# Each switch, with the part of `torch._inductor.config` that has it: C++ kernels have events of the profiler; the nodes
+# of kernels are noted; and a graph is compiled even if an equal one of other modules is in the cache. Compiled C++ and
+# Triton code stays cached.
+_SWITCHES = {
+    "cpp.enable_kernel_profile": True,
+    "trace.provenance_tracking_level": 2,
+    "fx_graph_cache": False,
+}
+_MOST_VERSIONS = 256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
+_ROOT = re.compile(r"^L\['\w+'\]\.?")
+_SUBMODULE = re.compile(r"\.?_modules\['([^']+)'\]")
+_HANDLE = re.compile(r":\d+$")  # Inductor's number of a kernel's call, after its name
+
+
+def allow_versions() -> None:
+    """Let torch.compile compile one function for many batch sizes."""
+    import torch._dynamo.config
+
+    torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, _MOST_VERSIONS)
+
+
+def compile_module(module: Any) -> Any:
+    """The module through torch.compile, for each shape of inputs separately; its kernels are kept in `COMPILED`."""
+    import torch
+
+    allow_versions()
+    return torch.compile(module, backend=_compile_graph, dynamic=False)
+
+
+def _compile_graph(graph: Any, inputs: Any) -> Any:
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+    from torch._inductor.compile_fx import compile_fx
+
+    switches = {name: value for name, value in _SWITCHES.items() if _has(inductor, name)}
+    kept = {"enable_autograd_cache": False} if hasattr(functorch, "enable_autograd_cache") else {}
+    with functorch.patch(kept):
+        return compile_fx(graph, inputs, inner_compile=_compile_part, config_patches=switches)
+
+
+def _compile_part(graph: Any, inputs: Any, **options: Any) -> Any:
+    """Compile one graph, e.g. that of a forward pass, and keep its kernels."""
+    from torch._inductor import debug
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    if not hasattr(debug, "reset_provenance_globals"):
+        return compile_fx_inner(graph, inputs, **options)
+    with debug.reset_provenance_globals():
+        compiled = compile_fx_inner(graph, inputs, **options)
+        nodes_of = {name: list(nodes) for name, nodes in debug._inductor_triton_kernel_to_post_grad_node_info.items()}
+    if hasattr(compiled, "_fx_graph_cache_key"):
+        name = f"curvescope {len(COMPILED)}"
+        compiled._fx_graph_cache_key = name
+        COMPILED[name] = kernels_of(graph, nodes_of)
+    return compiled
+
+
+def _has(config: Any, name: str) -> bool:
+    for part in name.split("."):
+        if not hasattr(config, part):
+            return False
+        config = getattr(config, part)
+    return True
+
+
+def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[CompiledKernel, ...]:
+    """The kernels of a compiled graph, in order of their calls.
+
+    Args:
+        graph: FX graph module after compilation.
+        nodes_of: names of the nodes in each kernel, by the kernel's name and number, in order of the calls.
+    """
+    nodes = {node.name: node for node in graph.graph.nodes}
+    found = []
+    for handle, names in nodes_of.items():
+        name = _HANDLE.sub("", handle)
+        generated = name.startswith(("cpp_", "triton_"))
+        inside = [nodes[one] for one in names if one in nodes]
+        computing = [node for node in inside if _operator(node) is not None]
+        # A call of a library is one operator; those before it may be noted with it.
+        named = [node for node in computing if str(_operator(node)).rpartition("::")[2] in name.split(".")]
+        computing = computing if generated or not named else named[:1]
+        moving = [node for node in computing if _target(node) not in _VIEWS] or computing
+        operators = tuple(FusedOperator(_layer(node), str(_operator(node)), _moved_bytes(node)) for node in moving)
+        # A kernel of inputs alone changes their memory format for the operators that read them.
+        operators = operators or tuple(_for_users(inside))
+        flops, size = (_flops(computing), _size_of(inside)) if generated else (None, None)
+        found.append(CompiledKernel(name, operators, generated, flops, size))
+    return tuple(found)
+
+
+def _for_users(inputs: Iterable[Any]) -> Iterable[FusedOperator]:
+    for node in inputs:
+        if users := [user for user in node.users if _operator(user) is not None]:
+            yield FusedOperator(_layer(users[0]), "aten::copy_", 2 * _bytes(node))
+
+
+def _target(node: Any) -> str | None:
+    """Name of the operator that a node calls, e.g. `aten::mul`; None for other nodes."""
+    name = getattr(getattr(node.target, "_overloadpacket", None), "_qualified_op_name", None)
+    return None if name is None else str(name)
+
+
+def _operator(node: Any) -> str | None:
+    """The operator that the node was written as, e.g. `aten::silu`; None for a node that calls none."""
+    if _target(node) is None:
+        return None
+    packet = getattr(node.meta.get("original_aten"), "_overloadpacket", None)
+    return str(getattr(packet, "_qualified_op_name", None) or _target(node))
+
+
+def _layer(node: Any) -> str | None:
+    """Path of the node's module; None if it is no submodule."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    path = next((entry[0] for entry in reversed(list(stack.values()))), "")
+    return _SUBMODULE.sub(r".\1", _ROOT.sub("", str(path))).lstrip(".") or None
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [one for each in value for one in _tensors(each)]
+    return [value] if hasattr(value, "shape") and hasattr(value, "dtype") else []
+
+
+def _bytes(node: Any) -> int:
+    """Bytes of the node's result; 0 if its shape is unknown, e.g. symbolic."""
+    try:
+        return sum(prod(map(int, one.shape)) * int(one.dtype.itemsize) for one in _tensors(node.meta.get("val")))
+    except (TypeError, ValueError):
+        return 0
+
+
+def _moved_bytes(node: Any) -> int:
+    return _bytes(node) + sum(_bytes(operand) for operand in node.all_input_nodes)
+
+
+def _size_of(inside: list[Any]) -> int | None:
+    """Bytes of what enters the kernel and of what leaves it, each once; None if nothing is known."""
+    own = set(inside)
+    computing = [node for node in inside if _operator(node) is not None]
+    read = {operand for node in computing for operand in node.all_input_nodes if operand not in own}
+    read |= {node for node in inside if node.op == "placeholder"}
+    written = [node for node in computing if not own.issuperset(node.users)]
+    copied = [node for node in inside if node.op == "placeholder" and not computing]
+    return sum(map(_bytes, [*read, *written, *copied])) or None
+
+
+def _flops(nodes: list[Any]) -> int | None:
+    """FLOPs of the nodes; None if the work of one is unknown. Views do none."""
+    total = 0
+    for node in nodes:
+        name = _target(node)
+        if name is None or name in _VIEWS or name in _MOVES:
+            continue
+        arguments = [_argument(one) for one in node.args]
+        flops = count_work(Operation(name, *zip(*arguments, strict=True))).flops if arguments else None
+        if flops is None:
+            return None
+        total += flops
+    return total if nodes else None
+
+
+_VIEWS = {
+    f"aten::{name}"
+    for name in ("view", "reshape", "permute", "squeeze", "unsqueeze", "expand", "slice", "select", "alias", "t")
+}
+_MOVES = {
+    f"aten::{name}"
+    for name in ("clone", "full", "copy_", "le", "lt", "ge", "gt", "eq", "ne", "where", "logical_not", "bitwise_not")
+}
+
+
+def _argument(value: Any) -> tuple[Any, str, Any]:
+    """Shape, type and value of an argument, as torch's profiler writes them."""
+    if (tensor := next(iter(_tensors(getattr(value, "meta", {}).get("val"))), None)) is not None:
+        return [int(extent) for extent in tensor.shape], _DTYPES.get(str(tensor.dtype), ""), ""
+    return [], "Scalar", value if isinstance(value, (int, float, bool, list, tuple)) else ""

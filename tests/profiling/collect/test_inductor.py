@@ -1,0 +1,88 @@
+"""Layers and operators of the kernels that torch.compile generates."""
+
+from __future__ import annotations
+
+import operator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from curvescope.profiling.attribution.fused_kernels import FusedOperator, decode_shares
+from curvescope.profiling.attribution.operator_work import count_work
+from curvescope.profiling.collect import inductor
+from curvescope.profiling.collect.inductor import kernels_of
+from curvescope.profiling.measure.visit import record_step
+from curvescope.profiling.workload.network_step import Workload
+from curvescope.profiling.workload.networks import Network
+
+aten = torch.ops.aten
+
+
+def compiled_graph():
+    """relu(x @ w) + 1 and its mean, of two layers and the root, as Inductor has it after compilation."""
+    graph = torch.fx.Graph()
+    layers = {"fc": "L['self'].block.0", "relu": "L['self']._modules['block']._modules['act']"}
+
+    def call(target, *arguments, shape, layer=None, backward=False):
+        node = graph.create_node("call_function", target, arguments, name=target.name().split("::")[1].split(".")[0])
+        node.meta = {"val": torch.empty(shape, device="meta"), "original_aten": target}
+        stack = "fwd_nn_module_stack" if backward else "nn_module_stack"
+        node.meta[stack] = {"root": ("", object), **({layer: (layers[layer], object)} if layer else {})}
+        return node
+
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    x.meta, w.meta = {"val": torch.empty(4, 8, device="meta")}, {"val": torch.empty(8, 16, device="meta")}
+    product = call(aten.mm.default, x, w, shape=(4, 16), layer="fc")
+    relu = call(aten.relu.default, product, shape=(4, 16), layer="relu", backward=True)
+    view = call(aten.view.default, relu, [64], shape=(64,))
+    added = call(aten.add.Tensor, view, 1, shape=(64,))
+    pair = graph.call_function(operator.getitem, (added, 0))
+    pair.meta = {"original_aten": aten.add.Tensor}
+    mean = call(aten.mean.dim, added, [0], shape=())
+    graph.output((added, mean))
+    return SimpleNamespace(graph=graph)
+
+
+def test_a_kernel_has_the_layers_and_operators_of_its_nodes():
+    nodes = {
+        "extern_kernels.mm:1": ["mm"],
+        "cpp_fused_add_relu_0:2": ["relu", "view", "add", "getitem", "gone"],
+        "cpp_fused_mean_1:3": ["mean"],
+        "cpp_fused_2:4": ["w"],
+    }
+    product, fused, mean, copied = kernels_of(compiled_graph(), nodes)
+    assert (product.name, product.generated, product.layer) == ("extern_kernels.mm", False, "block.0")
+    assert fused.operators == (
+        FusedOperator("block.act", "aten::relu", 2 * 64 * 4),
+        FusedOperator(None, "aten::add", 2 * 64 * 4),
+    )
+    # It reads the product and writes the sum; one comparison is no FLOP by the convention of `relu`, one sum is.
+    assert (fused.flops, fused.bytes_compulsory) == (64 + 64, 2 * 64 * 4)
+    assert (mean.flops, mean.bytes_compulsory) == (None, 64 * 4 + 4)
+    # A kernel of inputs alone changes their format, for the layer that reads them.
+    assert copied.operators == (FusedOperator("block.0", "aten::copy_", 2 * 8 * 16 * 4),)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules
+def test_compiled_steps_have_layers(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+
+    def build():
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+    network = Network("made:build", "", (8,), build, 2)
+    workload = Workload(network, mode="training", compiled=True)
+    workload.load(4)
+    workload.try_step(4)
+    rows = record_step(workload, count_work).kernels
+    fused = [row for row in rows if row.get("fused")]
+    layers = {share.layer for row in fused for share in decode_shares(row["fused"])}
+    assert {"1", "2"} <= layers
+    assert {row["phase"] for row in fused} == {"forward", "backward"}
+    of_products = {(r["layer"], r["phase"]) for r in rows if r["name"].startswith("mkl ") or r["op"] == "aten::addmm"}
+    assert {("0", "forward"), ("3", "forward"), ("0", "backward")} <= of_products
+    assert workload.layer_classes() == {"0": "Linear", "1": "LayerNorm", "2": "ReLU", "3": "Linear"}
+    assert all(name.startswith("curvescope ") for name in inductor.COMPILED)

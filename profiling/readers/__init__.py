@@ -33,17 +33,16 @@ _UNREADABLE = (pa.ArrowException, AttributeError, OverflowError, RecursionError,
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
+    "rocpd_sqlite",
     "ncu_csv",
     "nvprof_text",
     "rocprof_csv",
+    "rocprof_json",
     "curvescope_json",
     "tensorflow_json",
     "pytorch_json",
     "xspace_pb",
 )
-
-
-_ROCPROF = "its kernel trace as CSV is read:"
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,6 @@ def _reader(source: Source) -> ModuleType | None:
 
 def _unknown(source: Source) -> str:
     """The message for a file without a reader: its apparent format, and the remedy."""
-    if source.tables is not None and any(name.startswith("rocpd") for name in source.tables):
-        return f"a rocpd database of rocprofv3; {_ROCPROF} `rocpd convert --output-format csv -i FILE` writes it."
     if source.tables is not None:
         return "a SQLite database, but none of Nsight Systems or nvprof; export with `nsys export --type sqlite`."
     if source.text.startswith("<"):
@@ -164,8 +161,6 @@ def _unknown(source: Source) -> str:
             "an XML file. A Visual Profiler session only names its data: give the file that nvprof wrote, "
             "or record with `nvprof -o FILE`."
         )
-    if '"rocprofiler-sdk-tool"' in source.text[:4096]:
-        return f"JSON of rocprofv3; {_ROCPROF} `rocprofv3 --kernel-trace --output-format csv` writes it."
     if source.text.startswith(("{", "[")):
         return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
     if source.head.startswith(_NSYS_REPORT):
@@ -186,6 +181,6 @@ def _unknown(source: Source) -> str:
         )
     return (
         "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and CSV of nvprof, "
-        "CSV of Nsight Compute, kernel traces of rocprofv3 (CSV), and traces of PyTorch, TensorFlow and JAX (JSON or "
-        ".xplane.pb)."
+        "CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, rocpd), and traces of PyTorch, TensorFlow and JAX "
+        "(JSON or .xplane.pb)."
     )

@@ -28,6 +28,7 @@ from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
 from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, wait, write_export
+from .rocprof_output import write_database, write_json
 from .test_ncu_csv import RAW
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
@@ -39,6 +40,8 @@ JUNK_TEXT = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\x00", b"
 JUNK_TEXT += [b"99999999999999999999", b"-1", b"null", b"[[[[", b"==1== ", b"x" * 70_000, b"\xf0\x9f\x98\x80", b"0.0.0"]
 JUNK_VALUES = [None, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 1.5, float("inf"), "", "x", "x" * 70_000, b"\x00\xff", b""]
 JUNK_VALUES += ["step 1", "{'op': [}", "a, seq = 99999999999999999999", 2**62, "/home/x/y"]
+JUNK_JSON = [*(value for value in JUNK_VALUES if not isinstance(value, bytes)), [], [[1]], {}, {"a": 1}, True]
+JUNK_JSON += [1e300, 2**70, float("nan")]
 
 
 def unpacked(name):
@@ -117,6 +120,10 @@ def seeds(reader):
         return [*of_files, *(text.encode() for text in printed)]
     if reader == "rocprof_csv":
         return [trace(version, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for version in VERSIONS]
+    if reader == "rocprof_json":
+        return [_written(write_json)]
+    if reader == "rocpd_sqlite":
+        return [_written(write_database, version=version) for version in (3, 4)]
     if reader == "tensorflow_json":
         return [first_events("dleebrown_anna_timeline_01.json.gz", 24), *map(trace_of, (TF1, TF2, JAX))]
     if reader == "curvescope_json":
@@ -124,6 +131,11 @@ def seeds(reader):
     if reader == "xspace_pb":
         return [_first_of_lines("tl_jax08_attention.xplane.pb", 4)]
     return [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)]
+
+
+def _written(write, **options):
+    with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+        return write(Path(folder) / "profile", **options).read_bytes()
 
 
 def _first_of_lines(name, count):
@@ -191,7 +203,7 @@ def damage(reader, number):
     if reader.endswith("_sqlite") and random.random() < 0.8:
         return _damage_rows(data, random)
     if reader.endswith("_json") and random.random() < 0.6:
-        return _damage_events(data, random)
+        return (_damage_values if reader == "rocprof_json" else _damage_events)(data, random)
     if reader == "xspace_pb" and random.random() < 0.6:
         return _damage_messages(data, random)
     for _ in range(random.choice((1, 1, 2, 5))):
@@ -222,7 +234,7 @@ def _damage_rows(data, random):
         tables = [t for (t,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for _ in range(random.choice((1, 2, 6))):
             table = random.choice([t for t in tables if t != "sqlite_sequence"])
-            columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+            columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
             rows = [r for (r,) in database.execute(f"SELECT rowid FROM {table} LIMIT 50")]
             what = f'"{random.choice(columns)}"'
             where = f" WHERE rowid = {random.choice(rows)}" if rows and random.random() < 0.8 else ""
@@ -243,17 +255,7 @@ def _damage_rows(data, random):
 def _damage_events(data, random):
     document = json.loads(data)
     events = document["traceEvents"]
-    junk = [
-        *(v for v in JUNK_VALUES if not isinstance(v, bytes)),
-        [],
-        [[1]],
-        {},
-        {"a": 1},
-        True,
-        1e300,
-        2**70,
-        float("nan"),
-    ]
+    junk = JUNK_JSON
     for _ in range(random.choice((1, 2, 5))):
         event = random.choice(events)
         place = event.get("args") if isinstance(event.get("args"), dict) and random.random() < 0.5 else event
@@ -261,6 +263,27 @@ def _damage_events(data, random):
             place[random.choice(list(place))] = deepcopy(random.choice(junk))  # else it may be put into itself
         else:
             document[random.choice(list(document))] = deepcopy(random.choice(junk))
+            break
+    return json.dumps(document).encode()
+
+
+def _damage_values(data, random):
+    """Other values, or none, anywhere in a JSON document."""
+    document = json.loads(data)
+    for _ in range(random.choice((1, 2, 6))):
+        place = document
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = random.choice(keys)
+            if isinstance(place[key], (dict, list)) and random.random() < 0.9:
+                place = place[key]
+                continue
+            if random.random() < 0.9:
+                place[key] = deepcopy(random.choice(JUNK_JSON))
+            else:
+                del place[key]
             break
     return json.dumps(document).encode()
 

@@ -1,7 +1,5 @@
 """Kernel traces of rocprofv3, in the headers of its versions."""
 
-import sqlite3
-
 import pytest
 
 from curvescope.profiling.errors import CurvescopeError
@@ -74,13 +72,3 @@ def test_a_table_without_kernels_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text(trace("7", []))
     with pytest.raises(CurvescopeError, match="no kernel; record with `rocprofv3 --kernel-trace"):
         import_profile(tmp_path / "t.csv", tmp_path / "run")
-
-
-def test_other_outputs_of_rocprofv3_name_the_way_to_a_kernel_trace(tmp_path):
-    (tmp_path / "results.json").write_text('{"rocprofiler-sdk-tool": [{"metadata": {}}]}')
-    with pytest.raises(CurvescopeError, match="rocprofv3 --kernel-trace --output-format csv"):
-        import_profile(tmp_path / "results.json", tmp_path / "run")
-    with sqlite3.connect(tmp_path / "results.db") as database:
-        database.execute("CREATE TABLE rocpd_kernel_dispatch_0000 (id INTEGER)")
-    with pytest.raises(CurvescopeError, match="rocpd convert --output-format csv -i FILE"):
-        import_profile(tmp_path / "results.db", tmp_path / "run")

@@ -1,0 +1,161 @@
+"""Reads rocpd databases of ROCm's rocprofv3, its default output since ROCm 7 (`*_results.db`).
+
+A process has tables of its own, whose names end with its id (`rocpd_kernel_dispatch_<uuid>`); a merged file has
+several. Names of operations are rows of `rocpd_string`, and an event joins a row to its category, its correlation id
+(`stack_id`) and the message of a roctx range. Version 4 of the schema stores process, thread, agent and stream once per
+track (https://github.com/ROCm/rocm-systems, rocpd_tables.sql, versions 3 and 4). Host names, command lines and
+environments are not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ..recording.store import RecordingWriter
+from . import Options
+from .rocprof import Records, device_facts
+from .source import Source
+from .sqlite_tables import SqliteTables
+
+NAME = "rocprofv3 database (rocpd)"
+
+_DISPATCH = "rocpd_kernel_dispatch"
+_MARKER = "MARKER"  # begins the category of roctx ranges
+_I64, _TEXT = pa.int64(), pa.string()
+_TRACK = ("pid", "tid", "agent_id", "stream_id")  # columns of a row, or of its track
+_WORK = (*_TRACK, "track_id", "start", "end", "event_id")
+_SIZES = {what: tuple(f"{what}_{axis}" for axis in "xyz") for what in ("grid_size", "workgroup_size")}
+
+
+def recognises(source: Source) -> bool:
+    """Whether it has the table of dispatches of a process."""
+    return source.tables is not None and any(name.startswith(_DISPATCH) for name in source.tables)
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the tables of all processes.
+
+    Raises:
+        CurvescopeError: a table has values of another type, or there is no kernel.
+    """
+    assert source.tables is not None
+    records = Records()
+    facts: dict[Any, dict[str, Any] | None] = {}
+    for name in source.tables:
+        if name.startswith(_DISPATCH):
+            tables = _Tables(source.tables, name.removeprefix(_DISPATCH))
+            facts |= tables.read_agents(records)
+            tables.read_work(records)
+    used = next((facts[row["agent"]] for row in records.kernels if row["agent"] in facts), None)
+    if used is not None:
+        writer.update(device=used)
+    records.write(writer, options)
+
+
+class _Tables:
+    """The tables of one process."""
+
+    def __init__(self, tables: SqliteTables, suffix: str) -> None:
+        self._tables, self._suffix = tables, suffix
+        self._strings = {row["id"]: row["string"] for row in self._rows("string", "id", texts=("string",))}
+        self._process = {row["id"]: row["pid"] for row in self._rows("info_process", "id", "pid")}
+        self._thread = {row["id"]: row["tid"] for row in self._rows("info_thread", "id", "tid")}
+        self._tracks = {row["id"]: row for row in self._rows("track", "id", *_TRACK)}
+        self._categories = {row["id"]: row["name"] for row in self._rows("info_category", "id", texts=("name",))}
+
+    def read_agents(self, records: Records) -> dict[Any, dict[str, Any] | None]:
+        """Number the GPUs; returns the facts of each, by agent."""
+        facts = {}
+        texts = ("type", "name", "product_name")
+        for row in self._rows("info_agent", "id", "absolute_index", "type_index", texts=texts):
+            if row["type"] == "GPU":
+                agent = self._agent(row["id"])
+                records.gpus.setdefault(
+                    agent, row["type_index"] if row["type_index"] is not None else len(records.gpus)
+                )
+                facts[agent] = device_facts(row["product_name"], row["name"])
+        return facts
+
+    def read_work(self, records: Records) -> None:
+        """Read dispatches, copies, API calls and ranges."""
+        symbols = {
+            row["id"]: row
+            for row in self._rows("info_kernel_symbol", "id", "arch_vgpr_count", texts=("display_name", "kernel_name"))
+        }
+        correlation, category, message = self._events()
+        columns = (
+            *_WORK,
+            "agent_id",
+            "kernel_id",
+            "group_segment_size",
+            *_SIZES["grid_size"],
+            *_SIZES["workgroup_size"],
+        )
+        for row in self._rows("kernel_dispatch", *columns):
+            symbol = symbols.get(row["kernel_id"], {})
+            items, block = ([row[column] for column in of_axes] for of_axes in _SIZES.values())
+            records.add_kernel(
+                symbol.get("display_name") or symbol.get("kernel_name"),
+                row["start"],
+                row["end"],
+                self._agent(row["agent_id"]),
+                items=items,
+                block=block,
+                registers_per_thread=symbol.get("arch_vgpr_count"),
+                shared_memory_bytes=row["group_segment_size"],
+                **self._place(row, correlation),
+            )
+        for row in self._rows("memory_copy", *_WORK, "name_id", "dst_agent_id", "src_agent_id", "size"):
+            agents = [self._agent(row["dst_agent_id"]), self._agent(row["src_agent_id"])]
+            name, place = self._strings.get(row["name_id"]), self._place(row, correlation)
+            records.add_copy(name, row["start"], row["end"], agents, bytes=row["size"], **place)
+        for row in self._rows("region", *_WORK, "name_id"):
+            event, name = row["event_id"], self._strings.get(row["name_id"])
+            process, thread = self._process.get(row["pid"]), self._thread.get(row["tid"])
+            kind = (self._categories or self._strings).get(category.get(event)) or ""
+            if not kind.startswith(_MARKER):
+                records.add_call(name, row["start"], row["end"], process, thread, correlation.get(event))
+            elif event in message:
+                records.add_range(message[event], row["start"], row["end"], process, thread)
+
+    def _events(self) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, str]]:
+        """Correlation id, category and message of each event."""
+        correlation, category, message = {}, {}, {}
+        for row in self._rows("event", "id", "category_id", "stack_id", texts=("extdata",)):
+            correlation[row["id"]], category[row["id"]] = row["stack_id"], row["category_id"]
+            if (text := _message(row["extdata"])) is not None:
+                message[row["id"]] = text
+        return correlation, category, message
+
+    def _place(self, row: dict[str, Any], correlation: dict[Any, Any]) -> dict[str, Any]:
+        ids = {"stream": row["stream_id"], "correlation_id": correlation.get(row["event_id"])}
+        return {"process": self._process.get(row["pid"]), **ids}
+
+    def _agent(self, number: int | None) -> tuple[str, int] | None:
+        """An agent of this process; its number alone is that of another agent in another process."""
+        return None if number is None else (self._suffix, number)
+
+    def _rows(self, table: str, *numbers: str, texts: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+        wanted = {**dict.fromkeys(numbers, _I64), **dict.fromkeys(texts, _TEXT)}
+        for batch in self._tables.scan(f"rocpd_{table}{self._suffix}", wanted):
+            for row in batch.to_pylist():
+                if row.get("track_id") is not None:
+                    track = self._tracks.get(row["track_id"], {})
+                    row |= {column: track.get(column) for column in _TRACK if row[column] is None}
+                yield row
+
+
+def _message(extdata: str | None) -> str | None:
+    """The message in the further data of an event; None without one."""
+    if not extdata or '"message"' not in extdata:
+        return None
+    try:
+        found = json.loads(extdata)
+    except (ValueError, RecursionError):
+        return None
+    message = found.get("message") if isinstance(found, dict) else None
+    return message if isinstance(message, str) and message else None

@@ -34,7 +34,10 @@ KEYS = (
     *("layer", "phase", "op", "name", "source"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "shared_memory_bytes"),
 )
-AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles")
+AMOUNTS = (
+    *("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles"),
+    *("achieved_occupancy", "tensor_pipe_use"),
+)
 _TIMES = ("step", "start_ns", "duration_ns")
 _BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
 _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
@@ -297,10 +300,10 @@ class _Groups:
 
     def add(self, table: pa.Table) -> None:
         """Add kernels: their keys, amounts and exclusive_ns."""
-        known = np.zeros(table.num_rows, np.int8)
+        known = np.zeros(table.num_rows, np.int16)
         columns = {key: self._encoded(key, table[key]) for key in self._keys}
         for bit, amount in enumerate(self._amounts):
-            known |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int8), bit)
+            known |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int16), bit)
             columns[amount] = table[amount].cast(pa.float64())
             if amount in _MEANS:
                 columns[amount] = pc.multiply(columns[amount], table["exclusive_ns"].cast(pa.float64()))

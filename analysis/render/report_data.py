@@ -46,6 +46,7 @@ from .report_rows import energy_document, rows_document
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
+_SHARES = {"occupancy": "achieved_occupancy", "tensor": "tensor_pipe_use"}  # measured, of kernels
 _FACTS = ("device", "precision", "compiled", "graphed", "protocol", "host", "versions", "imported_from", "created_utc")
 _RANGE_COLUMNS = ("name", "start_ns", "duration_ns", "process")
 MOST_HEAT_ROWS = 60
@@ -394,7 +395,8 @@ def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFra
 def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded) -> dict[str, Any]:
     """Kernels by name, layer, phase and operator: time, calls, rates and exceeded roofs per step at every batch size.
 
-    Their times, `more_ms` and `idle_ms` add up to the mean profiled step.
+    Their times, `more_ms` and `idle_ms` add up to the mean profiled step. `occupancy` and `tensor` are there where they
+    were measured: means over the time of the kernels that have them.
     """
     batches = list(used)
     of_used = kernel_times["step"].isin([s for steps in used.values() for s in steps])
@@ -402,10 +404,13 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
     rows = kernel_times[of_used & ~is_idle]
     idle_ms = kernel_times[of_used & is_idle].groupby("batch")["exclusive_ms"].sum()
     keys = ["name", "layer", "phase", "op"]
-    grouped = rows.groupby([*keys, "batch"], dropna=False, sort=False)
+    grouped_by = [*keys, "batch"]
+    grouped = rows.groupby(grouped_by, dropna=False, sort=False)
+    measured = {short: column for short, column in _SHARES.items() if rows[column].notna().any()}
+    shares = {short: _means(rows, grouped_by, column) for short, column in measured.items()}
     table = grouped[["exclusive_ms", "calls", "flops", "bytes_compulsory"]].sum(min_count=1)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for (*key, batch), row in zip(table.index, table.itertuples(index=False), strict=True):
+    for at, ((*key, batch), row) in enumerate(zip(table.index, table.itertuples(index=False), strict=True)):
         name, layer, phase, op = (None if pd.isna(k) else str(k) for k in key)
         entry = found.setdefault(
             (name, layer, phase, op),
@@ -417,7 +422,7 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
                 "path": layer,
                 "op": op,
                 "phase": phase,
-                **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded")},
+                **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded", *shares)},
             },
         )
         index, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
@@ -427,6 +432,8 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
             if not pd.isna(amount) and time_ms > 0:
                 entry[column][index] = finite(float(amount) / time_ms / 1e6)
         flops, size = (None if (rate := entry[column][index]) is None else rate * 1e9 for column in ("gflops", "gbs"))
+        for short, values in shares.items():
+            entry[short][index] = finite(values[at])
         precision = kernel_precision(name or "")
         entry["exceeded"][index] = recorded.hardware.exceeded(flops, size, None if precision == UNKNOWN else precision)
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
@@ -440,3 +447,11 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
         "idle_ms": [float(idle_ms.get(batch, 0.0)) / len(used[batch]) for batch in batches],
         "calls": round(rows["calls"].sum()),
     }
+
+
+def _means(rows: pd.DataFrame, keys: Sequence[str], column: str) -> list[float]:
+    """The mean of a column over the time of the kernels that have it, for each group in order; NaN for none."""
+    time_ms = rows["exclusive_ms"].where(rows[column].notna())
+    weighed = rows.assign(weight=time_ms, weighed=rows[column] * time_ms)
+    sums = weighed.groupby([*keys], dropna=False, sort=False)[["weighed", "weight"]].sum(min_count=1)
+    return list((sums["weighed"] / sums["weight"].where(sums["weight"] > 0)).astype(float))

@@ -17,7 +17,9 @@ from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload import network_step
 
+from ..browser import Page, find_chromium
 from .recordings import write_planted
+from .test_report import embedded
 
 COMMAND = counted_step.command
 # Takes the log file and the batch size, its last argument, from the command line.
@@ -72,6 +74,7 @@ def recorded(tmp_path):
 def process(tmp_path, monkeypatch):
     """Stands for the process that counts itself; takes what it writes by batch size, or its last words."""
     monkeypatch.setattr(counters, "count_gpus", lambda: 1)
+    monkeypatch.setattr(counters, "check_same_machine", lambda meta: ())
 
     def install(written):
         def command(configuration, batch, *more):
@@ -307,3 +310,31 @@ def test_the_marked_step_is_one_step_after_a_warm_up_in_a_range_of_all_threads(m
     monkeypatch.setattr(nvtx, "end_range", lambda number: steps.seen.append(f"end {number}"))
     counted_step.run_marked(steps, 8)
     assert steps.seen == ["try 8", "step", "step", "start curvescope.counted", "step", "end 7"]
+
+
+def test_the_report_has_the_use_of_tensor_pipes_and_the_occupancy_where_they_were_measured(process, recorded, tmp_path):
+    page = tmp_path / "report.html"
+    main(["report", str(recorded.path), "-o", str(page)])
+    assert not {"tensor", "occupancy"} & embedded(page)["runs"][0]["kernels"]["rows"][0].keys()
+    first, *rest = names_at(recorded, 16)
+    answer = counted([first], tensor_pipe_use=0.25, achieved_occupancy=0.5)
+    answer["kernels"] += counted(rest, achieved_occupancy=0.75)["kernels"]
+    process({16: answer})
+    assert main(["counters", str(recorded.path), "--batch", "16"]) == 0
+    main(["report", str(recorded.path), "-o", str(page), "--force"])
+    rows = {row["name"]: (row["tensor"], row["occupancy"]) for row in embedded(page)["runs"][0]["kernels"]["rows"]}
+    assert rows[first] == ([None, None, 0.25], [None, None, 0.5])
+    assert rows[rest[-1]] == ([None, None, None], [None, None, 0.75])
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed")
+def test_the_page_draws_what_was_measured(process, recorded, tmp_path):
+    process({16: counted(names_at(recorded, 16), tensor_pipe_use=0.25)})
+    main(["counters", str(recorded.path), "--batch", "16"])
+    main(["report", str(recorded.path), "-o", str(tmp_path / "report.html")])
+    with Page(tmp_path / "report.html") as opened:
+        assert "25" in opened.evaluate("document.querySelector('#kernel-table tbody tr td:last-child').textContent")
+        heads = opened.evaluate("document.querySelector('#kernel-table thead').textContent")
+        assert heads.endswith("tensor pipes")
+        assert "occupancy" not in heads
+        assert opened.problems == []

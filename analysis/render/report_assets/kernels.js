@@ -13,6 +13,7 @@ function kernelsSection(run) {
   let order = ["ms", -1];
   let limit = PAGE_ROWS;
   const hasRates = rows.some((row) => row.gflops.some((v) => v !== null) || row.gbs.some((v) => v !== null));
+  const measured = [["occupancy", "occupancy"], ["tensor pipes", "tensor"]].filter(([, key]) => rows.some((row) => row[key]?.some((v) => v !== null)));
   const total = () => rows.reduce((sum, row) => sum + (row.ms[index] ?? 0), moreMs[index] ?? 0);
   const excess = (row) => index === 0 ? null : (row.ms[index] ?? 0) - (batches[index] / batches[index - 1]) * (row.ms[index - 1] ?? 0);
   const columns = [
@@ -20,6 +21,7 @@ function kernelsSection(run) {
     ...(rows.some((row) => row.op) ? [["operator", (r) => r.op ?? "", true]] : []), ["phase", (r) => r.phase ?? "", true], ["calls", (r) => r.calls[index]], ["ms", (r) => r.ms[index]],
     ["share", (r) => r.ms[index]], ...(batches.length > 1 ? [["excess ms", excess]] : []),
     ...(hasRates ? [["GFLOP/s", (r) => r.gflops[index]], ["GB/s", (r) => r.gbs[index]]] : []),
+    ...measured.map(([name, key]) => [name, (r) => r[key][index]]),
   ];
   const rate = (row, value, roof) => html("td", {}, number(value, 3) + (row.exceeded?.[index]?.includes(roof) ? "†" : ""));
   const exceeds = rows.some((row) => row.exceeded?.some((roofs) => roofs?.length));
@@ -49,7 +51,8 @@ function kernelsSection(run) {
       html("td", { class: "left" }, row.phase ?? ""),
       html("td", {}, few(row.calls[index], 6)), html("td", {}, number(row.ms[index])), html("td", {}, row.ms[index] === null ? "" : share(row.ms[index], whole)),
       batches.length > 1 ? html("td", {}, excess(row) === null ? "" : signed(excess(row))) : null,
-      hasRates ? [rate(row, row.gflops[index], "compute"), rate(row, row.gbs[index], "DRAM")] : null)));
+      hasRates ? [rate(row, row.gflops[index], "compute"), rate(row, row.gbs[index], "DRAM")] : null,
+      measured.map(([, key]) => html("td", {}, row[key][index] === null ? "" : share(row[key][index], 1))))));
     const sum = found.reduce((s, row) => s + (row.ms[index] ?? 0), 0);
     count.textContent = `${found.length} of ${rows.length} rows, ${number(sum)} ms per step`;
     further.hidden = found.length <= limit;
@@ -66,6 +69,7 @@ function kernelsSection(run) {
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
     html("p", { class: "note" }, count, " ", further),
     note("Per profiled step" + (batches.length > 1 ? `; excess is against the next smaller ${run.axis.value}.` : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[index])} ms per step).` : "") +
+      (measured.length ? " Occupancy and the use of tensor pipes are measured, of the time of the kernels that have them." : "") +
       (exceeds ? " † above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came from a cache, or another kernel did some of the work." : "")));
   made.classList.add("long");
   made.show = ({ batch: wanted, words: text = "", ...others }) => {

@@ -70,9 +70,19 @@ def sample(watcher: str, network: str, device: str, batch: int, folder: Path) ->
     with watched(watcher, workload, folder) as counts:
         workload.time_step()
         step_ms = statistics.median(workload.time_step()[1] / 1e6 for _ in range(_STEPS if workload.cuda else 3))
-    if workload.cuda and counts.get("kernels") == 0:
-        raise CurvescopeError(f"{watcher} recorded no kernel: {counts.get('status')}")
+    if workload.cuda:
+        check(watcher, counts)
     return {"step_ms": step_ms, **counts}
+
+
+def check(watcher: str, counts: dict[str, Any]) -> None:
+    """Refuse the time of a watcher that did not watch.
+
+    Raises:
+        CurvescopeError: it recorded no kernel, or the collector says that it did not record.
+    """
+    if counts.get("kernels") == 0 or "recording" not in counts.get("status", ["recording"]):
+        raise CurvescopeError(f"{watcher} recorded {counts.get('kernels')} kernels: {counts.get('status')}")
 
 
 def run_sample(watcher: str, words: list[str]) -> dict[str, Any]:

@@ -13,7 +13,14 @@ from curvescope.profiling.readers import metrics
 
 _HERE = shlex.quote(str(Path(__file__).resolve().parent))
 _ROOT = shlex.quote(str(Path(__file__).resolve().parents[2]))
-BACKENDS = ("torch", "cupy", "numba", "pycuda")
+_CUBINS = ("gemm", "conv", "launch", "peak", "memory", "latency")
+_BENCHES = {
+    "torch": ("gemm", "conv", "launch", "memory"),
+    "cupy": _CUBINS,
+    "numba": ("gemm", "memory"),
+    "pycuda": _CUBINS,
+}
+BACKENDS = tuple(_BENCHES)
 MODES = ("forward", "training")
 
 
@@ -243,7 +250,7 @@ def _operators(scale: Scale, backend: str) -> Stage:
                 f"{what}-{backend}.json",
                 package=backend,
             )
-            for what in ("gemm", "conv", "launch", "peak", "memory", "latency")
+            for what in _BENCHES[backend]
         ),
     )
 

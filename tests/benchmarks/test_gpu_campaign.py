@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
 from curvescope.profiling.recording.store import RecordingWriter, columns_of
 
 from ..curvescope.recordings import write_planted
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
-MODULES = ("stages", "running", "packing", "campaign", "wheels", "check_recording")
+MODULES = ("stages", "running", "packing", "campaign", "wheels", "check_recording", "overhead")
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +196,24 @@ def test_a_recording_that_is_not_there_fails_its_stage(script, tmp_path):
     assert done.returncode == 1
     assert "there is no recording" in done.stdout
     assert "there is no recording" in (tmp_path / "recorded.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("counts", "watched"),
+    [
+        ({}, True),  # nobody watches, or ranges alone
+        ({"kernels": 7}, True),  # torch.profiler
+        ({"kernels": 7, "status": [None, "recording"]}, True),
+        ({"kernels": 0, "status": ["recording"]}, False),
+        ({"kernels": 7, "status": ["Another profiler subscribed first."]}, False),
+    ],
+)
+def test_the_time_of_a_watcher_counts_only_if_it_watched(campaign, counts, watched):
+    if watched:
+        campaign.overhead.check("collector", counts)
+    else:
+        with pytest.raises(CurvescopeError, match="collector recorded"):
+            campaign.overhead.check("collector", counts)
 
 
 def test_two_tools_that_counted_the_same_kernels_are_compared_counter_by_counter(script, tmp_path):

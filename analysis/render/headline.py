@@ -1,4 +1,4 @@
-"""What a recording shows, in one sentence, before anything is tested by experiment, and whether clocks were locked."""
+"""What a recording shows, in a sentence or two, the confirmed cause first, and whether clocks were locked."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...profiling.attribution.kernel_names import short_name
+from ...profiling.recording.axis import Axis
+from ..causes import page_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.anomalies import Diagnosis, Explanation, Verdict
+from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
-from ..experiments.answer import Answer
+from ..experiments.answer import Answer, remedy_sentence
+from ..experiments.outcome import Verdict as Tested
 from .names import fit
 from .numbers import number, signed
 
@@ -18,7 +22,7 @@ _NAME = 48  # letters of a kernel in a sentence
 
 
 def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
-    """The largest anomaly in a sentence, or that there is none.
+    """The largest confirmed cause with what to do, then the largest anomaly, or that there is none.
 
     Args:
         meta: contents of `recording.json`.
@@ -40,6 +44,60 @@ def clock_line(meta: Mapping[str, Any]) -> str | None:
 
 def finding_sentence(found: Diagnosis) -> str:
     """The same without a name, in lower case."""
+    leading = _largest_confirmed(found)
+    if leading is None:
+        return _anomaly_sentence(found)
+    explanation, answer = leading
+    sentence = _confirmed_sentence(explanation, answer, found.axis)
+    if found.explanations and explanation is not found.explanations[0]:
+        rest = _anomaly_sentence(found)
+    elif found.anomalies:
+        return sentence
+    else:
+        rest = f"no anomaly {_span(found)}."
+    return f"{sentence} {rest[0].upper()}{rest[1:]}"
+
+
+def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
+    """The answer whose confirmed cause makes the largest share of a step, with what it is about."""
+    explained = [*found.explanations, *([found.fixed_cost] if found.fixed_cost else [])]
+    confirmed = [
+        (explanation, answer)
+        for explanation, answer in zip(explained, found.answers, strict=True)
+        if answer.verdict == Tested.CONFIRMED
+    ]
+
+    def share_of_step(one: tuple[Explanation, Answer]) -> float:
+        functional = one[0].functional
+        step = functional.at if functional.kind == FIXED_COST else functional.last
+        return abs(_amount(*one)) / found.curve.at(step).time_ms.value
+
+    return max(confirmed, key=share_of_step, default=None)
+
+
+def _amount(explanation: Explanation, answer: Answer) -> float:
+    return next(total.amount for total in explanation.attribution.causes if total.cause == answer.cause)
+
+
+def _confirmed_sentence(explanation: Explanation, answer: Answer, axis: Axis) -> str:
+    """What, where, why, how sure and what to do."""
+    share = _amount(explanation, answer) / explanation.value.value
+    where = "" if answer.where is None else f" in {answer.where}"
+    what = answer.what.partition(" (")[0]
+    sentence = (
+        f"{answer.cause}{where} {'make' if answer.cause == page_faults.CAUSE else 'makes'} {100 * share:.0f} % of "
+    )
+    sentence += f"{what[0].lower()}{what[1:]}, confirmed by experiment."
+    return sentence if answer.remedy is None else f"{sentence} {remedy_sentence(answer.remedy, axis)}"
+
+
+def _span(found: Diagnosis) -> str:
+    batches = found.curve.conditions
+    return f"from {found.axis.name} {batches[0]} to {batches[-1]}"
+
+
+def _anomaly_sentence(found: Diagnosis) -> str:
+    """The largest anomaly, or that there is none."""
     axis = found.axis
     batches = found.curve.conditions
     if not found.findings:
@@ -58,7 +116,7 @@ def finding_sentence(found: Diagnosis) -> str:
     if found.anomalies:
         labels = ", ".join(f.shown.label for f in found.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
-    span = f"from {axis.name} {batches[0]} to {batches[-1]}"
+    span = _span(found)
     if all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in found.findings):
         return f"no anomaly {span}; no deviation is significant."
     return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."

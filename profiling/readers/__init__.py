@@ -35,10 +35,12 @@ READERS = (
     "nvprof_sqlite",
     "rocpd_sqlite",
     "ncu_csv",
+    "nsys_csv",
     "nvprof_text",
     "rocprof_csv",
     "rocprof_json",
     "curvescope_json",
+    "autograd_json",
     "tensorflow_json",
     "pytorch_json",
     "xspace_pb",
@@ -180,7 +182,7 @@ def _unknown(source: Source) -> str:
             "files of nvprof before CUDA 5 need `nvprof --csv --print-gpu-trace -i FILE`."
         )
     return (
-        "no profile that Curvescope reads: it reads SQLite exports of Nsight Systems, files and CSV of nvprof, "
-        "CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, rocpd), and traces of PyTorch, TensorFlow and JAX "
-        "(JSON or .xplane.pb)."
+        "no profile that Curvescope reads: it reads SQLite exports and traces (CSV) of Nsight Systems, files and CSV "
+        "of nvprof, CSV of Nsight Compute, outputs of rocprofv3 (CSV, JSON, rocpd), and traces of PyTorch, TensorFlow "
+        "and JAX (JSON or .xplane.pb)."
     )

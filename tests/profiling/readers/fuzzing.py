@@ -29,7 +29,9 @@ from curvescope.profiling.recording.schema import TABLES, conform
 
 from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, wait, write_export
 from .rocprof_output import write_database, write_json
+from .test_autograd_json import ON_DEVICE, ON_HOST
 from .test_ncu_csv import RAW
+from .test_nsys_csv import TRACES
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
 from .test_rocprof_csv import VERSIONS, trace
@@ -120,6 +122,10 @@ def seeds(reader):
         return [*of_files, *(text.encode() for text in printed)]
     if reader == "rocprof_csv":
         return [trace(version, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for version in VERSIONS]
+    if reader == "nsys_csv":
+        return [text.encode() for text in TRACES.values()]
+    if reader == "autograd_json":
+        return [json.dumps(events).encode() for events in (ON_HOST, ON_DEVICE)]
     if reader == "rocprof_json":
         return [_written(write_json)]
     if reader == "rocpd_sqlite":
@@ -203,7 +209,8 @@ def damage(reader, number):
     if reader.endswith("_sqlite") and random.random() < 0.8:
         return _damage_rows(data, random)
     if reader.endswith("_json") and random.random() < 0.6:
-        return (_damage_values if reader == "rocprof_json" else _damage_events)(data, random)
+        bare = reader in ("autograd_json", "rocprof_json")
+        return (_damage_values if bare else _damage_events)(data, random)
     if reader == "xspace_pb" and random.random() < 0.6:
         return _damage_messages(data, random)
     for _ in range(random.choice((1, 1, 2, 5))):

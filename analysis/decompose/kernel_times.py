@@ -153,9 +153,11 @@ def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str
     of_row = np.repeat(np.arange(len(rows)), [len(one) for one in shares])
     split = rows.drop(columns=_FUSED).iloc[of_row].reset_index(drop=True)
     part = np.array([one.share for each in shares for one in each])
-    for column, values in (("layer", [o.layer for e in shares for o in e]), ("op", [o.op for e in shares for o in e])):
-        if column in keys:
-            split[column] = values
+    layers = pd.Series([one.layer for each in shares for one in each], dtype=object)
+    if "layer" in keys:  # an operator outside submodules has the layer of the whole kernel
+        split["layer"] = layers.where(layers.notna(), split["layer"])
+    if "op" in keys:
+        split["op"] = [one.op for each in shares for one in each]
     reached = np.concatenate([np.cumsum([one.share for one in each]) for each in shares])
     upto = np.rint(reached * split["exclusive_ns"].to_numpy()).astype(np.int64)
     first = np.append(True, np.diff(of_row) != 0)

@@ -18,6 +18,7 @@ from ..prefetch import map_ahead
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
+from .fused_kernels import shares_of_name
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_calls import LaunchedWork, attach_work
 from .operator_work import Operation, count_work
@@ -307,6 +308,8 @@ class _Assembly:
         # Layers that the profile itself gives replace those of the ranges around a launch.
         columns = self._timeline.placement.take(range_) | self._columns_of(table, batch) | times.columns()
         phases = _phases(step, columns["phase"])
+        if table == "kernels" and (fused := _fused(batch["name"])) is not None:
+            columns["fused"] = fused
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
         self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
@@ -331,6 +334,15 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
     around = outer[work.range_[rows]]
     found[around[around != NONE]] = work.step[rows][around != NONE]  # the last assignment, the earliest work, stays
     return found
+
+
+def _fused(names: pa.ChunkedArray) -> pa.Array | None:
+    """The operators in each generated kernel, by its name; None if there is no such kernel."""
+    encoded = dictionary(names)
+    if not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py():
+        return None
+    shares = pa.array([shares_of_name(name) for name in encoded.dictionary.to_pylist()], pa.string())
+    return shares.take(encoded.indices).dictionary_encode()
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:

@@ -4,6 +4,9 @@ The column `kernels.fused` lists the operators of such a kernel as JSON, `[[laye
 share first. A profiler times only the whole kernel. So a share is modelled: the bytes that the operator alone would
 move (operands read, results written) over those of all of them; equal parts where the shapes are unknown.
 
+Where the compiler's own graphs are not at hand, as in a profile of another process, the kernel's name tells the
+operators (torch/_inductor/codegen): `triton_poi_fused_add_relu_3` is a pointwise kernel of `add` and `relu`.
+
 The layer of the whole kernel is the smallest module that contains all layers in it.
 """
 
@@ -14,6 +17,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from .range_names import LAYER_RANGE
@@ -22,6 +27,15 @@ from .range_names import LAYER_RANGE
 GRAPH_CALL = re.compile(r"## Call CompiledFxGraph (.+) ##")
 _GRAPH_NUMBER = re.compile(r"graph_\d+_(?=cpp_)")  # before the names of C++ kernels in profiles
 _DIGITS = 4  # of a share
+_GENERATED = re.compile(r"(?:triton|cpp)_(?:[a-z]{3}_)?fused_(\w+?)(?:_\d+)?")
+_MOST_OPERATORS = 64
+VIEWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("view", "_unsafe_view", "reshape", "permute", "squeeze", "unsqueeze", "expand", "slice", "select", "alias"),
+        *("t", "transpose", "as_strided", "detach"),
+    )
+)
 
 
 class Share(NamedTuple):
@@ -131,6 +145,50 @@ def decode_shares(text: str) -> list[Share]:
     if not total > 0:
         raise ValueError(f"the operators have no share: {text[:80]}")
     return [one._replace(share=one.share / total) for one in found]
+
+
+@cache
+def _known_operators() -> frozenset[str]:
+    lines = Path(__file__).with_name("operator_names.txt").read_text("utf-8").splitlines()
+    return frozenset(name for line in lines if not line.startswith("#") for name in line.split())
+
+
+@lru_cache(maxsize=1 << 14)
+def operators_of_name(kernel: str) -> tuple[str, ...]:
+    """The operators in the name of a generated kernel, e.g. `aten::relu`; empty for other names.
+
+    Inductor sorts them and joins them by `_`, which they contain, too. Words that are in no known operator are one
+    operator of another library, without `aten::`.
+    """
+    match = _GENERATED.fullmatch(kernel)
+    if match is None:
+        return ()
+    known = _known_operators()
+    words = match[1].split("_")
+    found: list[str] = []
+    other: list[str] = []
+    at = 0
+    while at < len(words) and len(found) < _MOST_OPERATORS:
+        ends = range(len(words), at, -1)
+        end = next((end for end in ends if "_".join(words[at:end]) in known), None)
+        if end is None:
+            other += [] if words[at].isdigit() else [words[at]]
+        else:
+            found += ["_".join(other)] if any(other) else []
+            other = []
+            found.append("aten::" + "_".join(words[at:end]))
+        at = at + 1 if end is None else end
+    return (*found, *(["_".join(other)] if any(other) else []))
+
+
+def shares_of_name(kernel: str) -> str | None:
+    """The column `fused` of a kernel by its name alone, in equal parts; None for kernels that no compiler generated.
+
+    Views among the operators move nothing, so they have no part beside others.
+    """
+    operators = operators_of_name(kernel)
+    moving = [op for op in operators if op not in VIEWS] or operators
+    return encode_shares(shares_of(FusedOperator(None, op) for op in moving))
 
 
 class Call(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from ..attribution.fused_kernels import CompiledKernel, FusedOperator
+from ..attribution.fused_kernels import VIEWS, CompiledKernel, FusedOperator
 from ..attribution.operator_work import Operation, count_work
 from ..recording.operators import TORCH_DTYPES
 
@@ -103,7 +103,7 @@ def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[CompiledKern
         # A call of a library is one operator; those before it may be noted with it.
         named = [node for node in computing if str(_operator(node)).rpartition("::")[2] in name.split(".")]
         computing = computing if generated or not named else named[:1]
-        moving = [node for node in computing if _target(node) not in _VIEWS] or computing
+        moving = [node for node in computing if _target(node) not in VIEWS] or computing
         operators = tuple(FusedOperator(_layer(node), str(_operator(node)), _moved_bytes(node)) for node in moving)
         # A kernel of inputs alone changes their memory format for the operators that read them.
         operators = operators or tuple(_for_users(inside))
@@ -173,7 +173,7 @@ def _flops(nodes: list[Any]) -> int | None:
     total = 0
     for node in nodes:
         name = _target(node)
-        if name is None or name in _VIEWS or name in _MOVES:
+        if name is None or name in VIEWS or name in _MOVES:
             continue
         arguments = [_argument(one) for one in node.args]
         flops = count_work(Operation(name, *zip(*arguments, strict=True))).flops if arguments else None
@@ -183,10 +183,6 @@ def _flops(nodes: list[Any]) -> int | None:
     return total if nodes else None
 
 
-_VIEWS = {
-    f"aten::{name}"
-    for name in ("view", "reshape", "permute", "squeeze", "unsqueeze", "expand", "slice", "select", "alias", "t")
-}
 _MOVES = {
     f"aten::{name}"
     for name in ("clone", "full", "copy_", "le", "lt", "ge", "gt", "eq", "ne", "where", "logical_not", "bitwise_not")

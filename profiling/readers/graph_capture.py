@@ -90,29 +90,69 @@ def join_capture(
             "--capture: no stream capture with kernel launches is in it; give the trace that was recorded while the "
             "graphs were captured, e.g. at the start of the server."
         )
+    replays = _replays(launches, kernels)
+    if not replays:
+        raise CurvescopeError("--capture: the profile replays no graph, so there is nothing to join; omit it.")
+    shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
+    names = _texts(kernels, "name")
+    after, chosen = -1, []
+    for rows in replays:
+        after = _next_fitting(captures, [names[row] or "" for row in rows], after)
+        chosen.append(captures[after])
+    by_name = all(None not in one.names for one in chosen)
+    kernels = _placed(kernels, list(zip(replays, chosen, strict=True)), shift)
+    return Joined(pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, len(replays), by_name)
+
+
+def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
+    """Give the kernels of graphs the place of their capture in the same trace, where exactly one capture fits a replay.
+
+    Args:
+        launches: API calls of the trace.
+        kernels: its kernels.
+    """
+    begins = [bool(_BEGIN.fullmatch(name or "")) for name in launches["name"].unique().to_pylist()]
+    captures = _captures(launches) if any(begins) else []
+    if not captures:
+        return kernels
+    names = _texts(kernels, "name")
+    joined = []
+    for rows in _replays(launches, kernels):
+        of_replay = [names[row] or "" for row in rows]
+        fitting = [one for one in captures if one.fits(of_replay)]
+        if len(fitting) == 1:
+            joined.append((rows, fitting[0]))
+    return _placed(kernels, joined, 0) if joined else kernels
+
+
+def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
+    """The kernels of each launch of a graph, in order of the nodes where the trace numbers them, else of time."""
     calls = _texts(launches, "name")
     replay_ids = int_column(launches, "correlation_id")[[bool(_REPLAY.fullmatch(name or "")) for name in calls]]
     correlation, start = int_column(kernels, "correlation_id"), int_column(kernels, "start_ns")
     rows = np.flatnonzero(np.isin(correlation, replay_ids[replay_ids != NONE]))
-    if not len(rows):
-        raise CurvescopeError("--capture: the profile replays no graph, so there is nothing to join; omit it.")
     rows = rows[np.argsort(start[rows], kind="stable")]
-    shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
-    names = _texts(kernels, "name")
-    node, time_ns, thread = (np.full(len(correlation), NONE, np.int64) for _ in range(3))
-    after, by_name, replays = -1, True, 0
-    for own in sorted(pd.Series(rows).groupby(correlation[rows]).groups.values(), key=lambda one: int(one[0])):
-        of_replay = rows[own]
-        after = _next_fitting(captures, [names[row] or "" for row in of_replay], after)
-        chosen = captures[after]
-        node[of_replay] = np.arange(1, len(of_replay) + 1)
-        time_ns[of_replay], thread[of_replay] = chosen.time_ns + shift, chosen.thread
-        by_name &= None not in chosen.names
-        replays += 1
+    node = int_column(kernels, "graph_node_id")
+    found = [rows[own] for own in pd.Series(rows).groupby(correlation[rows]).indices.values()]
+    found.sort(key=lambda one: int(start[one[0]]))
+    numbered = [len(np.unique(node[one])) == len(one) and bool((node[one] > 0).all()) for one in found]
+    in_order = (one[np.argsort(node[one], kind="stable")] for one in found)
+    return [ordered if known else one for one, ordered, known in zip(found, in_order, numbered, strict=True)]
+
+
+def _placed(kernels: pa.Table, joined: Sequence[tuple[Ints, _Capture]], shift_ns: int) -> pa.Table:
+    """The kernels with the place of their capture; replays without numbers of nodes get them, from 1 in order."""
+    given = int_column(kernels, "graph_node_id")
+    node, time_ns, thread = given.copy(), *(np.full(kernels.num_rows, NONE, np.int64) for _ in range(2))
+    for rows, capture in joined:
+        if (given[rows] == NONE).any():
+            node[rows] = np.arange(1, len(rows) + 1)
+        time_ns[rows], thread[rows] = capture.time_ns + shift_ns, capture.thread
     columns = {"graph_node_id": node, "capture_ns": time_ns, "capture_thread_key": thread}
+    kernels = kernels.drop_columns([name for name in columns if name in kernels.column_names])
     for name, values in columns.items():
         kernels = kernels.append_column(name, pa.array(values, mask=values == NONE))
-    return Joined(pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, replays, by_name)
+    return kernels
 
 
 def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: int) -> int:

@@ -30,7 +30,7 @@ from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
 from .event_columns import JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
-from .graph_capture import join_capture
+from .graph_capture import join_capture, join_own_capture
 from .source import Source
 from .trace_events import TraceEvents
 
@@ -50,6 +50,7 @@ _HOST_ARGS = {
     "dtypes": Field("Input type", JSON, True),
     "strides": Field("Input Strides", JSON, True),
 }
+_TRITON_ARGS = (Field("num_warps", NUMBER, True), Field("num_stages", NUMBER, True))  # of a kernel of torch.compile
 _DEVICE_ARGS = {
     "device": Field("device", NUMBER, True),
     "stream": Field("stream", NUMBER, True),
@@ -59,6 +60,7 @@ _DEVICE_ARGS = {
     "grid": Field("grid", JSON, True),
     "block": Field("block", JSON, True),
     "graph_id": Field("graph id", NUMBER, True),
+    "graph_node_id": Field("graph node id", NUMBER, True),
     "group": Field("Process Group Name", JSON, True),
     "members": Field("Process Group Ranks", JSON, True),
     "collective": Field("Collective name", TEXT, True),
@@ -71,7 +73,7 @@ _LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
 _CORRELATION = Field("correlation", NUMBER, True)
-_HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values())
+_HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values(), *_TRITON_ARGS)
 _CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
 _DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
 _HOST, _ANNOTATION, _MODULE_RANGE, _CALL, _KERNEL, _COPY, _SET, _COUNTER, _KNOWN = range(1, 10)
@@ -92,6 +94,7 @@ _NO_DEVICE_EVENTS = (
 )
 _COLLECTIVE = ("collective", "group_size", "elements_in", "elements_out", "dtype")
 _PLACE = ("device", "stream", "correlation_id")
+_GRAPH = ("graph_id", "graph_node_id")
 _NO_THREAD = -(1 << 63)
 _CATEGORY = attrgetter("cat")
 _Table = dict[str, npt.NDArray[Any]]
@@ -120,6 +123,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     tables = events.tables(on_gpu)
     if options.capture is not None:
         tables = _with_capture(tables, options, writer)
+    else:
+        ranges, launches, kernels, memory = tables
+        tables = ranges, launches, join_own_capture(launches, kernels), memory
     profile = profile_of_tables("torch", *tables)
     for name, count in events.lost.items():
         writer.count_lost(name, count)
@@ -184,6 +190,7 @@ class _Events:
         self._of_name = _PerText(self._texts, _kind_by_name)
         self._thread = _PerText(self._texts, _thread_number)
         self._processes: set[int] = set()
+        self._compiled: dict[int, tuple[int, ...]] = {}
         self._pieces: dict[str, list[_Table]] = {"host": [], "calls": [], "device": []}
         self._empty: dict[str, _Table] = {}
 
@@ -210,7 +217,15 @@ class _Events:
         kind = np.where((kind == _HOST) & (by_name == _ANNOTATION), _ANNOTATION, kind)
         ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
         rows, timed = self._readable(columns, ours, ("tid",), (kind == _ANNOTATION) | (kind == _MODULE_RANGE))
+        self._take_compiled(columns, rows)
         self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
+
+    def _take_compiled(self, columns: dict[str, Column], rows: Bools) -> None:
+        """Keep how the kernels of torch.compile were compiled, by their names, which their operators have, too."""
+        compiled = rows & np.logical_or.reduce([columns[field.name].valid for field in _TRITON_ARGS])
+        values = (columns[field.name].values[compiled].tolist() for field in _TRITON_ARGS)
+        names = columns["name"].values[compiled].tolist()
+        self._compiled.update(zip(names, zip(*values, strict=True), strict=True))
 
     def _take_calls(self, events: list[Any]) -> None:
         columns = self._columns.columns(events, self._call_fields)
@@ -322,8 +337,14 @@ class _Events:
 
     def _kernel_rows(self, device: _Table) -> pa.Table:
         wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
-        graph = np.where(device["graph_id"] > 0, device["graph_id"], NONE)  # 0 outside graphs
-        rows = self._named({**{name: device[name] for name in wanted}, "graph_id": graph})
+        graphs = {name: np.where(device[name] > 0, device[name], NONE) for name in _GRAPH}  # 0 outside graphs
+        rows = self._named({**{name: device[name] for name in wanted}, **graphs})
+        if self._compiled:
+            code, distinct = pd.factorize(device["name"])
+            known = np.array([self._compiled.get(name, (NONE, NONE)) for name in distinct.tolist()], np.int64)
+            known = np.where((known > 0) & (known < 1 << 31), known, NONE).reshape(-1, 2)
+            for column, values in zip(("compiled_warps", "pipeline_stages"), known[code].T, strict=True):
+                rows = rows.append_column(column, _nullable(values.copy()))
         for what in ("grid", "block"):
             code, distinct = pd.factorize(device[what])
             extents = np.array([self._extents(text) for text in distinct.tolist()], np.int64).reshape(-1, 3)

@@ -117,3 +117,28 @@ def test_a_capture_of_another_kind_is_refused(tmp_path):
     (tmp_path / "c.json").write_text("[]")
     with pytest.raises(CurvescopeError, match="no JSON of the PyTorch profiler"):
         kernels_of(replayed(tmp_path / "e.json", ["ab"]), tmp_path / "c.json", tmp_path / "run")
+
+
+def both(tmp_path, graphs, replays):
+    """One trace of captures and of replays, whose kernels have numbers of nodes; nodes run in the opposite order."""
+    events = json.loads(captured(tmp_path / "c.json", graphs, named=False, start=100).read_text())["traceEvents"]
+    for event in json.loads(replayed(tmp_path / "e.json", replays).read_text())["traceEvents"]:
+        if event["cat"] == "kernel" and event["name"] != "alone":
+            event["args"] |= {"graph id": 5, "graph node id": 100 - event["ts"] % 1000}
+        events.append(event)
+    return write(tmp_path / "both.json", events)
+
+
+def test_kernels_of_a_graph_have_the_layers_of_its_capture_in_the_same_trace_by_the_order_of_nodes(tmp_path):
+    trace = both(tmp_path, [("block_0", "ab"), ("head_0", "abc")], ["cba", "ba", "cba"])
+    kernels, meta = kernels_of(trace, None, tmp_path / "run")
+    rows = kernels[kernels["graph_id"] == 5].sort_values("start_ns")
+    assert rows["layer"].tolist() == ["head_0"] * 3 + ["block_0"] * 2 + ["head_0"] * 3
+    assert rows["graph_node_id"].tolist() == [90, 80, 70, 90, 80, 90, 80, 70]
+    assert "graph_capture" not in meta
+
+
+def test_a_replay_that_several_captures_of_its_trace_fit_has_no_layer(tmp_path):
+    trace = both(tmp_path, [("block_0", "ab"), ("block_1", "ab")], ["ba"])
+    kernels, _ = kernels_of(trace, None, tmp_path / "run")
+    assert kernels["layer"].isna().all()

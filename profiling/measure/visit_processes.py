@@ -87,10 +87,10 @@ class LocalMeasurer(Measurer):
         return device
 
     def visit(self, configuration: Configuration, batch: int, protocol: Protocol) -> Visit | Empty:
-        """Make one visit, and sample clocks meanwhile."""
+        """Make one visit, and sample clocks meanwhile, also where its process takes no sample between steps."""
         with ClockSampler(configuration.device) as clocks:
             result: Visit | Empty = self._run("visit", configuration, batch, protocol, clocks=clocks)
-        return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
+        return result if isinstance(result, Empty) else replace(result, clocks=[*clocks.take(), *result.clocks])
 
     def _run(self, name: str, *arguments: Any, clocks: ClockSampler | None = None) -> Any:
         def wait() -> None:
@@ -107,8 +107,11 @@ class LocalMeasurer(Measurer):
 
 def _visit(configuration: Configuration, batch: int, protocol: Protocol) -> Visit | Empty:
     workload = build_workload(configuration)
+    clocks = ClockSampler(configuration.device)
     # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
-    return visit(workload, batch, replace(protocol, discarded_steps=protocol.discarded_steps + 1))
+    protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)
+    result = visit(workload, batch, protocol, clocks.sample_sometimes)
+    return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
 
 
 def _fits(configuration: Configuration, batch: int) -> bool:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -14,7 +15,9 @@ from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.explaining import explain
 from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.measure import visit_processes
 from curvescope.profiling.measure.configuration import Configuration
+from curvescope.profiling.measure.experiment import Visit
 from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, find_largest, run_plan, sweep_recordings
@@ -325,3 +328,18 @@ def test_what_the_server_of_visits_has_loaded_asks_for_no_device_and_starts_no_t
         "assert os.listdir('/proc/self/task') == before\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_process_of_a_visit_samples_clocks_between_its_steps(monkeypatch):
+    """A short visit ends before the process that waits for it takes a sample."""
+
+    def visit(workload, batch, protocol, between):
+        between()
+        return Visit([{"start_ns": time.monotonic_ns(), "duration_ns": 1}])
+
+    monkeypatch.setattr(visit_processes, "build_workload", lambda configuration: None)
+    monkeypatch.setattr(visit_processes, "visit", visit)
+    began_ns = time.monotonic_ns()
+    result = visit_processes._visit(configuration("deep"), 2, ONE_ROUND)
+    (sample,) = result.clocks
+    assert began_ns <= sample["start_ns"] <= result.unprofiled[0]["start_ns"]

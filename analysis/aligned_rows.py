@@ -48,9 +48,15 @@ class _Work(NamedTuple):
 
     @property
     def operators(self) -> list[str]:
-        """Operators around the launch, outermost first."""
-        path = self.path or self.op
-        return path.split(OPERATOR_SEPARATOR) if path else []
+        """The operator, and those around the launch, outermost first."""
+        inside = self.path.split(OPERATOR_SEPARATOR) if self.path else []
+        return inside if self.op in (None, *inside[:1]) else [str(self.op), *inside]
+
+    @property
+    def label(self) -> str:
+        """The operator with its shapes; a part of a fused kernel has those of the kernel, not its own."""
+        own = self.shapes and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
+        return f"{self.op} {self.shapes}" if own else str(self.op)
 
 
 _Row = tuple[str | None, str | None]  # label and phase
@@ -93,16 +99,12 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
 def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Level]:
     if by_layer:
         yield lambda work: work.layer
-    yield lambda work: _operator_label(work) if work.op else (None if by_layer else work.name)
+    yield lambda work: work.label if work.op else (None if by_layer else work.name)
     yield lambda work: _NUMBER.sub("", work.op) if work.op else (None if by_layer else family(work.name))
     inside = [{operator for work in side for operator in work.operators} for side in sides]
     everywhere = set.intersection(*inside)
     yield lambda work: next((operator for operator in work.operators if operator in everywhere), None)
     yield lambda work: work.name if work.op else None
-
-
-def _operator_label(work: _Work) -> str:
-    return f"{work.op} {work.shapes}" if work.shapes else str(work.op)
 
 
 def _own_label(by_layer: bool) -> _Level:
@@ -111,7 +113,7 @@ def _own_label(by_layer: bool) -> _Level:
     def label(work: _Work) -> str | None:
         if by_layer and (work.layer is not None or work.op is None):
             return work.layer
-        return _operator_label(work) if work.op else work.name
+        return work.label if work.op else work.name
 
     return label
 

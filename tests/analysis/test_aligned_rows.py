@@ -185,3 +185,10 @@ def test_two_gpus_of_two_vendors_are_compared_by_operator(two_gpus):
 def test_a_recording_does_not_differ_from_itself(two_gpus):
     for by in ("layer", "operator", "family", "kernel"):
         assert {line.changes[0].speedup for line in compare([two_gpus[0]] * 2, by).rows} == {1.0}
+
+
+def test_the_parts_of_a_fused_kernel_stand_beside_the_operators_that_they_were_fused_from():
+    eager = table(("aten::relu", "8x16", "relu", 0.5), ("aten::mul", "8x16", "mul", 0.4))
+    fused = ("triton_poi_fused_mul_relu_0", "8x16, 8x16, 128", "triton_poi_fused_mul_relu_0")
+    compiled = table((*fused, 0.3), (*fused, 0.2)).assign(op=["aten::relu", "aten::mul", None])
+    assert rows_of(eager, compiled) == [{"aten::relu": 0.5, "aten::mul": 0.4}, {"aten::relu": 0.3, "aten::mul": 0.2}]

@@ -126,7 +126,7 @@ def _permission() -> Check:
 
 
 def _collector() -> Iterator[Check]:
-    from .profiling.collect.self_test import run_self_test
+    from .profiling.collect.self_test import run_counter_test, run_self_test
 
     name = "collector self-test"
     try:
@@ -147,3 +147,12 @@ def _collector() -> Iterator[Check]:
         f"{test.seconds:.2f} s",
         "`curvescope record` loses GPU work here; the line above says why",
     )
+    if test.cupti_path is None:
+        return
+    name, remedy = "counters", "`curvescope counters` counts under Nsight Compute (ncu) instead"
+    try:
+        counted = run_counter_test(test.cupti_path)
+    except BackendMissingError as error:
+        yield Check(name, False, f"CUPTI counts no kernels: {error}", remedy)
+        return
+    yield Check(name, counted > 0, f"CUPTI counted {counted} of 10 kernels in the process itself", remedy)

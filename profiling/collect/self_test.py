@@ -1,4 +1,4 @@
-"""The collector's self-test: empty kernels of the driver, recorded in a process of its own, without torch."""
+"""Self-tests of collector and counters: empty kernels of the driver in processes of their own, without torch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from ..errors import BackendMissingError
+from ..errors import BackendMissingError, CurvescopeError
 from ..hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from .inject import record
+from .range_profiler import RangeProfiler
 
 _LAUNCHES = 1000
+_COUNTED = 10
 _LIMIT_S = 60
 
 
@@ -52,14 +55,34 @@ def run_self_test() -> SelfTest:
     Raises:
         BackendMissingError: the process failed, e.g. because its device is in use exclusively.
     """
-    command = [sys.executable, "-m", __name__]
+    return SelfTest(**_run())
+
+
+def run_counter_test(cupti_path: str) -> int:
+    """Count ten empty kernels by CUPTI's range profiler, in a process of its own.
+
+    Args:
+        cupti_path: path of libcupti.
+
+    Returns:
+        The number of kernels that have counters.
+
+    Raises:
+        BackendMissingError: they cannot be counted; the message is the reason.
+    """
+    return int(_run(cupti_path)["counted"])
+
+
+def _run(*words: str) -> dict[str, Any]:
+    """What this module prints as JSON in a process of its own."""
+    command = [sys.executable, "-m", __name__, *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)  # noqa: S603 - this module
     except subprocess.TimeoutExpired as error:
         raise BackendMissingError(f"it did not end within {_LIMIT_S} s") from error
     if done.returncode:
         raise BackendMissingError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-    return SelfTest(**json.loads(done.stdout.splitlines()[-1]))
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def _test_this_process() -> SelfTest:
@@ -85,5 +108,23 @@ def _test_this_process() -> SelfTest:
         )
 
 
+def _count_in_this_process(cupti_path: str) -> dict[str, Any]:
+    driver = CudaDriver()
+    with driver.empty_kernel() as launch:
+
+        def run() -> None:
+            for _ in range(_COUNTED):
+                launch()
+            driver.synchronize()
+
+        capability = driver.describe(0)["compute_capability"]
+        context = driver.current_context()
+        counts = RangeProfiler(cupti_path).count_kernels(capability, 0, context, run)
+    return {"counted": sum("sm_cycles" in columns for columns in counts.columns)}
+
+
 if __name__ == "__main__":
-    print(json.dumps(asdict(_test_this_process())))
+    try:
+        print(json.dumps(_count_in_this_process(*sys.argv[1:]) if sys.argv[1:] else asdict(_test_this_process())))
+    except CurvescopeError as error:
+        sys.exit(str(error))

@@ -88,6 +88,10 @@ class CudaDriver:
             raise BackendMissingError("This thread has no CUDA context.")
         return context.value
 
+    def synchronize(self) -> None:
+        """Wait for the work of this thread's context."""
+        self._call("cuCtxSynchronize")
+
     @contextmanager
     def empty_kernel(self, index: int = 0) -> Iterator[Any]:
         """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel.
@@ -112,7 +116,7 @@ class CudaDriver:
             self._call("cuModuleGetFunction", ctypes.byref(function), module, KERNEL_NAME.encode())
             sizes = [ctypes.c_uint(size) for size in (1, 1, 1, 1, 1, 1, 0)]
             yield lambda: self._call("cuLaunchKernel", function, *sizes, None, None, None)
-            self._call("cuCtxSynchronize")
+            self.synchronize()
         finally:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
 

@@ -47,6 +47,7 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_checks, "DRIVER_PARAMETERS", parameters)
     works = SelfTest(1000, 1000, 1000, 0.25, "recording", "/usr/lib/libcupti.so.13", 130000)
     monkeypatch.setattr(self_test, "run_self_test", lambda: works)
+    monkeypatch.setattr(self_test, "run_counter_test", lambda path: 10)
     return lambda: {check.name: check for check in gpu_checks.check_gpus()}
 
 
@@ -63,6 +64,7 @@ def test_a_card_that_works_has_a_line_for_each_thing(card):
     assert lines["profiling permission"].detail == "all users (RmProfilingAdminOnly: 0)"
     assert lines["libcupti"].detail == "/usr/lib/libcupti.so.13, API version 130000: fits the driver"
     assert lines["collector self-test"].detail == "1000 of 1000 kernels recorded, 1000 with geometry, 0.25 s"
+    assert lines["counters"].detail == "CUPTI counted 10 of 10 kernels in the process itself"
 
 
 def test_without_a_driver_there_is_no_line_beyond_the_one_that_says_so(monkeypatch, capsys):
@@ -108,6 +110,17 @@ def test_a_collector_that_records_nothing_is_a_fault_with_its_reason(card, monke
     assert not lines["libcupti"].found
     assert "CUPTI_ERROR_UNKNOWN" in lines["libcupti"].detail
     assert not lines["collector self-test"].found
+
+
+def test_counters_that_cannot_be_read_in_the_process_name_what_counts_instead(card, monkeypatch):
+    def refuse(path):
+        raise BackendMissingError("cuptiRangeProfilerEnable: only administrators may read performance counters.")
+
+    monkeypatch.setattr(self_test, "run_counter_test", refuse)
+    check = card()["counters"]
+    assert not check.found
+    assert "only administrators" in check.detail
+    assert "ncu" in check.remedy
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,7 @@ CUresult cuModuleGetFunction(CUfunction*, CUmodule, const char*) { return CUDA_S
 CUresult cuLaunchKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
                         unsigned int block_y, unsigned int block_z, unsigned int, CUstream, void**, void**) {
   static std::atomic<std::uint32_t> launched{0};
+  if (auto* range = of_cupti<decltype(fake_range_kernel)>("fake_range_kernel")) range();
   auto* now = of_cupti<decltype(fake_cupti_now)>("fake_cupti_now");
   auto* emit = of_cupti<decltype(fake_kernel)>("fake_kernel");
   if (now == nullptr || emit == nullptr) return CUDA_SUCCESS;

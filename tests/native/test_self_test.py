@@ -49,6 +49,25 @@ def test_a_collector_without_libcupti_fails_the_self_test_and_says_why(doubles):
     assert "CURVESCOPE_CUPTI=off" in seen["status"]
 
 
+_COUNTING = """
+    import json, os
+    from curvescope.profiling.collect import self_test
+    try:
+        print(json.dumps(self_test.run_counter_test(os.environ["FAKE_CUPTI"])))
+    except self_test.BackendMissingError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+def test_ten_kernels_are_counted_in_the_process_itself(doubles):
+    assert run(doubles, _COUNTING) == 10
+
+
+def test_counters_that_are_kept_for_root_are_said_with_the_remedy(doubles):
+    said = run(doubles, _COUNTING, FAKE_CUPTI_FAIL="cuptiRangeProfilerEnable=35")
+    assert said.startswith("cuptiRangeProfilerEnable: only administrators may read performance counters")
+
+
 @pytest.mark.parametrize(("index", "passes"), [(0, True), (1, False)])
 def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(doubles, index, passes):
     seen = run(

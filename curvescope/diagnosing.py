@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +122,7 @@ def measure(
     from .analysis.render import terminal
     from .analysis.render.live import LiveCurve
     from .confirming import confirm_with_bars
-    from .focusing import focus_of
+    from .focusing import FURTHER_SHARE, focus_of
     from .profiling.hardware.host import describe_device
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.axis import axis_of
@@ -138,15 +139,25 @@ def measure(
     )
     focus = focus_of(protocol, path)
     then = f"up to {duration_text(experiments_s)} of experiments" if experiments_s else ""
+    further_from_s: list[float] = []
+
+    def further_s(rounds: int) -> float:
+        """Seconds of the experiments' time that more rounds take where there may be something to test."""
+        if not experiments_s or not focus.further(rounds):
+            return 0.0
+        further_from_s.append(time.monotonic())
+        return FURTHER_SHARE * experiments_s
+
     with LiveCurve(protocol.statistic, axis_of(spec), lambda: focus.deciding, then) as view:
         try:
-            run_sweep(workload, values, protocol, path, view.report, precise, focus=focus)
+            run_sweep(workload, values, protocol, path, view.report, precise, focus=focus, further_s=further_s)
         except KeyboardInterrupt:
             view.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
             raise
-    if experiments_s:
+    taken_s = time.monotonic() - further_from_s[0] if further_from_s else 0.0
+    if experiments_s > taken_s:
         try:
-            confirm_with_bars(path, experiments_s)
+            confirm_with_bars(path, experiments_s - taken_s)
         except CurvescopeError as error:  # what was measured is explained without experiments
             messages.print(f"No experiments: {error}", style="yellow", markup=False)
 

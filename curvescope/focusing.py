@@ -19,14 +19,17 @@ COMPLETE_SHARE = 0.5
 # to take noise for an effect, and takes about a second.
 _UNTIL_NEXT_LOOK = 0.5
 _LEAST_UNTIL_NEXT_LOOK = 3
+FURTHER_SHARE = 1 / 3  # of the time for experiments that goes to further rounds while there is no anomaly to test
 
 
 class OpenTerms:
     """The focus of a sweep: the largest anomaly's batch sizes, as long as terms of it cannot be distinguished from 0.
 
     Half of the time limit goes to complete rounds. After that, rounds visit only the batch sizes of the largest anomaly
-    while terms that cannot be distinguished from 0 make a fifth of it or more, else all batch sizes again. The time
-    limit ends the sweep, whatever is found.
+    while terms that cannot be distinguished from 0 make a fifth of it or more, else all batch sizes again.
+
+    Where no anomaly is found at the time limit though one may be there, `further` asks for more rounds: of the batch
+    sizes where it may be, or of all.
     """
 
     def __init__(self, diagnose: Callable[[], Diagnosis], time_limit_s: float | None) -> None:
@@ -40,6 +43,7 @@ class OpenTerms:
         self._complete_until_s = math.inf if time_limit_s is None else COMPLETE_SHARE * time_limit_s
         self._next_look = 0
         self._batches: Collection[int] | None = None
+        self._further = False
         self.deciding: str | None = None  # label of the anomaly whose batch sizes rounds visit
 
     def __call__(self, round_: int, elapsed_s: float) -> Collection[int] | None:
@@ -56,7 +60,20 @@ class OpenTerms:
             self._batches = self._open()
         return self._batches
 
+    def further(self, round_: int) -> bool:
+        """Whether a curve without an anomaly may have one that more rounds would show; asked at the end of a sweep.
+
+        Args:
+            round_: number of rounds so far.
+        """
+        if math.isinf(self._complete_until_s):
+            return False
+        self._further = True
+        self._batches, self._next_look = self._open(), round_ + max(_LEAST_UNTIL_NEXT_LOOK, round_)
+        return self._batches is not None
+
     def _open(self) -> Collection[int] | None:
+        from .analysis.decompose.anomalies import open_finding
         from .analysis.experiments.plan import open_terms
 
         self.deciding = None
@@ -64,9 +81,13 @@ class OpenTerms:
             diagnosis = self._diagnose()
         except CurvescopeError:  # e.g. no batch size has two rounds yet: a complete round is right for it
             return None
-        if not open_terms(diagnosis):
+        if self._further:
+            finding = open_finding(diagnosis)
+            functional = finding.tested if finding else None
+        else:
+            functional = diagnosis.explanations[0].functional if open_terms(diagnosis) else None
+        if functional is None:
             return None
-        functional = diagnosis.explanations[0].functional
         self.deciding = functional.label
         return frozenset(functional.conditions)
 

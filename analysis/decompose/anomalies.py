@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..experiments.outcome import Outcome
 
 MATERIAL = 0.02
+LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 _LAST = {LEFT_OVER: 1, IDLE: 2, OVERHEAD: 3}  # of the shares, after those of kernels
 
 
@@ -288,6 +289,22 @@ def diagnose_curve(
     explained = explain(fixed, curve, terms, kernel_times, recorded) if fixed else None
     found = tuple(_fold(explanations))
     return Diagnosis(curve, findings, found, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
+
+
+def open_finding(diagnosis: Diagnosis) -> Finding | None:
+    """What may be an anomaly, where none was found: the large finding not distinguished from 0 with the smallest p.
+
+    Where there is a fixed cost, a negative excess is a part of it.
+    """
+    undecided = (Verdict.NOISE, Verdict.NOT_SIGNIFICANT)
+    large = [
+        one
+        for one in diagnosis.findings
+        if one.verdict in undecided
+        and abs(one.tested_value.value) >= LARGE * diagnosis.curve.at(one.tested.last).time_ms.value
+        and not (diagnosis.fixed_cost and one.tested.kind == "excess" and one.tested_value.value < 0)
+    ]
+    return None if diagnosis.anomalies else min(large, key=lambda one: one.tested_value.p, default=None)
 
 
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:

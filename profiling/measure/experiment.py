@@ -95,6 +95,8 @@ class Experiment(Generic[C]):
         precise: whether the steps so far are enough; checked after each round beyond the minimum.
         focus: conditions that a round beyond the minimum visits, by its number and the seconds so far; None for all.
         group: group of a condition; its conditions stay together, in their order, when rounds are shuffled.
+        further_s: seconds of further rounds, by the number of rounds so far; asked once, when the time limit or the
+            maximum number of rounds would end the run. Then up to twice the maximum may run.
         begin_round: function that runs before the first visit of a round.
         label: name of a condition in progress reports.
         report: function that receives the progress after every visit.
@@ -111,6 +113,7 @@ class Experiment(Generic[C]):
     visited: Callable[[C, int], bool] = lambda _, __: False
     precise: Callable[[], bool] = lambda: False
     focus: Callable[[int, float], Collection[C] | None] = lambda _, __: None
+    further_s: Callable[[int], float] = lambda _: 0.0
     group: Callable[[C], Hashable] = lambda condition: condition
     begin_round: Callable[[], object] = lambda: None
     label: Callable[[C], str] = str
@@ -128,18 +131,30 @@ class Experiment(Generic[C]):
         deadline_s = math.inf if self.deadline_s is None else self.deadline_s
         began_s, done = self.clock_s() - self.elapsed_s, 0
         visit_s: dict[C, float] = {}  # duration of the last visit, which predicts the next
+        asked = False  # for further rounds
 
         def expected_s(conditions: Iterable[C]) -> float:
             return sum(visit_s.get(condition, 0.0) for condition in conditions)
 
-        for round_, order in zip(range(most) if most is not None else count(), self._orders(), strict=False):
+        def ends(round_: int) -> bool:
+            """Whether the run ends here, at its limits: the first time, further rounds may be wanted."""
+            nonlocal asked, most, limit_s
+            wanted_s, asked = 0.0 if asked else self.further_s(round_), True
+            most = 2 * most if wanted_s and most is not None else most
+            limit_s = self.clock_s() - began_s + wanted_s
+            return not wanted_s
+
+        for round_, order in zip(count(), self._orders(), strict=False):
+            if round_ == most and ends(round_):
+                break
             focus = self.focus(round_, self.clock_s() - began_s) if round_ >= least else None
             chosen = order if focus is None else [condition for condition in order if condition in focus]
             unfinished = [condition for condition in chosen if not self.finished(condition)]
             missing = [condition for condition in unfinished if not self.visited(condition, round_)]
             end_s = self.clock_s() - began_s + expected_s(missing)
-            enough = round_ >= least and (end_s > limit_s or self.precise())
-            if not unfinished or (missing and (enough or end_s > deadline_s)):
+            late = bool(missing) and round_ >= least and end_s > limit_s and ends(round_)
+            precise = bool(missing) and round_ >= least and not late and self.precise()
+            if not unfinished or late or precise or (missing and end_s > deadline_s):
                 break
             if missing:
                 self.begin_round()

@@ -27,6 +27,7 @@ from .visit import FAILED, visit
 
 Precise = Callable[[Sequence[StepRow]], bool]
 Focus = Callable[[int, float], Collection[int] | None]
+Further = Callable[[int], float]
 
 
 def visit_all(round_: int, elapsed_s: float) -> None:
@@ -42,6 +43,7 @@ def run_sweep(
     precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
     focus: Focus = visit_all,
+    further_s: Further = lambda _: 0.0,
 ) -> None:
     """Measure and record one workload over batch sizes, in this process.
 
@@ -57,6 +59,7 @@ def run_sweep(
         clock_s: clock of the time limit.
         focus: batch sizes that a round beyond the protocol's minimum visits, by its number and the seconds so far;
             None for all.
+        further_s: seconds of further rounds after the protocol's limits, by the number of rounds so far.
 
     Raises:
         CurvescopeError: the network cannot run a step, the recording cannot be written, or no batch size fits the
@@ -80,7 +83,7 @@ def run_sweep(
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
-            why = sweep_batches(visits, measure, protocol, report, precise, clock_s, focus)
+            why = sweep_batches(visits, measure, protocol, report, precise, clock_s, focus, further_s)
             if workload.is_users:
                 writer.update(warnings=checks.warnings())
             if why is not None:
@@ -118,6 +121,7 @@ def sweep_batches(
     precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
     focus: Focus = visit_all,
+    further_s: Further = lambda _: 0.0,
 ) -> str | None:
     """Make the visits that are missing in the recording of a sweep.
 
@@ -129,6 +133,7 @@ def sweep_batches(
         precise: stopping rule, see `run_sweep`.
         clock_s: clock of the time limit.
         focus: batch sizes of further rounds, see `run_sweep`.
+        further_s: seconds of further rounds, see `run_sweep`.
 
     Returns:
         The reason why no batch size could be measured; None if one was.
@@ -158,6 +163,7 @@ def sweep_batches(
         visited=visits.has,
         precise=lambda: precise(visits.steps),
         focus=focus,
+        further_s=further_s,
         label=lambda batch: f"batch {batch}",
         report=note,
         elapsed_s=float(writer.meta.get("elapsed_s", 0.0)),

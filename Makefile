@@ -50,6 +50,7 @@ docs: $(INSTALLED)  ## check the spelling, and build the documentation into buil
 	$(PIP) codespell mkdocs-material
 	$(BIN)/codespell --skip "*.html,*.svg,*.json" *.md docs examples mkdocs.yml
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/curvescope report examples/recordings/alexnet-cpu -o docs/figures/report.html --force
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 .PHONY: package

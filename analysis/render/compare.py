@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -50,24 +51,29 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
 
 
-def verdicts(comparison: Comparison) -> list[str]:
-    """For each recording after the first: whether it is faster, by how much, where most of that is, and how sure."""
-    return [_verdict(comparison, index) for index in range(1, len(comparison.sides))]
+def verdicts(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[str]:
+    """For each recording after the first: whether it is faster, by how much, where most of that is, and how sure.
+
+    Args:
+        comparison: the comparison.
+        names: names of the recordings.
+    """
+    return [_verdict(comparison, names, index) for index in range(1, len(comparison.sides))]
 
 
-def _verdict(comparison: Comparison, index: int) -> str:
-    letter = _LETTERS[index]
+def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
+    base, letter = names[0], names[index]
     common = [(line, change) for line in comparison.steps if (change := line.changes[index - 1]) is not None]
     if not common:
-        return f"{letter} has no batch size in common with A."
+        return f"{letter} has no batch size in common with {base}."
     real = [(line, change) for line, change in common if change.real]
     line, change = (real or common)[-1]
     known = math.isfinite(change.high) and change.low > 0
     within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
     times = f"a step of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
     if known and not real:
-        return f"No step time of {letter} differs significantly from A's (Holm correction): {times}."
-    lead = f"{letter} is {'faster' if change.speedup > 1 else 'slower'} than A"
+        return f"No step time of {letter} differs significantly from {base}'s (Holm correction): {times}."
+    lead = f"{letter} is {'faster' if change.speedup > 1 else 'slower'} than {base}"
     sure = f"{len(real)} of {len(common)} step times differ significantly" if real else "no interval is known"
     return f"{lead}: {times}; {sure}.{_where(comparison, index, change)}"
 

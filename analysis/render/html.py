@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiling.escaping import escape_controls
-from .report_verdict import verdict_html
+from .report_verdict import comparison_html, verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")
 _SCRIPTS = (
@@ -38,7 +38,8 @@ def render_html(document: Mapping[str, Any]) -> str:
     for name, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",
         "TITLE": html.escape(escape_controls(title)),
-        "VERDICTS": "\n".join(verdict_html(run, index) for index, run in enumerate(document["runs"])),
+        "VERDICTS": comparison_html(document["comparison"])
+        + "\n".join(verdict_html(run, index) for index, run in enumerate(document["runs"])),
         "STYLE": style,
         "DATA": escape_controls(json_block(document)),
         "SCRIPT": script,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from rich.cells import cell_len, set_cell_size
 
@@ -111,3 +112,12 @@ def _cut(text: str, width: int) -> str:
     right = max(width - 1, 0) // 3
     left = max(width - 1 - right, 0)
     return set_cell_size(text, left).rstrip() + CUT * (width > 0) + set_cell_size(text[::-1], right)[::-1].lstrip()
+
+
+def distinct_parts(names: Sequence[str]) -> list[str]:
+    """The names without the beginning that all share, up to its last separator; e.g. batch1 and batch2."""
+    letters = zip(*names, strict=False) if len(names) > 1 else ()
+    alike = "".join(one for one, *_ in takewhile(lambda column: len(set(column)) == 1, letters))
+    start = max(alike.rfind(separator) for separator in "_-./ ") + 1
+    parts = [name[start:] for name in names]
+    return parts if all(parts) else list(names)

@@ -13,7 +13,7 @@ from ..experiments.answer import Answer, Evidence
 from .answers import factor_cells, factor_text, remedy_text, reproduction_sentence, shape_sentence, time_heading
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline
-from .numbers import number, signed
+from .numbers import number, signed, smaller_terms
 from .text import interval, share, shortened
 
 _MOST_ROWS = 12
@@ -76,9 +76,7 @@ def explanation_html(explanation: Explanation) -> str:
         rows.append([label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel])
     if rest:
         amount = total_ms(rest)
-        rows.append(
-            [f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), _bar(amount, largest), ""]
-        )
+        rows.append([smaller_terms(len(rest)), signed(amount), share(amount, value.value), _bar(amount, largest), ""])
     causes = [
         [one.cause, signed(one.amount), share(one.amount, value.value), _bar(one.amount, largest), verdict_of(one)]
         for one in explanation.attribution.causes

@@ -20,6 +20,11 @@ def number(value: float, digits: int = 4) -> str:
     return shown if float(shown) else "0"
 
 
+def smaller_terms(count: int) -> str:
+    """How a line names the terms that it adds up."""
+    return f"{count} smaller term{'s' * (count != 1)}"
+
+
 def with_minus_signs(text: str) -> str:
     """A sentence for a page, with true minus signs before its negative numbers."""
     return _NEGATIVE.sub("−", text)

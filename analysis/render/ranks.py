@@ -10,7 +10,7 @@ from ..decompose.terms import KERNELS, total_ms
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .names import CHANGE
-from .numbers import number, signed
+from .numbers import number, signed, smaller_terms
 from .tables import table
 from .text import hidden_note, interval
 
@@ -139,6 +139,6 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
         rows.add_row(marked, _signed(one.value.value), _interval(one.value), CHANGE.join(names))
     rest = difference.shares[_ROWS:]
     if rest and not everything:
-        rows.add_row(f"{len(rest)} smaller terms", signed(total_ms(rest)), "", "")
+        rows.add_row(smaller_terms(len(rest)), signed(total_ms(rest)), "", "")
     note = f"Mean of {used} of {steps} steps, in pairs (disturbed steps are excluded); * significant (Holm)."
     return Group(Text(head, "bold"), rows, Text(note, "dim"))

@@ -37,10 +37,12 @@ from ..step_family import families
 from ..step_table import cells_of
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
+from .compare import verdicts
 from .documents import estimate_document, finite
 from .headline import clock_line, headline, largest_sentence
 from .heat_map import family_document
-from .numbers import quantity, with_minus_signs
+from .names import distinct_parts
+from .numbers import quantity, smaller_terms, with_minus_signs
 from .report_experiments import answer_entry, experiments_entry
 from .report_rows import energy_document, rows_document
 from .report_timeline import timeline
@@ -65,17 +67,14 @@ class ReportInput:
         work: its device work, from `kernel_times.device_work`.
         kernel_times: its exclusive times, from `kernel_times`.
         recorded: its steps, API calls, clocks and limits.
+        name: its name on the page.
     """
 
     recording: Recording
     work: Work
     kernel_times: pd.DataFrame
     recorded: Recorded
-
-    @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return self.recording.path.name
+    name: str = ""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -91,6 +90,8 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
         version: version of Curvescope.
     """
     cells = [cell for one in inputs if one.meta.get("fixed") for cell in cells_of(one.recording)]
+    names = distinct_parts([one.recording.path.name for one in inputs])
+    inputs = [replace(one, name=name) for one, name in zip(inputs, names, strict=True)]
     comparison = _comparison(inputs)
     shared = None if comparison is None else comparison["batch"]
     return {
@@ -123,6 +124,10 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     rows = found.rows[:MOST_HEAT_ROWS]
     return {
         "names": [one.name for one in sides],
+        # Recordings with other fixed values do other work: the map of both axes compares them.
+        "verdicts": []
+        if any(one.meta.get("fixed") for one in inputs)
+        else verdicts(found, [one.name for one in sides]),
         "differences": found.differences,
         "by": found.by,
         "batch": found.batch,
@@ -150,7 +155,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     has_energy = bool(steps["energy_uj"].notna().any()) and bool((steps["batch"] > 0).all())
     return {
         **_facts(one, found.curve.profiled),
-        "axis": {"name": axis.name, "one": axis.one, "unit": axis.unit, "value": axis.value, "values": axis.values},
+        "axis": {name: getattr(axis, name) for name in ("name", "one", "unit", "value", "values", "title")},
         "headline": with_minus_signs(headline(one.meta, found)),
         "lead": with_minus_signs(_lead(found, recorded.layer_classes)),
         "answers": [answer_entry(answer, axis) for answer in found.answers],
@@ -318,7 +323,7 @@ def _anomaly(explanation: Explanation, found: Diagnosis) -> dict[str, Any]:
     others = [p for p in shares if p["kind"] != KERNELS and (p["value"] or p["real"])]
     shown = [p for p in kernels[:MOST_SHARES] if abs(p["value"]) >= least]
     rest = kernels[len(shown) :]
-    small = {"label": f"{len(rest)} smaller terms", "kind": "rest", "value": math.fsum(p["value"] for p in rest)}
+    small = {"label": smaller_terms(len(rest)), "kind": "rest", "value": math.fsum(p["value"] for p in rest)}
     return {
         "label": explanation.functional.label,
         "anomaly": explanation in found.explanations,

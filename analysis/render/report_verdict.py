@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...profiling.escaping import escape_controls
-from .numbers import number
+from .numbers import number, with_minus_signs
 
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:
@@ -26,6 +26,16 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
         f"<h1>{_text(run['headline'])}</h1>{lead}{_answers(run, index)}"
         f"<noscript>{_curve(run)}</noscript></article>"
     )
+
+
+def comparison_html(comparison: Mapping[str, Any] | None) -> str:
+    """Which recording is faster, as the terminal says it; empty for one recording.
+
+    Args:
+        comparison: entry `comparison` of the report's document.
+    """
+    said = comparison["verdicts"] if comparison else []
+    return "".join(f'<p class="lead"><a href="#compare">{_text(with_minus_signs(one))}</a></p>' for one in said)
 
 
 def _answers(run: Mapping[str, Any], index: int) -> str:

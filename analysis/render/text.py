@@ -17,7 +17,7 @@ from ..decompose.curve import MODELLED, Curve
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
 from .names import CHANGE, fit, readable
-from .numbers import number, signed
+from .numbers import number, signed, smaller_terms
 from .tables import Indented, table
 
 _MEANINGS = {
@@ -178,7 +178,7 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
         rows.add_row(*_share(one, value.value))
     if rest := kernels[len(listed) :]:
         amount = total_ms(rest)
-        rows.add_row(f"{len(rest)} smaller terms", signed(amount), share(amount, value.value), "", "")
+        rows.add_row(smaller_terms(len(rest)), signed(amount), share(amount, value.value), "", "")
     for one in others:
         if everything or one.value.value or one.real:
             rows.add_row(*_share(one, value.value))

@@ -54,6 +54,11 @@ class Axis:
         return "batch size" if self.name == BATCH else f"value of {self.name}"
 
     @property
+    def title(self) -> str:
+        """A name for titles: batch size, or tokens."""
+        return self.value if self.name == BATCH else self.name
+
+    @property
     def entry(self) -> dict[str, str]:
         """Its entry of `recording.json`."""
         return {"name": self.name, "unit": self.unit}

@@ -72,6 +72,8 @@ function batchAxis(batches, x, y) {
   }
   return placed.map((batch) => svg("text", { x: x(batch), y, "text-anchor": "middle" }, batch));
 }
+// A name that a line may end after its parts, not inside them: `_`, `.`, `::` and before a capital.
+const breakable = (name) => name.split(/(?<=[_.:,])(?![_.:,])|(?<=[a-z])(?=[A-Z])/).flatMap((part, index) => (index ? [html("wbr", {}), part] : [part]));
 const cut = (text, letters) => (text.length > letters ? `${text.slice(0, letters - 1)}…` : text);
 // A text on at most two lines of so many letters.
 function inTwoLines(text, letters) {

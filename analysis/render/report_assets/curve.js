@@ -11,7 +11,7 @@ function curveSection(run, others) {
         drawn.redraw();
       })] : [];
   const unstable = run.curve.points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
-  return block("curve", `Cost over ${run.axis.value}`, tools, drawn,
+  return block("curve", `Cost over ${run.axis.title}`, tools, drawn,
     others.length ? html("ul", { class: "key" }, [run, ...others].map((one, index) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
       svg("line", { class: index ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": index ? DASHES[(index - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
     note((run.curve.statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${run.curve.statistic} of steps`) + (run.curve.statistic === "modelled" ? "; intervals are of the model's error." : run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
@@ -28,10 +28,10 @@ function energyPart(run) {
     const [height, left, right, top, bottom] = [200, 56, 18, 22, 40];
     const x = batches.length === 1 ? () => (left + width - right) / 2 : logarithmic([Math.min(...batches), Math.max(...batches)], [left + 14, width - right - 14]);
     const y = linear([0, highest], [height - bottom, top]);
-    return svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Energy over ${run.axis.value}` },
+    return svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Energy over ${run.axis.title}` },
       ...valueAxis(ticks(0, highest, 4), y, left, width - right), ...batchAxis(batches, x, height - bottom + 18),
       svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
-      svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
+      svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.title),
       svg("text", { x: left, y: 13, class: "strong" }, `J per ${run.axis.one}`),
       svg("path", { class: "curve", d: points.map((p, i) => `${i ? "L" : "M"}${x(p.batch)},${y(p.value / p.batch)}`).join("") }),
       points.map((p) => [whisker(p, x(p.batch), (value) => y(Math.min(value / p.batch, highest))),
@@ -68,12 +68,12 @@ function curveChart(run, others, perSample, width) {
   const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   const x = x0 === x1 ? () => (left + width - right) / 2 : logarithmic([x0, x1], [left + 14, width - right - 14]);
   const y = linear([0, highest * 1.08], [height - bottom, top]);
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Step time over ${run.axis.value}` });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Step time over ${run.axis.title}` });
   if (at && to) root.append(svg("rect", { class: "band", x: x(at.x), y: top, width: x(to.x) - x(at.x), height: height - bottom - top }));
   root.append(...valueAxis(ticks(0, highest * 1.08, height < 200 ? 3 : 5), y, left, width - right),
     ...batchAxis(run.curve.points[0].batch ? xs.toSorted((a, b) => a - b) : ["unknown"], run.curve.points[0].batch ? x : () => x(1), height - bottom + 18));
   root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
-    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
+    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.title),
     svg("text", { x: left, y: 13, class: "strong" }, perSample ? `ms per ${run.axis.one}` : "ms per step"));
   const path = (list) => list.map((p, i) => `${i ? "L" : "M"}${x(p.x)},${y(p.ms / p.by)}`).join("");
   pale.forEach((list, index) => {
@@ -126,7 +126,7 @@ const shareFilters = (anomaly, share) => ({ batch: anomaly.to, layer: share.laye
 function waterfall(anomaly, width) {
   const narrow = width < 560;
   const longest = Math.max(...anomaly.shares.map((p) => p.label.length));
-  const left = narrow ? 8 : Math.min(300, Math.max(120, longest * 7.2 + 14));
+  const left = narrow ? 8 : Math.min(300, Math.max(120, longest * 8 + 14));
   const [right, step, bar, top] = [narrow ? 78 : 138, narrow ? 38 : 27, 16, 6];
   const rows = [...anomaly.shares, { label: "total", kind: "total", value: anomaly.value, real: true, low: anomaly.low, high: anomaly.high }];
   let sum = 0;
@@ -145,7 +145,7 @@ function waterfall(anomaly, width) {
     const barY = narrow ? y + 16 : y + (step - bar) / 2;
     const [from, until] = spans[index];
     const strong = row.kind === "total" || row.real ? "strong" : null;
-    const room = Math.floor((narrow ? width - 10 : left - 12) / 7);
+    const room = Math.floor((narrow ? width - 10 : left - 12) / 7.6);
     const label = cut(row.label, room);
     root.append(narrow ? svg("text", { x: 14, y: y + 12, class: strong }, label)
       : svg("text", { x: left - 12, y: barY + 12, "text-anchor": "end", class: strong }, label));

@@ -81,7 +81,7 @@ function termPanel(run, title, lines, factor, [b0, b1], highest, width, height) 
   const points = lines.toSorted(([kind]) => (kind === "fine" ? 1 : -1)).flatMap(([, list]) => list);
   const drawn = [...valueAxis(ticks(0, highest, 4), y, left, width - right), ...batchAxis(points.map((p) => p.batch), x, height - bottom + 18),
     svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
-    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.value),
+    svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.title),
     svg("text", { x: left, y: 13, class: "strong" }, title)];
   for (const [kind, list] of lines) {
     if (!list.length) continue;

@@ -29,9 +29,9 @@ function heatSection(run) {
   };
   draw();
   const unit = batches.includes(null) ? "per step" : `per ${run.axis.one}`;
-  return block("heat", `Time ${unit} by layer and ${run.axis.value}`,
+  return block("heat", `Time ${unit} by layer and ${run.axis.title}`,
     [toggles("Colour by", [[false, "whole map"], [true, "each row"]], byRow, (value) => { byRow = value; draw(); })],
-    host, note(`ms ${unit}, columns are ${run.axis.values}.${more ? ` ${more} smaller terms are omitted.` : ""}`));
+    host, note(`ms ${unit}, columns are ${run.axis.values}.${more ? ` ${more} smaller ${more === 1 ? "term is" : "terms are"} omitted.` : ""}`));
 }
 
 function familySection() {

@@ -46,8 +46,8 @@ function kernelsSection(run) {
     const whole = total();
     chips.replaceChildren(...filterButtons(filters, draw));
     body.replaceChildren(...found.slice(0, limit).map((row) => html("tr", {},
-      html("td", { class: "name", title: row.name }, row.short), html("td", { class: "left" }, row.family),
-      html("td", { class: "left" }, row.layer ?? ""), columns.some(([name]) => name === "operator") ? html("td", { class: "left" }, row.op ?? "") : null,
+      html("td", { class: "name", title: row.name }, breakable(row.short)), html("td", { class: "left" }, row.family),
+      html("td", { class: "left" }, row.layer ?? ""), columns.some(([name]) => name === "operator") ? html("td", { class: "left" }, breakable(row.op ?? "")) : null,
       html("td", { class: "left" }, row.phase ?? ""),
       html("td", {}, few(row.calls[index], 6)), html("td", {}, number(row.ms[index])), html("td", {}, row.ms[index] === null ? "" : share(row.ms[index], whole)),
       batches.length > 1 ? html("td", {}, excess(row) === null ? "" : signed(excess(row))) : null,

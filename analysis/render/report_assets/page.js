@@ -21,7 +21,7 @@ function causesSection(run) {
           html("ul", {}, term.evidence.map((text) => html("li", {}, text))),
           term.refuted ? html("p", { class: "refuted" }, `Refuted if: ${term.refuted[0].toLowerCase()}${term.refuted.slice(1)}`) : null,
         ]),
-        total.more ? html("p", {}, `and ${total.more} smaller terms`) : null);
+        total.more ? html("p", {}, `and ${total.more} smaller term${total.more === 1 ? "" : "s"}`) : null);
     }));
   };
   show(run.anomalies[0]);

@@ -45,13 +45,14 @@ function rooflineChart(drawn, width) {
   }
   root.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "FLOP per byte"),
     svg("text", { x: 8, y: 13, class: "strong" }, "GFLOP/s"));
+  const labels = []; // of roofs, over the marks
   if (dram) {
     const end = ridge ? Math.min(ridge, x1) : x1;
     const from = Math.max(x0, (y0 * 1e9) / dram.per_s);
     if (end > from) root.append(svg("path", { class: "roof", d: `M${x(from)},${y((from * dram.per_s) / 1e9)}L${x(end)},${y((end * dram.per_s) / 1e9)}` }));
     const middle = Math.sqrt(from * Math.max(end, from));
     // Below its roof, where no roof of a cache is.
-    root.append(svg("text", { x: x(middle) + 10, y: y((middle * dram.per_s) / 1e9) + 16 }, `DRAM ${quantity(dram.per_s, "B/s")} (${dram.kind})`));
+    labels.push(svg("text", { class: "over-marks", x: x(middle) + 10, y: y((middle * dram.per_s) / 1e9) + 16 }, `DRAM ${quantity(dram.per_s, "B/s")} (${dram.kind})`));
   }
   let above = -Infinity;
   for (const one of computes) {
@@ -60,7 +61,7 @@ function rooflineChart(drawn, width) {
     // A label that would lie on the one above it goes below its roof.
     const labelAt = at - 7 < above + 14 ? at + 14 : at - 7;
     above = labelAt;
-    root.append(svg("text", { x: width - right, y: labelAt, "text-anchor": "end" },
+    labels.push(svg("text", { class: "over-marks", x: width - right, y: labelAt, "text-anchor": "end" },
       `${computes.length > 1 && one.precision ? `${one.precision} ` : ""}${quantity(one.per_s, "FLOP/s")} (${one.kind})`));
   }
   for (const level of ["L3", "L2", "L1"]) {
@@ -84,5 +85,6 @@ function rooflineChart(drawn, width) {
       p.levels.map((l) => `${number(l.flops_per_byte, 3)} FLOP/B and ${quantity(l.bytes_per_s, "B/s")} of ${l.level} (${l.source})`).join(", ") +
       `${p.exceeded_roofs?.length ? `\nabove the roof of ${p.exceeded_roofs.join(" and ")}` : ""}\nbound: ${p.bound}${p.utilisation === null ? "" : `, ${share(p.utilisation, 1)} of the ${p.roof_kind}`}`)));
   }
+  root.append(...labels);
   return root;
 }

@@ -1,7 +1,7 @@
 import pytest
 from rich.cells import cell_len
 
-from curvescope.analysis.render.names import fit, fit_all, short_devices
+from curvescope.analysis.render.names import distinct_parts, fit, fit_all, short_devices
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*> >(int)"
 FPROP = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x16_stage4"
@@ -57,3 +57,17 @@ def test_devices_have_short_names_where_these_differ():
     assert short_devices(["GeForce GTX 1080 (modelled, cudnn7, torch rules) (modelled)"]).popitem()[1] == "GTX 1080"
     both = ["Tesla K40m", "Tesla K40m (published)"]
     assert short_devices(both) == dict(zip(both, both, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        (["train.py-make_step_own_batch1", "train.py-make_step_own_batch16"], ["batch1", "batch16"]),
+        (["old", "new"], ["old", "new"]),
+        (["run1", "run2"], ["run1", "run2"]),
+        (["runs_", "runs_b"], ["runs_", "runs_b"]),
+        (["alone_b"], ["alone_b"]),
+    ],
+)
+def test_names_that_begin_alike_are_told_apart_by_the_rest(names, parts):
+    assert distinct_parts(names) == parts

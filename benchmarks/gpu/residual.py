@@ -28,7 +28,7 @@ def main() -> int:
     torch = import_torch()
     workload = Workload(get_network(network), device)
     workload.load(int(batch))
-    count = _STEPS if workload.cuda else 5
+    count = _STEPS if workload.cuda else 2
 
     def steps_ms() -> list[float]:
         for _ in range(_WARM_UP if workload.cuda else 1):

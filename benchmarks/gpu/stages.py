@@ -38,6 +38,8 @@ class Scale:
         counted: networks whose DRAM bytes are measured.
         tested: networks whose causes are tested by experiment.
         experiments_s: time limit of the experiments on one of them, seconds.
+        replayed: share of a step's time whose operators are replayed alone.
+        problem_s: time limit of one benchmarked problem, seconds.
     """
 
     device: str
@@ -49,6 +51,8 @@ class Scale:
     counted: tuple[str, ...]
     tested: tuple[str, ...]
     experiments_s: int
+    replayed: str
+    problem_s: float
 
 
 FULL = Scale(
@@ -65,9 +69,21 @@ FULL = Scale(
     ("alexnet", "resnet50"),
     ("alexnet", "vgg_a", "resnet50"),
     120,
+    "99%",
+    2,
 )
 REHEARSAL = Scale(
-    "cpu", "1,2", 1, {"small": ("alexnet",), "deep": ("googlenet",)}, "alexnet", 1, ("alexnet",), ("alexnet",), 5
+    "cpu",
+    "1,2",
+    1,
+    {"small": ("alexnet",), "deep": ("googlenet",)},
+    "alexnet",
+    1,
+    ("alexnet",),
+    ("alexnet",),
+    5,
+    "80%",
+    0.02,
 )
 
 
@@ -246,7 +262,7 @@ def _operators(scale: Scale, backend: str) -> Stage:
         tuple(
             Command(
                 f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} --device {scale.device} "
-                f"--time-limit {_problem_s(scale)} --json -o {what}-{backend}",
+                f"--time-limit {scale.problem_s} --json -o {what}-{backend}",
                 f"{what}-{backend}.json",
                 package=backend,
             )
@@ -327,8 +343,8 @@ def _experiments(scale: Scale, network: str) -> Stage:
             Command(f"python {_HERE}/experiment_rows.py recording experiments.md", package="torch"),
             Command("curvescope explain recording --json", "diagnosis.json", package="torch"),
             Command(
-                f"curvescope bench replay recording --device {scale.device} --time-limit {_problem_s(scale)} --json "
-                "-o replay",
+                f"curvescope bench replay recording --device {scale.device} --share {scale.replayed} "
+                f"--time-limit {scale.problem_s} --json -o replay",
                 "replay.json",
             ),
             _checked(scale, "recording", package="torch"),
@@ -395,8 +411,3 @@ def _energy(scale: Scale) -> Stage:
 
 def _short(scale: Scale) -> str:
     return f"--device {scale.device} --quick --time-limit {scale.seconds}"
-
-
-def _problem_s(scale: Scale) -> float:
-    """Time limit of one benchmarked problem, seconds."""
-    return 2 if scale is FULL else 0.2

@@ -112,7 +112,7 @@ def test_every_network_trains_a_step_on_the_cpu_and_its_layers_add_up_to_it(netw
     workload.load(2)
     rows = record_step(workload)
     gradients = [p.grad for p in workload.model.parameters()]
-    assert all(g is not None and torch.isfinite(g).all() for g in gradients)
+    assert all(g is not None and torch.isfinite(g.sum()) for g in gradients)
 
     ((start_ns, duration_ns),) = rows.windows
     kernels = pd.DataFrame(rows.kernels)

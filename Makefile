@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests at once; some use two cores by themselves.
-JOBS ?= 2
+# Tests at once: one more than two cores, as many tests wait for a while, for a process or for a clock.
+JOBS ?= 3
 INSTALLED := $(VENV)/.installed
 # Installs the versions of constraints.txt, and builds with them, which pip takes from a variable, before 25.3 the first.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
@@ -20,6 +20,9 @@ $(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard na
 run: $(INSTALLED)  ## set up, diagnose AlexNet on this machine and test the causes (under four minutes)
 	$(BIN)/curvescope diagnose alexnet
 
+# Only these are collected for what nothing else may run beside.
+ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
+
 # Tests start hundreds of processes; each would compile the package again.
 test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
@@ -30,11 +33,11 @@ test: $(INSTALLED)  ## set up and run the tests
 .PHONY: test-slow
 test-slow: $(INSTALLED)  ## the tests that take long: kills by the hundred, live measurements, all the pages' commands
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not alone"
-	$(BIN)/python -m pytest -m "slow and alone"
+	$(BIN)/python -m pytest -m alone $(ALONE)
 
 .PHONY: test-all
 test-all: $(INSTALLED)  ## all tests: first those that measure this machine, then all others together
-	$(BIN)/python -m pytest -m "slow and alone"
+	$(BIN)/python -m pytest -m alone $(ALONE)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not alone"
 
 .PHONY: check

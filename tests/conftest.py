@@ -61,6 +61,9 @@ def document_validator(schema):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The files of slow tests first, so that no processor waits at the end for a slow test that began last.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if gpu and not _has_gpu():
         for item in gpu:

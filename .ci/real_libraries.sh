@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetches NVIDIA's own libraries, with which tests/native/test_real_libraries.py runs the collector on a machine without a
-# GPU: libcupti of four toolkits from PyPI, and the driver library from Debian's non-free section. They go to build/real
-# and nowhere else. What cannot be fetched is named, and its tests are skipped.
+# GPU: from PyPI libcupti of four toolkits, with the host half of its profiler, and from Debian's non-free section the
+# driver library. They go to build/real and nowhere else. What cannot be fetched is named, and its tests are skipped.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")
@@ -10,10 +10,11 @@ mkdir -p build/real && cd build/real
 for wheel in nvidia-cuda-cupti-cu11==11.8.87 nvidia-cuda-cupti-cu12==12.1.105 nvidia-cuda-cupti-cu12==12.8.90 \
   nvidia-cuda-cupti==13.0.85; do
   version=${wheel##*=}
-  [ -d "cupti-$version" ] && continue
+  [ -e "cupti-$version/libnvperf_host.so" ] && continue
   if "$python" -m pip download --quiet --no-deps --dest "wheel-$version" "$wheel"; then
     "$python" -m zipfile -e "wheel-$version"/*.whl "whole-$version"
-    mkdir -p "cupti-$version" && find "whole-$version" -name 'libcupti.so.*' -exec mv {} "cupti-$version" \;
+    mkdir -p "cupti-$version"
+    find "whole-$version" \( -name 'libcupti.so.*' -o -name libnvperf_host.so \) -exec mv {} "cupti-$version" \;
   else
     echo "$wheel could not be fetched"
   fi

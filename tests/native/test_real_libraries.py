@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.profiling.collect.range_profiler import RangeProfiler
+from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.measure.processes import PRELOADED
+from curvescope.profiling.readers.metrics import wanted
 
 from .doubles import COMPILER
 
@@ -76,6 +79,23 @@ def test_an_unversioned_link_to_a_newer_libcupti_is_passed_over(record_real, tmp
     assert code == 0
     assert collector["cupti_path"] == str(toolkit / "lib64" / "libcupti.so.12")
     assert collector["cupti_status"] == NO_DEVICE
+
+
+@pytest.mark.parametrize("wheel", ["12.8.90", "13.0.85"])
+def test_the_real_host_half_of_the_range_profiler_takes_the_metrics_of_a_chip(wheel):
+    need(REAL / f"cupti-{wheel}" / "libnvperf_host.so")
+    profiler = RangeProfiler(str(real_cupti(wheel)))
+    names = [name for name in wanted("ncu", "9.0") if not name.startswith("launch__")]
+    configuration, passes = profiler.configure(profiler.host("GH100"), names)
+    assert len(configuration) > 1000
+    assert 1 <= passes <= 20
+    with pytest.raises(CurvescopeError, match=r"cuptiProfilerInitialize answered CUPTI_ERROR_\w+"):
+        profiler.count(names, 0, 1, lambda: None)  # there is no device
+
+
+def test_a_libcupti_without_the_range_profiler_is_named():
+    with pytest.raises(BackendMissingError, match=r"the range profiler is in CUDA 12\.6 and newer"):
+        RangeProfiler(str(real_cupti("12.1.105")))
 
 
 COUNTING_DRIVER = """

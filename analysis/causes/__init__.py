@@ -171,6 +171,23 @@ def weigh_causes(label: str, case: Case) -> Weighed:
     return Weighed(label, case, {claim.cause: claim for claim in claims})
 
 
+def claimed(weighed: Iterable[Weighed], cause: str, value: float) -> float:
+    """What a cause claims of all terms in the direction of an anomaly, up to it, whatever other causes claim.
+
+    Args:
+        weighed: every term.
+        cause: name of the cause.
+        value: the anomaly.
+    """
+    amounts = [
+        math.copysign(min(abs(one.claims[cause].amount), abs(share)), share)
+        for one in weighed
+        if cause in one.claims and one.claims[cause].amount * (share := one.case.share.value.value) > 0
+    ]
+    amount = math.fsum(amounts)
+    return math.copysign(min(abs(amount), abs(value)), value) if amount * value > 0 else 0.0
+
+
 def attribute(
     functional: Functional,
     value: Estimate,
@@ -419,6 +436,7 @@ __all__ = [
     "TermCause",
     "Weighed",
     "attribute",
+    "claimed",
     "factors",
     "interventions",
     "interventions_with",

@@ -37,6 +37,7 @@ _MOST = 0.8  # share of a target that the tested terms make
 _MOST_TERMS = 4
 # Least share of a target that a cause claims, for its factors to come first; more for those with a long set-up.
 _SUGGESTED = 0.03
+_OUTBID = 0.2  # the same for a cause whose claims others outbid
 _HOPEFUL = 0.4  # least share that a factor takes away in a screen
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
@@ -58,7 +59,6 @@ _ROUNDS = {
     (Stage.REMEDY, Scope.STEP): ((6, 20), 15.0),
 }
 _USUAL_LIMIT_S = 60.0
-_NO_INTERVENTION = causes.Intervention("")
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
 _RUNS_PER_VISIT = 2.5
 _STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 3.0, 1.0, 0.01
@@ -191,24 +191,28 @@ class _Planner:
             target: the anomaly.
             costly: whether factors with a long set-up are wanted, or the others.
         """
-        interventions = causes.interventions()
-        names: list[str] = []
-        for total in target.attribution.causes:
-            one, share = interventions.get(total.cause, _NO_INTERVENTION), total.amount / target.value.value
+        names: dict[str, float] = {}
+        for cause, one in causes.interventions().items():
+            # A cause that others outbid in every term may still be the right one: only an experiment tells.
+            amounts = {total.cause: total.amount for total in target.attribution.causes}
+            share = amounts.get(cause, 0.0) / target.value.value
+            outbid = causes.claimed(target.weighed, cause, target.value.value) / target.value.value
             for name in one.step:
-                least = _SUGGESTED * max(1.0, self._setup_s(name) / _STEP_SETUP_S)
-                if name not in one.term and share >= least and (name in _SETUP_S) == costly:
-                    names.append(name)
-        yield from self._of_step(target, Stage.CONFIRM, names)
+                wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, self._setup_s(name) / _STEP_SETUP_S)
+                if name not in one.term and wanted and (name in _SETUP_S) == costly:
+                    names[name] = max(share, outbid)
+        yield from self._of_step(target, Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
 
     def _of_step(self, target: Explanation, stage: str, names: Iterable[str]) -> Iterator[Experiment]:
         """Complete steps with the factors not yet tried so; then the undecided ones on more rounds, once."""
         one = self._experiment(target, None, stage)
         before = self._like(one, (stage,))
         tried = {name for earlier in before for name in earlier.factors}
-        new = [name for name in dict.fromkeys(names) if name not in tried][:_MOST_STEP_FACTORS]
-        if new:
-            yield from self._fitting(replace(one, factors=tuple(new)))
+        new = [name for name in dict.fromkeys(names) if name not in tried]
+        applicable = [name for name in new if self._setup_s(name)][:_MOST_STEP_FACTORS]
+        if applicable:
+            others = [name for name in new if not self._setup_s(name)]  # which say why they do not apply
+            yield from self._fitting(replace(one, factors=(*applicable, *others)))
         if before and stage == Stage.CONFIRM:
             owner, causes_of = causes.factors(Scope.STEP), {total.cause: total for total in target.attribution.causes}
             known = {name: causes_of[cause] for name, cause in owner.items() if cause in causes_of}

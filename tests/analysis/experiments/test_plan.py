@@ -254,3 +254,24 @@ def test_the_diagnosis_after_an_experiment_is_that_of_the_recording(record):
     assert again.outcomes == anew.outcomes
     assert again.answers == anew.answers
     assert explain_again(again, recording).answers == anew.answers
+
+
+def faults_at_16(batch, duration_ns):
+    return {**faults(batch, duration_ns), **({} if batch == 16 else {"page_faults": 100, "system_time_ns": 0})}
+
+
+def test_a_cause_that_another_one_outbids_is_tested_too(record):
+    """Another kernel runs at 16, in fresh memory; the memory makes the jump."""
+    kernel = lambda b: ("mkl_sgemm" if b < 16 else "jit_gemm", jump(b), {})  # noqa: E731
+    path = record(Plan(kernel=kernel, host_use=faults_at_16, hardware=CPU))
+    causes = {total.cause: total.amount for total in explain(open_recording(path)).explanations[0].attribution.causes}
+    assert causes["algorithm switch"] > 40
+    assert "page faults" not in causes
+    costs = {
+        ("the step", None): lambda b: 7.0 + 2.0 * b + jump(b),
+        ("the step", "kept_memory"): lambda b: 7.0 + 5.0 * b,
+    }
+    machine = Machine(path, {**costs, ("conv3 backward", None): line}).run()
+    assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("kept_memory",))
+    answer = explain(open_recording(path)).answers[0]
+    assert (answer.cause, answer.verdict) == ("page faults", Verdict.CONFIRMED)

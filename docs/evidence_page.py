@@ -9,7 +9,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from evidence import figures_of
 
-PAGES = ("statistics", "planted-causes", "faults", "benchmarks", "detector", "cost-model-validation")
+PAGES = (
+    "statistics",
+    "planted-causes",
+    "faults",
+    "benchmarks",
+    "detector",
+    "profile-coverage",
+    "cost-model-validation",
+)
 
 
 def evidence_page(docs: Path) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -62,31 +62,60 @@ class Recorded:
     slow_downs: pd.DataFrame | None = None
 
 
-def cases(
-    functional: Functional, shares: Sequence[Share], kernel_times: pd.DataFrame, recorded: Recorded
-) -> Iterator[Case]:
-    """One case per term of the functional, in the terms' order.
+@dataclass(frozen=True)
+class Examined:
+    """What causes examine of some batch sizes, for every functional over them.
+
+    Attributes:
+        facts: facts of each batch size.
+        uses: launches of each term at all of these batch sizes; the share of each is its time.
+        slow_downs: slow-downs of each term by batch size.
+        hardware: limits of the device.
+    """
+
+    facts: Mapping[int, BatchFacts]
+    uses: Mapping[Key, Sequence[Use]]
+    slow_downs: Mapping[Key, Mapping[int, SlowDown]]
+    hardware: Hardware
+
+
+def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Recorded) -> Examined:
+    """Gather what causes examine of some batch sizes.
 
     Args:
-        functional: the anomaly.
-        shares: its terms.
+        batches: the batch sizes; each has a profiled step.
         kernel_times: result of `kernel_times`.
         recorded: other tables.
     """
-    batches = functional.conditions
     of_batch = kernel_times["batch"]
     used = {
         batch: undisturbed_steps(kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches
     }
     rows = kernel_times[kernel_times["step"].isin([step for steps in used.values() for step in steps])]
-    uses = _uses(rows, functional, used)
-    slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
     graphs = graph_batches(kernel_times, recorded.steps, recorded.api_calls)
-    facts = {batch: _facts(batch, used[batch], rows, recorded, graphs.get(batch)) for batch in batches}
+    facts = {batch: _facts(batch, steps, rows, recorded, graphs.get(batch)) for batch, steps in used.items()}
+    slow_downs = {} if recorded.slow_downs is None else _slow_downs(recorded.slow_downs)
+    return Examined(facts, _uses(rows, used), slow_downs, recorded.hardware)
+
+
+def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -> Iterator[Case]:
+    """One case per term of the functional, in the terms' order.
+
+    Args:
+        functional: the anomaly.
+        shares: its terms.
+        examined: what was examined of its batch sizes, and maybe of others.
+    """
+    coefficients = dict(functional.coefficients)
+    facts = {batch: examined.facts[batch] for batch in functional.conditions}
     for share in shares:
-        own = tuple(uses.get(share.key, ()))
-        slowed = slow_downs.get(share.key, {})
-        yield Case(functional, share, functional.at, functional.last, own, facts, recorded.hardware, slowed)
+        own = tuple(
+            replace(use, share=coefficients[use.batch] * use.share)
+            for use in examined.uses.get(share.key, ())
+            if use.batch in facts
+        )
+        slowed = examined.slow_downs.get(share.key, {})
+        yield Case(functional, share, functional.at, functional.last, own, facts, examined.hardware, slowed)
 
 
 def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
@@ -103,13 +132,12 @@ def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     return found
 
 
-def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
+def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
     keys = [*_TERM, "batch", "name", *_GEOMETRY, *_SIZES]
     table = rows.assign(**{name: _product(rows, columns) for name, columns in _GEOMETRY.items()})
     grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     sums[_COUNTED] = sums[_COUNTED].where(grouped[_COUNTED].count().eq(grouped.size(), axis=0))
-    coefficients = dict(functional.coefficients)
     found: dict[Key, list[Use]] = {}
     for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
         layer, phase, kind, batch, name, *geometry = key
@@ -118,7 +146,7 @@ def _uses(rows: pd.DataFrame, functional: Functional, used: Mapping[int, list[in
             int(batch),
             str(name),
             time_ms,
-            coefficients[int(batch)] * time_ms,
+            time_ms,
             float(row[1]) / n,
             *(None if pd.isna(value) else int(value) for value in geometry),
             *(None if pd.isna(value) else float(value) / n for value in row[2:]),

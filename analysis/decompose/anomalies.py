@@ -19,7 +19,7 @@ import pandas as pd
 from ...profiling.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ..causes import Attribution, Weighed, attribute, weigh_causes
-from ..causes.context import Recorded, cases
+from ..causes.context import Examined, Recorded, cases, examine
 from ..render.documents import UNDOCUMENTED
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
@@ -174,7 +174,12 @@ def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
 
 
 def explain(
-    functional: Functional, curve: Curve, terms: Terms, kernel_times: pd.DataFrame, recorded: Recorded
+    functional: Functional,
+    curve: Curve,
+    terms: Terms,
+    kernel_times: pd.DataFrame,
+    recorded: Recorded,
+    examined: Examined | None = None,
 ) -> Explanation:
     """Split one functional into its terms, and those into causes.
 
@@ -184,6 +189,7 @@ def explain(
         terms: terms of the same recording.
         kernel_times: result of `kernel_times`.
         recorded: tables that causes examine besides the kernels.
+        examined: result of `examine` for these tables and at least the functional's batch sizes; default: made here.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
@@ -196,13 +202,14 @@ def explain(
     behind = terms.behind(functional)
     if behind is not terms:
         kernel_times, steps = in_rounds(kernel_times, recorded.steps, behind.conditions, behind.shared, "batch")
-        recorded = replace(recorded, steps=steps)
+        recorded, examined = replace(recorded, steps=steps), None
+    examined = examined or examine(functional.conditions, kernel_times, recorded)
     kernels = main_kernels(kernel_times, (functional.at, functional.last))
     classes = recorded.layer_classes
     shares = [_with_names(share, kernels, classes) for share in terms.decompose(functional, curve)]
     shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
     value = curve.evaluate(functional)
-    of_term = zip(shares, cases(functional, shares, kernel_times, recorded), strict=True)
+    of_term = zip(shares, cases(functional, shares, examined), strict=True)
     weighed = tuple(weigh_causes(share.label, case) for share, case in of_term)
     causes = attribute(functional, value, weighed, recorded.outcomes, waits_for_time=recorded.waits_for_time)
     return Explanation(functional, value, tuple(shares), causes, weighed=weighed)
@@ -279,14 +286,13 @@ def diagnose_curve(
     findings = find(curve, axis)
     if terms is None:
         return Diagnosis(curve, findings, (), None, kernel_times, axis=recorded.axis, notes=recorded.notes)
-    anomalies = [f for f in findings if f.verdict == Verdict.ANOMALY]
-    explanations = [
-        explain(f.tested, curve, terms, kernel_times, recorded)
-        for f in anomalies
-        if set(f.tested.conditions) <= set(terms.conditions)
-    ]
+    anomalies = [f.tested for f in findings if f.verdict == Verdict.ANOMALY]
+    split = [functional for functional in anomalies if set(functional.conditions) <= set(terms.conditions)]
     fixed = find_fixed_cost(curve, terms.conditions)
-    explained = explain(fixed, curve, terms, kernel_times, recorded) if fixed else None
+    batches = sorted({batch for one in (*split, *filter(None, [fixed])) for batch in one.conditions})
+    examined = examine(batches, kernel_times, recorded) if batches else None
+    explanations = [explain(one, curve, terms, kernel_times, recorded, examined) for one in split]
+    explained = explain(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
     found = tuple(_fold(explanations))
     return Diagnosis(curve, findings, found, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from curvescope.analysis.causes import cache_capacity, throttling
-from curvescope.analysis.causes.context import cases
+from curvescope.analysis.causes.context import cases, examine
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess
 
@@ -22,7 +22,7 @@ def claim_of(cause, plan, change):
     kernels, recorded = change(kernels, recorded)
     found = diagnose(steps, times_of(steps, kernels.drop(columns="batch")), recorded=recorded)
     split = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, recorded)
-    for case in cases(excess(8, 16), split.shares, found.kernel_times, recorded):
+    for case in cases(excess(8, 16), split.shares, examine((8, 16), found.kernel_times, recorded)):
         if case.share.key.layer == "conv3" and case.share.key.kind == "kernels":
             return cause.weigh(case)
     raise AssertionError("no term of conv3")

@@ -63,7 +63,7 @@ def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
     explained = [*found.explanations, *([found.fixed_cost] if found.fixed_cost else [])]
     confirmed = [
         (explanation, answer)
-        for explanation, answer in zip(explained, found.answers, strict=True)
+        for explanation, answer in zip(explained, found.answers, strict=False)  # one made from tables has no answers
         if answer.verdict == Tested.CONFIRMED
     ]
 

@@ -98,7 +98,9 @@ def test_a_libcupti_without_the_range_profiler_is_named():
         RangeProfiler(str(real_cupti("12.1.105")))
 
 
+# The runtime of CUDA 13 asks for a driver's functions by name, and calls cuInit only of one that has those it wants.
 COUNTING_DRIVER = """
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 int cuInit(unsigned flags) {
@@ -106,6 +108,18 @@ int cuInit(unsigned flags) {
   FILE* calls = fopen(getenv("CU_INIT_CALLS"), "a");
   if (calls) fputs("cuInit\\n", calls), fclose(calls);
   return 100;
+}
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+static int refuse(void) { return 100; }
+int cuGetProcAddress_v2(const char* name, void** found, int version, unsigned long long flags, int* status) {
+  (void)version, (void)flags;
+  *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name);
+  if (!*found) *found = (void*)refuse;
+  if (status) *status = 0;
+  return 0;
+}
+int cuGetProcAddress(const char* name, void** found, int version, unsigned long long flags) {
+  return cuGetProcAddress_v2(name, found, version, flags, 0);
 }
 """
 
@@ -119,7 +133,9 @@ def test_what_is_loaded_before_a_fork_initialises_no_cuda(tmp_path):
         pytest.skip("no compiler for a driver that counts calls of cuInit")
     source, calls = tmp_path / "driver.c", tmp_path / "calls"
     source.write_text(COUNTING_DRIVER)
-    subprocess.run([COMPILER, "-x", "c", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True)
+    subprocess.run(
+        [COMPILER, "-x", "c", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1", "-ldl"], check=True
+    )
     program = f"import importlib\nfor name in {PRELOADED}: importlib.import_module(name)"
     environment = {"LD_LIBRARY_PATH": str(tmp_path), "CU_INIT_CALLS": str(calls), "PATH": "/usr/bin:/bin"}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
@@ -137,3 +153,11 @@ def test_torchs_profiler_has_the_methods_that_are_called():
         "linked_correlation_id", "start_thread_id", "shapes", "flops", "sequence_nr",
     ):  # fmt: skip
         assert callable(getattr(event, method)), method
+
+
+def test_a_torch_for_cuda_has_loaded_the_libcupti_that_counts():
+    if pytest.importorskip("torch").version.cuda is None:
+        pytest.skip("torch here is built without CUDA")
+    profiler = RangeProfiler()
+    assert "nvidia" in profiler.path
+    profiler.configure(profiler.host("GH100"), wanted("ncu")[:1])

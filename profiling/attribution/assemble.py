@@ -17,6 +17,7 @@ from ..errors import CurvescopeError
 from ..prefetch import map_ahead
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
+from .collectives import is_communication
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
 from .fused_kernels import shares_of_name
 from .nesting import NONE, Bools, Codes, Ints
@@ -31,6 +32,8 @@ from .timeline import Captures, DeviceWork, Launches, Placed, Timeline
 _CAPTURE_COLUMNS = ("graph_node_id", "capture_ns", "capture_thread_key")
 _JOIN_COLUMNS = ("start_ns", "end_ns", "process", "correlation_id", "thread_key", "name", *_CAPTURE_COLUMNS)
 _STREAM_COLUMNS = ("device", "context", "stream")  # needed if no range marks the steps
+
+_COMMUNICATION = ("collective", "message_bytes", "group_size", "communicator")
 
 _WORKERS = 3  # threads that place and write batches; Arrow and NumPy release the interpreter lock
 _AHEAD = 5  # batches in memory at once
@@ -74,7 +77,10 @@ class _Assembly:
         self._profile, self._options = profile, options
         self._lost: Counter[str] = Counter()
         self._ranges, self._spans, names = _spans(profile.ranges, options, self._lost)
-        self._nested = self._spans.select(pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool))
+        push_pop = pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool)
+        self._nested = self._spans.select(push_pop)
+        told = [name for name in _COMMUNICATION if name in self._ranges.column_names]
+        self._nested_ranges = self._ranges.select(told).filter(pa.array(push_pop))
         self._timeline = Timeline(self._spans, self._nested, names, options)
         self._has_shapes = bool(self._nested.operations)
         self._names = pa.array([], pa.string())  # names of kernels
@@ -308,12 +314,24 @@ class _Assembly:
         # Layers that the profile itself gives replace those of the ranges around a launch.
         columns = self._timeline.placement.take(range_) | self._columns_of(table, batch) | times.columns()
         phases = _phases(step, columns["phase"])
+        if table == "kernels":
+            columns = self._of_communication(range_, batch) | columns
         if table == "kernels" and (fused := _fused(batch["name"])) is not None:
             columns["fused"] = fused
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
         self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
         return phases
+
+    def _of_communication(self, range_: Codes, batch: pa.Table) -> dict[str, pa.Array]:
+        """What ranges of a library tell about the collectives launched in them; empty if none tells anything."""
+        if not set(_COMMUNICATION) <= set(self._nested_ranges.column_names):
+            return {}
+        names = dictionary(batch["name"])
+        moves = np.array([is_communication(name) for name in names.dictionary.to_pylist()], np.bool_)
+        moves = moves[code_column(names)] if len(moves) else np.zeros(len(range_), np.bool_)
+        at = pa.array(range_, mask=(range_ == NONE) | ~moves)
+        return {name: self._nested_ranges[name].combine_chunks().take(at) for name in _COMMUNICATION}
 
     def _add_phases(self, phases: set[tuple[int, str]]) -> None:
         for step, phase in phases:

@@ -6,6 +6,7 @@ A column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
   color_argb, payload; `shown`, false for ranges that only place the work in them, e.g. a framework's operators.
   For operators: `role` (see `range_names`), sequence and forward_thread (see `placement.HostSpans`), and shapes,
   concrete, dtypes and strides of their arguments, as JSON.
+  For calls of communication libraries collective, message_bytes, group_size and communicator, as of `kernels`.
 - launches: name, start_ns, end_ns, process, thread, thread_key, correlation_id, return_value.
 - kernels: name and columns of the `kernels` table; memory (memcpys and memsets): columns of the `memory` table; both:
   start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has a thread_key

@@ -182,7 +182,7 @@ def _of_driver(facts: Mapping[str, Any], known: Device | None) -> tuple[Roof, ..
         lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
         source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
         roofs.append(Roof("compute", 2.0 * lanes * clock_hz, PEAK, source, "fp32"))
-    if memory_bytes_per_s:
+    if memory_bytes_per_s and memory_bytes_per_s >= _LEAST_MEMORY_BYTES_PER_S:
         roofs.append(Roof("DRAM", float(memory_bytes_per_s), PEAK, "memory clock and bus of the profile"))
     return tuple(roofs)
 
@@ -191,6 +191,8 @@ def _integer_fact(device: Device, fact: str) -> int | None:
     return int(device.facts[fact].value) if fact in device.facts else None
 
 
+# The driver of a Tegra tells 0.2 GB/s, as it knows no clock of the memory it shares with the CPU; a GPU of 2009 has 6.
+_LEAST_MEMORY_BYTES_PER_S = 5e9
 # Drivers' names whose words are those of another GPU.
 _DRIVER_NAMES = {"geforce gtx titan x": "titanx_maxwell"}
 # Words that do not distinguish GPUs. Form factors (e.g. SXM2) do: their clocks differ.

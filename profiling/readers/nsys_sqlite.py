@@ -23,6 +23,7 @@ from ..attribution.waits import CONTEXT, EVENT, NO_NUMBER, Waits
 from ..recording.store import RecordingWriter
 from . import Options
 from .cupti_tables import WORK, Columns, scan_kernels, scan_memory
+from .nccl_payloads import NcclPayloads
 from .source import Source
 from .sqlite_tables import SqliteTables
 
@@ -181,7 +182,12 @@ class _Export:
             keys = zip(table["domainId"].to_pylist(), table["categoryId"].to_pylist(), strict=True)
             category = pa.array([categories.get(key) for key in keys], _TEXT)
         table = table.drop_columns(["domainId", "categoryId"])
-        return table.append_column("domain", domain).append_column("category", category)
+        table = table.append_column("domain", domain).append_column("category", category)
+        payloads = NcclPayloads(self._tables)
+        names = table["name"].to_pylist() if payloads.calls else []
+        for column, values in payloads.columns(table, names).items():
+            table = table.append_column(column, values)
+        return table
 
     def _range_rows(self, batch: pa.Table) -> pa.Table:
         """The ranges and marks of a batch, with the numbers of their domains and categories."""

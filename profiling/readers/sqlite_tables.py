@@ -8,7 +8,7 @@ the rest, row by row, with a message about wrong values. A number in a column of
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -170,6 +170,14 @@ class SqliteTables:
                     yield from read_ahead(rows, lambda: _next(reader, list(types))) if more else iter([rows])
         except (OSError, dbapi.Error, pa.ArrowException) as error:
             raise _UnreadError from error
+
+    def filled(self, name: str, columns: Sequence[str], needed: str) -> list[tuple[Any, ...]]:
+        """The columns, and then `needed`, of the rows in which that one is not null; none if the table lacks one."""
+        wanted = (*columns, needed)
+        if not self.columns(name).issuperset(wanted):
+            return []
+        listed = ", ".join(f'"{column}"' for column in wanted)
+        return self._query(f'SELECT {listed} FROM "{name}" WHERE "{needed}" IS NOT NULL')  # noqa: S608 - likewise
 
     def read(self, name: str, wanted: Mapping[str, pa.DataType]) -> pa.Table:
         """All rows of `scan`, as one table."""

@@ -1,0 +1,128 @@
+"""Reads what NCCL tells about its calls in exports of Nsight Systems: message, ranks and communicator.
+
+NCCL marks each call by a range with a binary payload, whose fields the export describes (NVTX_PAYLOAD_SCHEMA_ENTRIES).
+A payload in NVTX_EVENTS.binaryData begins with 32 bytes: domain, 0, schema, 0 (32 bits each), size of the fields, and
+size of all (64 bits each), little-endian. `ncclCommInitRank` tells the number of ranks of a communicator.
+
+NCCL counts the bytes that one rank gives (AllGather) or gets (ReduceScatter); `kernels.message_bytes` is the larger of
+input and output, as nccl-tests counts it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from ..attribution.collectives import between_two, collective
+from ..attribution.columns import int_column
+from ..attribution.nesting import NONE
+from .sqlite_tables import SqliteTables
+
+_ENTRIES, _EVENTS = "NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_EVENTS"
+_HEADER = struct.Struct("<IIIIQQ")
+# Formats of NVTX_PAYLOAD_ENTRY_TYPE_* (nvToolsExtPayload.h): int, longs, and integers and sizes of fixed width.
+_FORMATS = {5: "<i", 6: "<I", 7: "<q", 8: "<Q", 9: "<q", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
+_COMMUNICATOR, _RANKS, _MESSAGE = "NCCL communicator ID", "No. of ranks", "Message size [bytes]"
+_PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})  # the message of a rank is one of so many parts
+
+
+class NcclCall(NamedTuple):
+    """Facts of one call; None for unknown ones.
+
+    Attributes:
+        start_ns: start of its range.
+        thread_key: thread.
+        communicator: identifier of the communicator, equal on all its ranks.
+        message_bytes: bytes in the payload.
+    """
+
+    start_ns: int
+    thread_key: int
+    communicator: int | None
+    message_bytes: int | None
+
+
+class NcclPayloads:
+    """The calls of NCCL with a payload.
+
+    Attributes:
+        calls: calls with a message.
+        ranks: number of ranks of each communicator whose creation was recorded.
+    """
+
+    def __init__(self, tables: SqliteTables) -> None:
+        """Read the payloads of an export; none if it describes none."""
+        self.calls: list[NcclCall] = []
+        self.ranks: dict[int, int] = {}
+        numbers = dict.fromkeys(("domainId", "schemaId", "type", "offset"), pa.int64())
+        fields: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
+        for row in tables.read(_ENTRIES, {**numbers, "name": pa.string()}).to_pylist():
+            if row["name"] in (_COMMUNICATOR, _RANKS, _MESSAGE) and (form := _FORMATS.get(row["type"])):
+                fields.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (row["offset"] or 0, form)
+        if not fields:
+            return
+        for start, thread, payload in tables.filled(_EVENTS, ("start", "globalTid"), "binaryData"):
+            values = decode_payload(payload, fields)
+            communicator, ranks = values.get(_COMMUNICATOR), values.get(_RANKS)
+            if communicator is not None and ranks is not None and 0 < ranks < 1 << 31:
+                self.ranks[communicator] = ranks
+            elif _MESSAGE in values and isinstance(start, int) and isinstance(thread, int):
+                self.calls.append(NcclCall(start, thread, communicator, values[_MESSAGE]))
+
+    def columns(self, ranges: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Columns collective, message_bytes, group_size and communicator of ranges; empty without payloads.
+
+        Args:
+            ranges: table with start_ns and thread_key.
+            names: name of each range.
+        """
+        if not self.calls:
+            return {}
+        known = {(call.thread_key, call.start_ns): call for call in self.calls}
+        index = pd.MultiIndex.from_tuples(list(known))
+        places = pd.MultiIndex.from_arrays([int_column(ranges, "thread_key"), int_column(ranges, "start_ns")])
+        calls = list(known.values())
+        rows: list[dict[str, Any]] = [{}] * ranges.num_rows
+        found = index.get_indexer(places)
+        for row in (found != NONE).nonzero()[0].tolist():
+            rows[row] = self._facts(names[row], calls[found[row]])
+        types = {"collective": pa.string(), "message_bytes": pa.int64(), "group_size": pa.int32()}
+        types |= {"communicator": pa.string()}
+        return {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
+
+    def _facts(self, name: str, call: NcclCall) -> dict[str, Any]:
+        what = collective(name) or ("SendRecv" if name in ("ncclSend", "ncclRecv") or between_two(name) else None)
+        ranks = None if call.communicator is None else self.ranks.get(call.communicator)
+        parts = (ranks if what in _PER_RANK else 1) if what else None
+        size = None if parts is None or call.message_bytes is None else parts * call.message_bytes
+        return {
+            "collective": what,
+            "group_size": ranks,
+            "message_bytes": size if size is not None and size < 1 << 63 else None,
+            "communicator": None if call.communicator is None else f"{call.communicator:016x}",
+        }
+
+
+def decode_payload(payload: Any, fields: Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]) -> dict[str, int]:
+    """The values of a payload by name; empty for one that is damaged or of no known schema.
+
+    Args:
+        payload: bytes, as a blob or as text in the export.
+        fields: offset and format of each field, by domain and schema.
+    """
+    data = payload.encode("latin-1", errors="replace") if isinstance(payload, str) else payload
+    if not isinstance(data, bytes) or len(data) < _HEADER.size:
+        return {}
+    domain, _, schema, _, _, _ = _HEADER.unpack_from(data)
+    found = {}
+    for name, (offset, form) in fields.get((domain, schema), {}).items():
+        at = _HEADER.size + offset
+        if offset >= 0 and at + struct.calcsize(form) <= len(data):
+            (value,) = struct.unpack_from(form, data, at)
+            if value >= 0:
+                found[name] = value
+    return found

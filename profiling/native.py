@@ -6,8 +6,9 @@ The libraries have a plain C interface, so one build serves every Python and can
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from .errors import BackendMissingError
 
@@ -48,18 +49,49 @@ def load() -> ctypes.CDLL:
     return library
 
 
-def demangle(name: str) -> str:
-    """Demangle a C++ name; other names are returned unchanged."""
-    if not name.startswith("_Z"):
-        return name
-    # This symbol comes from the C++ library that the collector is linked to.
-    function, free = load()["__cxa_demangle"], load()["free"]
+@cache
+def _demangler() -> tuple[Any, Any] | None:
+    """The functions `__cxa_demangle` and `free` of a C++ library; None without one."""
+    try:
+        library = load()  # it is linked to one
+    except (BackendMissingError, OSError):
+        try:
+            library = ctypes.CDLL("libstdc++.so.6")
+        except OSError:
+            return None
+    function, free = library["__cxa_demangle"], library["free"]
     function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
     function.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    status = ctypes.c_int()
-    found = function(name.encode(), None, None, ctypes.byref(status))
-    if not found:
+    return function, free
+
+
+@lru_cache(maxsize=1 << 16)
+def demangle(name: str) -> str:
+    """Demangle a C++ name; other names, and all names without a C++ library, are returned unchanged."""
+    if not name.startswith("_Z"):
         return name
+    plain = name.removesuffix(".kd")  # ROCm's descriptor of a kernel
+    if (
+        (found := _demangled(plain)) is None
+        and _BFLOAT16 in plain
+        and (found := _demangled(plain.replace(_BFLOAT16, "Df")))
+    ):
+        found = found.replace("decimal32", "__bf16")
+    return name if found is None else found
+
+
+# Libraries before GCC 13 do not know the type bf16. Another built-in type that no GPU has stands for it.
+_BFLOAT16 = "DF16b"
+
+
+def _demangled(name: str) -> str | None:
+    """The demangled name; None if no library can."""
+    if (functions := _demangler()) is None:
+        return None
+    function, free = functions
+    status = ctypes.c_int()
+    if not (found := function(name.encode(), None, None, ctypes.byref(status))):
+        return None
     try:
         return ctypes.string_at(found).decode("utf-8", errors="replace")
     finally:

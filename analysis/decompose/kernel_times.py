@@ -47,15 +47,21 @@ _KNOWN = "known"  # bit i: the row has a value of the i-th amount
 _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
 
-def device_work(recording: Recording) -> Work:
+def device_work(recording: Recording, *, copied_bytes: bool = False) -> Work:
     """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of those names.
 
-    Reading a damaged part file raises CurvescopeError.
+    Args:
+        recording: the recording.
+        copied_bytes: whether these have compulsory bytes, those that they move; they cross a bus, so that no cause
+            which compares bytes with caches and DRAM may see them.
+
+    Returns:
+        The work; reading a damaged part file raises CurvescopeError.
     """
-    return partial(_pieces, recording)
+    return partial(_pieces, recording, copied_bytes)
 
 
-def _pieces(recording: Recording, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _pieces(recording: Recording, copied_bytes: bool, columns: Sequence[str]) -> Iterator[pa.Table]:
     yield from recording.pieces("kernels", columns)
     for memory in recording.pieces("memory"):
         moved = memory.filter(
@@ -63,6 +69,8 @@ def _pieces(recording: Recording, columns: Sequence[str]) -> Iterator[pa.Table]:
         )
         kind, how = pc.utf8_capitalize(moved["kind"].cast(pa.string())), moved["memcpy_kind"].cast(pa.string())
         own = {c: moved[c] for c in moved.column_names}
+        if copied_bytes:
+            own["bytes_compulsory"] = moved["bytes"]
         own["name"] = pc.coalesce(pc.binary_join_element_wise(kind, how, " "), kind)
         yield pa.table({c: own.get(c, pa.nulls(moved.num_rows, _SCHEMA[c])) for c in columns})
 

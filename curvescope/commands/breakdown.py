@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.axis import axis_of
 
     with open_any(args.recording) as recording:
-        work = device_work(recording)
+        work = device_work(recording, copied_bytes=True)
         classes = recording.meta.get("layer_classes")
         steps = recording.frame("steps")
         breakdown = break_down(steps, work, args.by, args.batch, recording.statistic, classes)

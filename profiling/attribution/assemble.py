@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CurvescopeError
+from ..native import demangle
 from ..prefetch import map_ahead
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
@@ -26,7 +27,7 @@ from .operator_work import Operation, count_work
 from .outermost_operators import OperatorKernels, operator_rows, outermost_operators, read_scalar
 from .placement import HostSpans
 from .profile import Options, Profile, describe_steps
-from .range_names import OWN_DOMAIN, RangeNames, scrub
+from .range_names import LONGEST_NAME, OWN_DOMAIN, RangeNames, fold_counters, scrub
 from .timeline import Captures, DeviceWork, Launches, Placed, Timeline
 
 _CAPTURE_COLUMNS = ("graph_node_id", "capture_ns", "capture_thread_key")
@@ -185,7 +186,7 @@ class _Assembly:
                     of_row = int_column(batch, "device")
                     self._devices.update(np.unique(of_row[of_row != NONE]).tolist())
                     batch = batch.filter(of_row == device)
-                yield table, batch
+                yield table, _demangled(batch) if table == "kernels" and "name" in batch.column_names else batch
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
         """Times, processes, ranges and steps of device work."""
@@ -354,6 +355,17 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
     return found
 
 
+def _demangled(batch: pa.Table) -> pa.Table:
+    """The kernels with the names that C++ programs have in their sources, where the profiler wrote the linker's."""
+    names = dictionary(batch["name"])
+    if not pc.any(pc.starts_with(names.dictionary, "_Z"), min_count=0).as_py():
+        return batch
+    texts = pa.array([scrub(demangle(name)) for name in names.dictionary.to_pylist()], pa.string())
+    return batch.set_column(
+        batch.column_names.index("name"), "name", pa.DictionaryArray.from_arrays(names.indices, texts)
+    )
+
+
 def _fused(names: pa.ChunkedArray) -> pa.Array | None:
     """The operators in each generated kernel, by its name; None if there is no such kernel."""
     encoded = dictionary(names)
@@ -404,7 +416,8 @@ def _spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Ta
             domain_and_role.append(known[index - 1] if index else None)
         meanings.append(read(texts[number], *reversed(domain_and_role)))
         full.append(texts[number])
-    names = [scrub(text) for text in full]
+    meanings = fold_counters(meanings, np.bincount(code, minlength=len(meanings)))
+    names = [scrub(text, LONGEST_NAME) for text in full]
     codes = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
     table = table.set_column(table.column_names.index("name"), "name", codes)
     call, operations = _operations(table, code, full)

@@ -11,7 +11,7 @@ Known conventions, most specific first:
   Lightning, and marks of inference servers (see `served_steps`). Phases: `forward`, `backward`, `optimizer` and their
   usual forms.
 - FSDP: `FSDP::pre_forward (model.layers.0)` is the module with this path. A number that counts calls (`, op_id = 7`) is
-  no part of a name.
+  no part of a name, nor is one that counts the calls of ranges with hundreds of numbers (`Compute 30`).
 - Every other push/pop range is a layer; its path is the names of such ranges around it and its own, joined by `/`.
 
 A pattern replaces these conventions: a regular expression with groups named layer, phase, step, op or batch.
@@ -21,8 +21,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import CurvescopeError
 from .operator_work import BatchSource, batch_of
@@ -51,8 +55,9 @@ COLLECTIVES = ("gloo:", "nccl:")
 OWN_DOMAIN = "curvescope"  # NVTX domain of Curvescope's own ranges
 DISTRIBUTED = ("c10d::", "torch::distributed::", "torch.distributed.")
 COMMUNICATION = (*DISTRIBUTED, *COLLECTIVES)
-LONGEST_NAME = 4096  # characters of a range's or kernel's name that are kept
-_LONGEST_READ = 1 << 16  # characters that are parsed
+LONGEST_NAME = 4096  # characters of a range's name and of a path of layers that are kept
+_MOST_LAYERS = 200  # of one kind; the deepest language models have 126
+_LONGEST_READ = 1 << 16  # characters that are parsed, and of a kernel's name that are kept
 
 _STEP = re.compile(
     r"(?:profilerstep#|(?:(?:train|training|test|eval|global)[ _.-]?)?(?:step|iteration|iter|minibatch|batch))"
@@ -71,6 +76,7 @@ _PHASES = {
 }
 _BATCH = re.compile(r"(?:batch[ _-]?size|\bbs|\bbatchsize)[ ]*[=:][ ]*(\d{1,9})\b", re.IGNORECASE)
 _EMIT_NVTX = re.compile(r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?")
+_COUNTED = re.compile(r"(.*[^\W\d_].*?)[ _#:=.-]*\d+", re.DOTALL)
 _CALL_NUMBER = re.compile(r",? ?(?:op_id|seq) ?= ?\d+$")
 # Lightning's profiler marks a step of its training or evaluation loop by the method that runs it.
 _LIGHTNING_STEP = re.compile(
@@ -153,7 +159,7 @@ class RangeNames:
         layer = parsed.layer
         if layer is None or (role == ANNOTATION and not name.startswith(LAYER_RANGE)):
             return parsed._replace(role=role, layer=None)
-        return parsed._replace(role=role, layer=scrub(layer))
+        return parsed._replace(role=role, layer=scrub(layer, LONGEST_NAME))
 
     def _by_pattern(self, name: str) -> RangeName:
         assert self._pattern is not None
@@ -174,12 +180,15 @@ class RangeNames:
         )
 
 
-def scrub(name: str) -> str:
-    """The name without folders that may contain a user's or a host's name, and no longer than `LONGEST_NAME`."""
+def scrub(name: str, longest: int = _LONGEST_READ) -> str:
+    """The name without folders that may contain a user's or a host's name, and no longer than so many characters.
+
+    Templates of CUTLASS and PyTorch have names of thousands of characters, which differ at their ends.
+    """
     name = name.replace("\x00", "")
     if "/" in name or "\\" in name:
         name = _HOME.sub("", name)
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -260,6 +269,28 @@ def _pyprof(name: str) -> RangeName:
     if isinstance(facts.get("op"), str):
         return RangeName(op=f"{facts.get('mod')}.{facts['op']}")
     return RangeName()
+
+
+def fold_counters(meanings: Sequence[RangeName], uses: Sequence[int] | npt.NDArray[np.int64]) -> list[RangeName]:
+    """The meanings, with one layer for ranges that a program numbers, e.g. `Compute 30`: the number counts calls.
+
+    Such names occur once each, and there are more of them than a model has layers of one kind.
+
+    Args:
+        meanings: meaning of each distinct name.
+        uses: number of ranges with each name.
+    """
+    folded = list(meanings)
+    numbered: dict[str, list[int]] = {}
+    for index, (one, count) in enumerate(zip(meanings, uses, strict=True)):
+        stem = None if one.layer is None or one.whole_layer or one.role is not None else _COUNTED.fullmatch(one.layer)
+        if stem is not None and count == 1:
+            numbered.setdefault(stem[1], []).append(index)
+    for stem_text, found in numbered.items():
+        if len(found) >= _MOST_LAYERS:
+            for index in found:
+                folded[index] = folded[index]._replace(layer=stem_text)
+    return folded
 
 
 def _number(digits: str | None) -> int | None:

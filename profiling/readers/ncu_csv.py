@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,12 @@ NAME = "Nsight Compute CSV"
 
 _HEADER = re.compile(r'^"?ID"?,"?Process ID"?,', re.MULTILINE)
 _BATCH_ROWS = 50_000
+# Metrics that describe the device instead of the kernel. Clocks are in kHz, the bus in bits.
+_ATTRIBUTE = "device__attribute_"
+_NAME, _SMS, _CLOCK, _BUS, _MEMORY_CLOCK = (
+    _ATTRIBUTE + name
+    for name in ("display_name", "multiprocessor_count", "clock_rate", "global_memory_bus_width", "memory_clock_rate")
+)
 _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
 
@@ -45,8 +51,10 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     rows: list[dict[str, Any]] = []
     count = 0
     parts: set[str] = set()
+    described: dict[str, str] = {}
     with source.open() as stream:
-        for kernel in _kernels(rows_of(stream, _HEADER), lost):
+        for kernel in _kernels(rows_of(stream, _HEADER), lost, described):
+            described.setdefault("CC", kernel["cells"].get("CC", ""))
             row = _row(kernel, lost, parts)
             count += 1
             rows.append(row)
@@ -62,18 +70,20 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         writer.count_lost(name, number)
     missing = {"timeline": "kernels were replayed for metrics: they have durations, but no start times"}
     missing["steps"] = "no timeline, so no steps; a profile of Nsight Systems of the same command has them"
+    if (device := _device(described)) is not None:
+        writer.update(device=device)
     writer.update(missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None)
     describe_steps(writer, [], None)
 
 
-def _kernels(rows: Iterator[list[str]], lost: Counter[str]) -> Iterable[dict[str, Any]]:
-    """Each kernel with its values by metric, in B, ns and 1."""
+def _kernels(rows: Iterator[list[str]], lost: Counter[str], described: dict[str, str]) -> Iterable[dict[str, Any]]:
+    """Each kernel with its values by metric, in B, ns and 1; puts the attributes of the first device in `described`."""
     header = next(rows, None)
     if header is None:
         return
     known = metrics.known_names("ncu")
     if "Metric Name" in header:
-        yield from _from_long(header, rows, known, lost)
+        yield from _from_long(header, rows, known, lost, described)
         return
     units: dict[str, str] = {}
     for row in rows:
@@ -84,6 +94,8 @@ def _kernels(rows: Iterator[list[str]], lost: Counter[str]) -> Iterable[dict[str
         if len(row) != len(header):
             lost["metrics_unreadable"] += 1
             continue
+        if not described:
+            described.update((name, cells[name]) for name in header if name.startswith(_ATTRIBUTE))
         values: dict[str, float] = {}
         for name in known.intersection(cells):
             _add_metric(values, name, cells[name], units.get(name, ""), lost)
@@ -91,7 +103,11 @@ def _kernels(rows: Iterator[list[str]], lost: Counter[str]) -> Iterable[dict[str
 
 
 def _from_long(
-    header: list[str], rows: Iterator[list[str]], known: frozenset[str], lost: Counter[str]
+    header: list[str],
+    rows: Iterator[list[str]],
+    known: frozenset[str],
+    lost: Counter[str],
+    described: dict[str, str],
 ) -> Iterable[dict[str, Any]]:
     kernel: dict[str, Any] | None = None
     for row in rows:
@@ -107,8 +123,30 @@ def _from_long(
         if cells["Metric Name"] in known:
             unit, value = cells.get("Metric Unit", ""), cells.get("Metric Value", "")
             _add_metric(kernel["values"], cells["Metric Name"], value, unit, lost)
+        elif cells["Metric Name"].startswith(_ATTRIBUTE):
+            described.setdefault(cells["Metric Name"], cells.get("Metric Value", ""))
     if kernel is not None:
         yield kernel
+
+
+def _device(described: Mapping[str, str]) -> dict[str, Any] | None:
+    """Facts of the device by its attributes; None without its name."""
+    if not (name := described.get(_NAME, "").strip()):
+        return None
+
+    def amount(attribute: str) -> int | None:
+        number = parse_number(described.get(attribute, ""))
+        return round(number) if number is not None and 0 < number < 1 << 53 else None
+
+    clock, bus, memory_clock = amount(_CLOCK), amount(_BUS), amount(_MEMORY_CLOCK)
+    return {
+        "name": name,
+        "compute_capability": described.get("CC") or None,
+        "sm_count": amount(_SMS),
+        "clock_hz": None if clock is None else clock * 1000,
+        # Two transfers per clock, as CUDA's own deviceQuery computes it.
+        "memory_bytes_per_s": None if bus is None or memory_clock is None else 2 * memory_clock * 1000 * bus // 8,
+    }
 
 
 def _add_metric(values: dict[str, float], name: str, text: str, unit: str, lost: Counter[str]) -> None:

@@ -26,6 +26,20 @@ def test_the_library_lies_beside_the_package():
     assert native.library_path().name == native.LIBRARY_NAME
 
 
+@pytest.mark.parametrize(
+    ("name", "demangled"),
+    [
+        ("_ZN2at6kernelIfLi4EEEvPT_", "void at::kernel<float, 4>(float*)"),
+        ("_ZN2at6kernelIfLi4EEEvPT_.kd", "void at::kernel<float, 4>(float*)"),  # ROCm
+        ("_ZN5aiter4normIDF16bEEvPT_", "void aiter::norm<__bf16>(__bf16*)"),  # a type that libraries learnt in 2023
+        ("_Zno name", "_Zno name"),
+        ("gemm", "gemm"),
+    ],
+)
+def test_names_of_the_linker_are_demangled(name, demangled):
+    assert native.demangle(name).replace("std::bfloat16_t", "__bf16") == demangled
+
+
 HEADERS = Path(__file__).parents[2] / "native" / "include" / "curvescope"
 FUNCTION = re.compile(r"CURVESCOPE_API ([\w:<>* ]+?[ *])(curvescope_\w+)\(([^)]*)\)")
 WHOLE = {"int": ctypes.c_int, "std::uint8_t": ctypes.c_uint8, "std::int32_t": ctypes.c_int32, "void": None}

@@ -103,6 +103,18 @@ def test_real_profiles_break_down_as_plainly(name, by, tmp_path):
     assert_as_plainly(break_down(steps, work, by), steps, kernels, by)
 
 
+def test_copies_have_a_rate_by_what_they_move(tmp_path):
+    path = PROFILES / "pipit_cloverleaf.sqlite.gz"
+    recording = open_recording(import_profile(path, tmp_path / "r", Options(steps="whole")).path)
+    rows = break_down(recording.frame("steps"), device_work(recording, copied_bytes=True), "kernel").rows
+    rates = {row.label: row.gb_per_s for row in rows if row.label.startswith("Memcpy")}
+    copies = recording.frame("memory").groupby("memcpy_kind")[["bytes", "duration_ns"]].sum()
+    expected = {f"Memcpy {kind}": sums["bytes"] / sums["duration_ns"] for kind, sums in copies.iterrows()}
+    assert rates == pytest.approx(expected, rel=0.01)  # where copies overlap kernels, both share the time
+    plain = break_down(recording.frame("steps"), device_work(recording), "kernel").rows
+    assert {row.gb_per_s for row in plain if row.label.startswith("Memcpy")} == {None}
+
+
 def layers(batch):
     work = {"flops": 10**9 * batch, "bytes_compulsory": 10**6}
     return [

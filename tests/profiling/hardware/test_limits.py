@@ -177,3 +177,10 @@ def test_a_gpu_that_is_not_listed_has_the_roofs_of_its_drivers_facts(former):
     roofs = {roof.level: roof.per_s for roof in hardware.roofs}
     assert roofs == {"compute": 2 * 128 * 100 * 1e9, "DRAM": 2e12}
     assert hardware.cache_bytes == 40 << 20
+
+
+def test_a_memory_rate_that_no_gpu_has_is_no_roof():
+    """The driver of a Tegra X1 tells 0.204 GB/s; its memory has 25.6."""
+    facts = {"kind": "cuda", "name": "unlisted", "compute_capability": "5.3", "sm_count": 2, "clock_hz": 998_000_000}
+    hardware = hardware_of({"device": {**facts, "memory_bytes_per_s": 204_000_000}})
+    assert "DRAM" not in {roof.level for roof in hardware.roofs}

@@ -9,6 +9,7 @@ import pytest
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.profiling.attribution.fused_kernels import decode_shares, operators_of_name
+from curvescope.profiling.attribution.kernel_names import ALGORITHMS, family
 from curvescope.profiling.attribution.operator_work import work
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
@@ -61,6 +62,14 @@ def test_generated_kernels_in_nsys_exports_have_their_operators_in_the_layer_of_
     assert [s.op for s in decode_shares(recording.frame("kernels")["fused"][0])] == ["aten::add", "aten::relu"]
     rows = break_down(recording.frame("steps"), device_work(recording), "layer").rows
     assert rows[0].label.startswith("fc1")
+
+
+def test_the_work_of_a_product_under_autocast_is_on_its_kernel_and_not_on_a_cast(tmp_path):
+    recording = open_recording(import_profile(PROFILES / "parttrans_bs128.pt.trace.json.gz", tmp_path / "run").path)
+    kernels = recording.frame("kernels").dropna(subset=["flops"])
+    products = kernels[kernels["op"].isin(["aten::linear", "aten::matmul", "aten::bmm", "aten::addmm", "aten::mm"])]
+    families = products.groupby(products["name"].map(family))["flops"].sum()
+    assert families[families.index.isin(ALGORITHMS)].sum() > 0.97 * families.sum()
 
 
 def test_a_generated_kernel_of_unknown_types_has_no_bytes():

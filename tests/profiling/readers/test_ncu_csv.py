@@ -70,6 +70,40 @@ def test_the_raw_page_has_units_of_its_own(tmp_path):
     assert recording.meta["lost"]["metrics_unreadable"]["count"] == 1
 
 
+ATTRIBUTES = {
+    "device__attribute_display_name": ("", "NVIDIA A100-SXM4-40GB"),
+    "device__attribute_multiprocessor_count": ("", "108"),
+    "device__attribute_clock_rate": ("", "1,410,000"),
+    "device__attribute_global_memory_bus_width": ("", "5,120"),
+    "device__attribute_memory_clock_rate": ("", "1,215,000"),
+}
+
+
+@pytest.mark.parametrize("form", ["raw", "long"])
+def test_the_device_is_the_one_that_its_attributes_describe(form, tmp_path):
+    head = ["ID", "Process ID", "Kernel Name", "CC"]
+    metric = {"gpu__time_duration.sum": ("nsecond", "5"), **ATTRIBUTES}
+    if form == "raw":
+        columns = zip(*((name, unit, value) for name, (unit, value) in metric.items()), strict=True)
+        first = (head, [""] * 4, ["0", "7", "f", "8.0"])
+        rows = [[*cells, *column] for cells, column in zip(first, columns, strict=True)]
+    else:
+        kernel = ["0", "7", "f", "8.0"]
+        rows = [[*head, "Metric Name", "Metric Unit", "Metric Value"]]
+        rows += [[*kernel, name, unit, value] for name, (unit, value) in metric.items()]
+    with (tmp_path / "p").open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    recording = imported(tmp_path / "p", tmp_path)
+    assert recording.meta["device"] == {
+        "name": "NVIDIA A100-SXM4-40GB",
+        "compute_capability": "8.0",
+        "sm_count": 108,
+        "clock_hz": 1_410_000_000,
+        "memory_bytes_per_s": 1_555_200_000_000,
+    }
+    assert recording.frame("kernels")["duration_ns"].tolist() == [5]
+
+
 def test_a_table_of_no_kernel_is_refused(tmp_path):
     (tmp_path / "p").write_text(RAW[: RAW.index('"",""')])
     with pytest.raises(CurvescopeError, match="no kernel"):

@@ -367,3 +367,25 @@ def test_kernels_of_a_graph_have_the_layers_under_which_their_nodes_were_capture
     assert kernels["layer"].tolist() == ["fc1", "fc2", "all", "all"]
     assert kernels["graph_node_id"].fillna(0).tolist() == [21, 22, 32, 0]
     assert lost(recording)["graph_work_without_capture"] == 1
+
+
+@pytest.mark.parametrize(("count", "layers"), [(250, {"Compute"}), (100, {f"Compute {i}" for i in range(100)})])
+def test_a_number_that_counts_calls_is_no_part_of_a_layer_and_one_of_layers_is(count, layers, tmp_path):
+    """A model has a hundred layers at most, so that of hundreds of numbers, each seen once, each counts a call."""
+    ranges = [push_pop(f"Compute {i}", 100 * i, 100 * i + 90) for i in range(count)]
+    work = {
+        "launches": [launch(i + 1, 100 * i + 10) for i in range(count)],
+        "kernels": [kernel(i + 1, 100 * i + 20, 100 * i + 80) for i in range(count)],
+    }
+    recording = imported(write_export(tmp_path / "p", ranges=ranges, **work), tmp_path, Options(steps="whole"))
+    assert set(recording.frame("kernels")["layer"]) == layers
+    assert recording.frame("ranges")["name"].nunique() == count  # the ranges keep their names
+
+
+def test_a_name_of_the_linker_is_demangled_and_a_long_one_kept(tmp_path):
+    """PyTorch's kernels have names of 5,000 characters, which differ at their ends."""
+    long = [f"void f<{'std::integral_constant<int, 1>, ' * 150}{end}>()" for end in "ab"]
+    strings = {1: "_ZN2at6kernelIfLi4EEEvPT_", 2: long[0], 4: long[1], 3: "cudaLaunchKernel"}
+    kernels = [kernel(i, 10 * i, 10 * i + 5, demangledName=name) for i, name in enumerate((1, 2, 4))]
+    names = imported(write_export(tmp_path / "p", kernels=kernels, strings=strings), tmp_path).frame("kernels")["name"]
+    assert set(names) == {"void at::kernel<float, 4>(float*)", *long}

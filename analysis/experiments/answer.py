@@ -32,7 +32,7 @@ from .shape import Shape, shape
 if TYPE_CHECKING:
     from ..decompose.anomalies import Diagnosis, Explanation
 
-_LEAST_CONFIRMED = 0.1  # of an anomaly; a smaller confirmed cause does not lead the answer
+_LEAST_LEADING = 0.1  # of an anomaly; a smaller cause does not lead the answer
 _MOSTLY = 0.5  # of an anomaly that a term makes
 # Least gain that is worth a remedy, as a share of the step, and of a term that was only run alone.
 _LEAST_STEP_GAIN, _LEAST_TERM_GAIN = 0.01, 0.05
@@ -224,13 +224,11 @@ def _value(explanation: Explanation) -> str:
 
 
 def _leading(explanation: Explanation) -> CauseTotal | None:
-    """The largest confirmed cause, else the largest cause; None if nothing but terms that are not significant."""
+    """The largest confirmed cause, else the largest cause; None if both are small: most is not significant."""
     value = explanation.value.value
     agreeing = [t for t in explanation.attribution.causes if t.amount * value > 0 and t.cause != NOT_SIGNIFICANT]
-    agreeing.sort(key=lambda total: -abs(total.amount))
-    least = _LEAST_CONFIRMED * abs(value)
-    confirmed = [t for t in agreeing if t.verdict == Verdict.CONFIRMED and abs(t.amount) >= least]
-    return next(iter([*confirmed, *agreeing]), None)
+    large = [t for t in agreeing if abs(t.amount) >= _LEAST_LEADING * abs(value)]
+    return max(large, key=lambda t: (t.verdict == Verdict.CONFIRMED, abs(t.amount)), default=None)
 
 
 def _largest(shares: Iterable[Share], value: Estimate) -> str | None:

@@ -2,7 +2,8 @@
 
 An operator calls others (`aten::linear` calls `aten::addmm`); the outermost one is what a program calls, and running it
 again runs the others too. Autograd nodes and ranges are no operators. Mixed precision adds one level: an operator that
-casts its operands and calls itself on the cast ones is not outermost; its casts and the inner call are.
+casts its operands and calls itself on the cast ones is not outermost; its casts and the inner call are. Nor is an
+operator whose arguments no profiler records in full, if all it does is call others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .operator_work import Operation
 from .placement import HostSpans, Placement
 
 _OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::)\w+::.+")
+_IN_PART = ("aten::einsum",)  # the equation is missing
 _SCALARS = ("Scalar", "ScalarList", "GenericList")
 _LIST = "TensorList"
 _NON_FINITE = {"inf", "-inf", "nan"}
@@ -57,6 +59,10 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
         outer, inner = (spans.operations[spans.call[one]] for one in (parent[span], span))
         if len(outer.dtypes) == len(inner.dtypes) and list(outer.dtypes) != list(inner.dtypes):
             is_operator[parent[span]] = False
+    in_part = np.array([one.name in _IN_PART for one in spans.operations], np.bool_)[spans.call] & is_operator
+    of_operators = np.zeros(count, np.bool_)
+    of_operators[parent[is_operator & (parent != NONE)]] = True
+    is_operator &= ~(in_part & of_operators)
     found = np.where(is_operator, np.arange(count), NONE)
     for rows in placement.nest.levels:
         above = found[parent[rows]]

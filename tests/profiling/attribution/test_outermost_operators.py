@@ -74,6 +74,12 @@ def test_mixed_precision_calls_the_operator_again_on_cast_operands():
     assert rows_of(*events) == [("aten::to", 1, 10, None, None, 0), ("aten::linear", 1, 60, None, None, 1)]
 
 
+def test_an_operator_without_its_text_argument_is_none_if_it_only_calls_others():
+    events = op("aten::einsum", 10, 100), op("aten::bmm", 20, 60), op("aten::bmm_inner", 30, 9), op("aten::sum", 85, 5)
+    assert rows_of(*events) == [("aten::bmm", 1, 60, None, None, 0), ("aten::sum", 1, 5, None, None, 1)]
+    assert rows_of(op("aten::einsum", 10, 100)) == [("aten::einsum", 1, 100, None, None, 0)]
+
+
 def test_an_operator_that_calls_its_own_form_with_a_result_is_outermost():
     events = op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))
     assert rows_of(*events) == [("aten::abs", 1, 100, None, None, 0)]

@@ -1,10 +1,12 @@
 """Headless Chromium over its own pipe (DevTools protocol): no driver, no package, no port.
 
+One browser serves all pages of a process, each in a context of its own: no cookies, storage or cache of another.
 Messages are JSON ended by a zero byte, in on descriptor 3, out on 4 (`--remote-debugging-pipe`).
 """
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
@@ -14,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _PATIENCE_S = 600.0
+_PATIENCE_TO_END_S = 30.0
 # Puts the pipe where Chromium expects it; copies above 9 first, so that neither end is in the way of the other.
 _ON_3_AND_4 = """
 import fcntl, os, sys
@@ -28,24 +32,15 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def find_chromium():
-    """Path of a Chromium or Chrome; null where there is none."""
+    """Path of a Chromium or Chrome; None where there is none."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
-class Page:
-    """One page of a browser of its own. Use as a context manager.
+class Browser:
+    """A Chromium that runs until this process ends."""
 
-    Attributes:
-        problems: what the console and the page complained of.
-        requests: addresses that were asked for.
-    """
-
-    def __init__(self, path, width=1280, height=900, dark=False):
-        self._path, self._size, self._dark = path, (width, height), dark
-        self._next, self._buffer, self._session = 0, b"", None
-        self.problems, self.requests = [], []
-
-    def __enter__(self):
+    def __init__(self):
+        self._next, self._buffer = 0, b""
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         their_in, self._out = os.pipe()
         self._in, their_out = os.pipe()
@@ -59,41 +54,30 @@ class Page:
         )
         os.close(their_in)
         os.close(their_out)
+        atexit.register(self._end)
+
+    def _end(self):
+        os.close(self._out)  # its order to end, in which it removes its files
         try:
-            self._open()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def _open(self):
-        targets = self.send("Target.getTargets")["targetInfos"]
-        page = next(t for t in targets if t["type"] == "page")
-        self._session = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.send(f"{domain}.enable")
-        self.resize(*self._size)
-        self.scheme("dark" if self._dark else "light")
-        self.send("Page.navigate", url=f"file://{self._path}")
-        self.wait_for("document.readyState === 'complete' && !!document.querySelector('section')")
-
-    def __exit__(self, *_):
-        self._process.kill()
-        self._process.wait()
+            self._process.wait(_PATIENCE_TO_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         os.close(self._in)
-        os.close(self._out)
         self._profile.cleanup()
 
-    def send(self, method, **parameters):
-        """Call a method of the protocol and return its result."""
+    def send(self, method, session=None, note=lambda *_: None, **parameters):
+        """Call a method of the protocol and return its result; `note` gets the session's events until then."""
         self._next += 1
         message = {"id": self._next, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
+        if session:
+            message["sessionId"] = session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             answer = self._receive(deadline)
+            if session and answer.get("sessionId") == session:
+                note(answer.get("method"), answer.get("params", {}))
             if answer.get("id") == self._next:
                 assert "error" not in answer, answer
                 return answer["result"]
@@ -106,9 +90,51 @@ class Page:
             assert data, "the browser ended"
             self._buffer += data
         raw, self._buffer = self._buffer.split(b"\0", 1)
-        message = json.loads(raw)
-        self._note(message.get("method"), message.get("params", {}))
-        return message
+        return json.loads(raw)
+
+
+browser = cache(Browser)
+
+
+class Page:
+    """One page in a context of its own. Use as a context manager.
+
+    Attributes:
+        problems: what the console and the page complained of.
+        requests: addresses that were asked for.
+    """
+
+    def __init__(self, path, width=1280, height=900, dark=False):
+        self._path, self._size, self._dark = path, (width, height), dark
+        self.problems, self.requests = [], []
+
+    def __enter__(self):
+        self._browser = browser()
+        self._context = self._browser.send("Target.createBrowserContext")["browserContextId"]
+        try:
+            self._open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _open(self):
+        target = self._browser.send("Target.createTarget", url="about:blank", browserContextId=self._context)
+        attached = self._browser.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.send(f"{domain}.enable")
+        self.resize(*self._size)
+        self.scheme("dark" if self._dark else "light")
+        self.send("Page.navigate", url=f"file://{self._path}")
+        self.wait_for("document.readyState === 'complete' && !!document.querySelector('section')")
+
+    def __exit__(self, *_):
+        self._browser.send("Target.disposeBrowserContext", browserContextId=self._context)
+
+    def send(self, method, **parameters):
+        """Call a method of the protocol on the page and return its result."""
+        return self._browser.send(method, self._session, self._note, **parameters)
 
     def _note(self, method, parameters):
         if method == "Runtime.exceptionThrown":

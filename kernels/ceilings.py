@@ -24,6 +24,8 @@ from .row_operators import KINDS as ROW_KINDS
 from .row_operators import RowOperator
 from .runner import Result
 from .sweeps import Sweep, single
+from .transfer import HOSTS, Transfer
+from .transfer import KINDS as TRANSFERS
 
 # Large enough for a library to reach its best rate.
 GEMM_EXTENTS = {"cpu": 1024, "cuda": 4096}
@@ -61,6 +63,8 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
         jobs += [(streams, single(Memory(kind, level.size_bytes))) for kind in KINDS]
     jobs += [(streams, single(Latency(level.size_bytes))) for level in memory_levels(streams.describe(), processors=1)]
     jobs += [(library, single(Launch(kind))) for kind in LAUNCHES]
+    if library.describe()["kind"] == "cuda":
+        jobs += [(library, single(Transfer(kind, host))) for kind in TRANSFERS for host in HOSTS]
     return jobs + [(streams, single(peak)) for peak in peak_problems(streams)]
 
 

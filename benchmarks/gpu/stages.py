@@ -15,7 +15,7 @@ _HERE = shlex.quote(str(Path(__file__).resolve().parent))
 _ROOT = shlex.quote(str(Path(__file__).resolve().parents[2]))
 _CUBINS = ("gemm", "conv", "launch", "peak", "memory", "latency")
 _BENCHES = {
-    "torch": ("gemm", "conv", "launch", "memory"),
+    "torch": ("gemm", "conv", "launch", "memory", "transfer"),
     "cupy": _CUBINS,
     "numba": ("gemm", "memory"),
     "pycuda": _CUBINS,

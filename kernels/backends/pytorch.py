@@ -28,6 +28,7 @@ from ..replay.recorded_call import CannotReplay
 from ..replay.results import results_of
 from ..row_operators import RowOperator
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
+from ..transfer import Transfer
 from . import Prepared, UnsupportedError, Watch
 from .cuda_device import prepare_launch
 from .flushing import FlushingBackend, run_in_turn
@@ -198,6 +199,23 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     return prepared._replace(result=result)
 
 
+def _transfer(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
+    assert isinstance(problem, Transfer)
+    if not device.startswith("cuda"):
+        raise UnsupportedError("on a CPU there is no link to a device")
+    (there,) = tensors
+    here = torch.empty(there.shape, dtype=there.dtype, pin_memory=problem.host == "pinned")
+    here.copy_(there)
+    source, target = (here, there) if problem.kind == "to_device" else (there, here)
+    target.zero_()
+
+    def result() -> Array:
+        torch.cuda.synchronize(device)
+        return host_array(target)
+
+    return Prepared(partial(target.copy_, source, non_blocking=True), result, "torch.copy_")
+
+
 _BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
     Attention: prepare_attention,
     RowOperator: prepare_rows,
@@ -205,5 +223,6 @@ _BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
     Conv: _conv,
     Memory: _memory,
     Launch: _launch,
+    Transfer: _transfer,
     ReplayProblem: _replay,
 }

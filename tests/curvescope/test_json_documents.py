@@ -31,7 +31,7 @@ KINDS = {
     "compile": {"compile"},
     **{
         name: {"bench"}
-        for name in ("gemm", "conv", "attention", "operators", "memory", "latency", "launch", "peak", "all")
+        for name in ("gemm", "conv", "attention", "operators", "memory", "latency", "launch", "transfer", "peak", "all")
     },
 }
 

@@ -20,6 +20,7 @@ BENCHES = {
     "memory": "bandwidth of copy, scale, add, triad, read and write in every memory level",
     "latency": "time of one load in every memory level",
     "launch": "latency and throughput of kernel launches",
+    "transfer": "copies between the host and a GPU, from pinned and pageable memory",
     "peak": "fused multiply-adds per second",
     "replay": "operator calls of a recorded step, rebuilt and run alone",
     "all": "each of the above once, without replay",

@@ -138,7 +138,8 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
         known = group[group[["flops", "flops_executed"]].notna().any(axis=1)]
         if known.empty:
             without_ms += float(group["exclusive_ms"].sum())
-            without.append(likely_point(label, group, per, hardware))
+            if hardware.kind != "cpu":  # what is likely is known of GPUs
+                without.append(likely_point(label, group, per, hardware))
             continue
         # The work of a layer is stored in one row per operator call, its time in all of them.
         timed = known if by == "kernel" else group

@@ -206,7 +206,8 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     if timed.empty:
         raise CurvescopeError(
             "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to explain. "
-            "Record it again, or import one profile per batch size with `--as sweep`."
+            "`curvescope breakdown` says where its time goes. For a curve, import one profile per batch size with "
+            "`--as sweep`, or measure a step with `curvescope diagnose`."
         )
     if timed[by].isna().any():
         raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")

@@ -95,7 +95,7 @@ def verdicts(drawn: Roofline) -> list[str]:
 
 def _likely_verdict(drawn: Roofline) -> list[str]:
     """What likely bounds most of the time, where no bound is known."""
-    if not drawn.without_work:
+    if drawn.points or not drawn.without_work:
         return []
     likely: dict[str, float] = {}
     for point in drawn.without_work:
@@ -140,7 +140,7 @@ def notes(drawn: Roofline) -> list[str]:
         found.append(f"Kernels with unknown work take {share:.0%} of the time and have no point.")
     if drawn.without_work:
         found += _likely_notes({point.likely for point in drawn.without_work})
-    if not drawn.points:
+    if drawn.without_work and not drawn.points:
         found.append(
             "To measure bounds, count FLOPs and bytes: `curvescope record --with ncu -o runs/ncu -- COMMAND`, then "
             "`curvescope roofline runs/ncu`; or record with PyTorch's profiler and record_shapes=True."

@@ -265,8 +265,12 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     )
 
 
-def _breakdown_verdict(breakdown: Breakdown, groups: Sequence[Row], axis: Axis) -> str:
+_APART = (IDLE, LEFT_OVER, OVERHEAD)
+
+
+def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
     """How long a step takes, and where most of that goes; of the busy time where much of it is idle."""
+    groups = [row for row in breakdown.rows if row.label not in _APART]
     whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in groups)
     what = "All recorded work"
     if breakdown.n_profiled:
@@ -314,8 +318,7 @@ def render_breakdown(
     axis: Axis = SAMPLES,
 ) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
-    apart = (IDLE, LEFT_OVER, OVERHEAD)
-    groups, ends = ([r for r in breakdown.rows if (r.label in apart) == end] for end in (False, True))
+    groups, ends = ([r for r in breakdown.rows if (r.label in _APART) == end] for end in (False, True))
     busy_ms = math.fsum(row.time_ms for row in groups)
     measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
     # Where much of a step is idle, shares of the step say little of the kernels.
@@ -338,7 +341,7 @@ def render_breakdown(
             number(row.time_ms),
             number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),
-            *((share(row.time_ms, busy_ms) if row.label not in apart else "",) if idles else ()),
+            *((share(row.time_ms, busy_ms) if row.label not in _APART else "",) if idles else ()),
             "" if row.calls is None else f"{row.calls:g}",
             _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
             _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
@@ -361,5 +364,5 @@ def render_breakdown(
     if measured:
         notes.append("Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them.")
     notes += _tensor_note(listed, by)
-    verdict = Text(_breakdown_verdict(breakdown, groups, axis), "bold")
+    verdict = Text(breakdown_verdict(breakdown, axis), "bold")
     return Group(verdict, Text(), rows, *(Text(one, "dim") for one in notes))

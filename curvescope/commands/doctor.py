@@ -31,13 +31,14 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from ..analysis.render import terminal
+    from ..analysis.render.tables import Indented
 
     console = terminal.console()
     for finding in findings:
         mark = Text("found    ", "green") if finding.found else Text("missing  ", "yellow")
-        console.print(mark + Text(f"{finding.name}: {finding.detail}"))
+        console.print(Indented(Text(f"{finding.name}: {finding.detail}"), label=mark))
         if finding.remedy and not finding.found:
-            console.print(Text(f"         {finding.remedy}", "dim"))
+            console.print(Indented(Text(finding.remedy, "dim"), label=" " * len(mark)))
     return 0
 
 

@@ -22,6 +22,7 @@ from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
     from ..profiling.readers import Options
+    from ..profiling.recording.store import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         return _record_with(args, command, path, options)
     code = record_command(command, path, options)
     recording = open_recording(path)
+    _print_verdict(recording)
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
     print(f"curvescope: {describe_rows(counts)} in {path}", file=sys.stderr)
     if steps := recording.count_rows("steps"):
@@ -98,13 +100,35 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
+def _print_verdict(recording: Recording) -> None:
+    """Say where the time went: by layer if there are layers, else by kernel; nothing if no kernel has a time."""
+    import sys
+
+    from ..analysis.decompose.breakdown import break_down
+    from ..analysis.decompose.kernel_times import device_work
+    from ..analysis.render.text import breakdown_verdict
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.escaping import escape_controls
+
+    steps, work, classes = recording.frame("steps"), device_work(recording), recording.meta.get("layer_classes")
+    try:
+        found = break_down(steps, work, "layer", layer_classes=classes)
+        if not any(row.calls and not row.label.startswith("no layer") for row in found.rows):
+            found = break_down(steps, work, "kernel")
+    except CurvescopeError:
+        return
+    print(f"curvescope: {escape_controls(breakdown_verdict(found))}", file=sys.stderr)
+
+
 def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
     import sys
 
     from ..profile_files import describe_rows, notes
     from ..profiling.collect.nvidia_tools import Request, record_with
+    from ..profiling.recording.store import open_recording
 
     code, done = record_with(args.tool, command, path, options, Request(with_metrics=args.metrics))
+    _print_verdict(open_recording(done.path))
     for line in (f"{describe_rows(done.rows)} in {done.path}", *notes(done)):
         print(f"curvescope: {line}", file=sys.stderr)
     return code

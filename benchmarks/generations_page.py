@@ -14,10 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from curvescope.analysis.cost_model import convolution
 from curvescope.analysis.cost_model.choice import estimate_products_of, get_library
+from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.problems import Convolutions, Products
 from curvescope.analysis.cost_model.recording import machine_for, usual_library
+from curvescope.analysis.cost_model.tensor_cores import (
+    estimate_tensor_convolutions,
+    estimate_tensor_products,
+    tensor_machine,
+)
 from curvescope.kernels.catalog import TILE, tile_grid
 from curvescope.kernels.compile import compile_source, own_sources
 from curvescope.kernels.conv import Conv
@@ -70,19 +75,31 @@ def roof_ms(device: Device, flops: int, size: int, precision: str, item_bytes: i
     return 1e3 * max(flops / peak, size * item_bytes / 4 / device.memory_bytes_per_s)
 
 
-def modelled_ms(device: Device) -> tuple[dict[str, float], float] | None:
-    """Times of the convolution by algorithm, and of the product; None if the model does not know the architecture."""
-    try:
-        machine = machine_for(device)
-    except CurvescopeError:
-        return None
+def problems() -> tuple[Convolutions, Products]:
+    """The convolution and the product, as the model takes them."""
     conv = CONVOLUTION
-    problem = Convolutions(*(np.array([x]) for x in (conv.n, conv.c, conv.h, conv.w, conv.k, 3, 3, 1, 1, 1, 1)))
-    times = convolution.forward(problem, machine)
-    found = {name: 1e3 * float(times[name].time_s[0]) for name in ALGORITHMS if times[name].possible[0]}
-    product = Products(*(np.array([x]) for x in (PRODUCT.m, PRODUCT.n, PRODUCT.k, False, 1)))
-    library = get_library(usual_library(device))
+    one = Convolutions(*(np.array([x]) for x in (conv.n, conv.c, conv.h, conv.w, conv.k, 3, 3, 1, 1, 1, 1)))
+    return one, Products(*(np.array([x]) for x in (PRODUCT.m, PRODUCT.n, PRODUCT.k, False, 1)))
+
+
+def modelled_ms(device: Device) -> tuple[dict[str, float], float]:
+    """Times of the convolution by algorithm, and of the product, in fp32."""
+    problem, product = problems()
+    machine, library = machine_for(device), get_library(usual_library(device))
+    times = estimate_algorithms("forward", problem, machine, ALGORITHMS)
+    found = {name: 1e3 * float(one.time_s[0]) for name, one in times.items() if one.possible[0]}
     return found, 1e3 * float(estimate_products_of(product, machine, library).time_s[0])
+
+
+def modelled_fp16_ms(device: Device) -> tuple[float, float] | tuple[None, None]:
+    """Times of the convolution and of the product on tensor cores; None where the card has none for fp16."""
+    try:
+        machine = tensor_machine(device, "fp16")
+    except CurvescopeError:
+        return None, None
+    problem, product = problems()
+    convolution = estimate_tensor_convolutions("forward", problem, machine).time_s[0]
+    return 1e3 * float(convolution), 1e3 * float(estimate_tensor_products(product, machine).time_s[0])
 
 
 def figure(value: float | None) -> str:
@@ -136,19 +153,23 @@ A dash: no compiler at hand knows the architecture.
     yield f"""
 ## Time by algorithm, and roofs
 
-Milliseconds. *Modelled*: fp32, by the cost model ([validation](cost-model-validation.md)) for the forward algorithms of cuDNN and for
-cuBLAS; a dash where the model has no constants for the architecture. *Roof*: the least time that peak and DRAM bandwidth allow for the
+Milliseconds. *Modelled*: by the cost model ([validation](cost-model-validation.md)) for the forward algorithms of cuDNN and for cuBLAS in
+fp32, and for both on tensor cores in fp16. Cards newer than Volta are predictions with Volta's constants, and fp16 is fitted to one V100
+only; a dash where a card has no tensor cores for fp16. *Roof*: the least time that peak and DRAM bandwidth allow for the
 FLOPs of the direct algorithm, each operand moved once: in fp32, in fp16 and fp8 through tensor cores (dense). Winograd and FFT do fewer
-FLOPs, so they may lie below the fp32 roof. Sources of peaks: [devices](reference/devices.md).
+FLOPs, so they may lie below the fp32 roof; implicit GEMM lies up to 7 % below it from Volta on, which is
+[an error of the fit](cost-model.md#known-limits). Sources of peaks: [devices](reference/devices.md).
 
-| card | {" | ".join(ALGORITHMS.values())} | roof fp32 | fp16 | fp8 | product, modelled | roof fp32 | fp16 | fp8 |
-|---|{"--:|" * (len(ALGORITHMS) + 7)}"""
+| card | {" | ".join(ALGORITHMS.values())} | fp16 modelled | roof fp32 | fp16 | fp8 | product, modelled | fp16 modelled | roof fp32 | fp16 | fp8 |
+|---|{"--:|" * (len(ALGORITHMS) + 9)}"""
     for device in map(get_device, CARDS):
-        modelled = modelled_ms(device)
-        cells = [figure(None if modelled is None else modelled[0].get(name)) for name in ALGORITHMS]
-        for work, before in ((conv_work, None), (gemm_work, "product")):
-            if before:
-                cells.append(figure(None if modelled is None else modelled[1]))
+        by_algorithm, product_ms = modelled_ms(device)
+        cells = [figure(by_algorithm.get(name)) for name in ALGORITHMS]
+        for work, fp32_ms, fp16_ms in zip(
+            (conv_work, gemm_work), (None, product_ms), modelled_fp16_ms(device), strict=True
+        ):
+            cells += [figure(fp32_ms)] if fp32_ms is not None else []
+            cells.append(figure(fp16_ms))
             for precision, item_bytes in (("fp32", 4), ("fp16", 2), ("fp8", 1)):
                 tensor = precision == "fp32" or device.tensor_flops_per_s(precision)
                 least = roof_ms(device, work.flops or 0, work.bytes_compulsory or 0, precision, item_bytes)

@@ -1,4 +1,7 @@
-"""Chooses the algorithm like a library: the fastest that it offers and the workspace allows, with known exceptions."""
+"""Chooses the algorithm like a library: the one it is known to take, or else the fastest that it offers.
+
+No algorithm is chosen that the workspace does not allow.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
+from ...profiling.hardware.devices import Device
 from .constants import ARCHITECTURES
 from .launches import TILES, ModelledGpu, Tile
-from .problems import Convolutions, Flags, Floats, Products
+from .learned import ASKED, TIMED, Labels, LearnedChoice
+from .problems import PHASES, Convolutions, Flags, Floats, Products
 from .product import CostEstimate, estimate_products
 
 
@@ -169,8 +174,11 @@ def choose_algorithm(
     workspace_limit_bytes: Floats | float = np.inf,
     *,
     autotuned: bool = False,
+    taken: Labels | None = None,
 ) -> Chosen:
-    """Choose the fastest algorithm that the library offers and the workspace allows, or its published exception.
+    """Choose the algorithm that the library is known to take, or else the fastest that it offers.
+
+    No algorithm is chosen that the workspace does not allow.
 
     Args:
         estimates: costs by algorithm.
@@ -180,26 +188,47 @@ def choose_algorithm(
         workspace_limit_bytes: available scratch memory.
         autotuned: whether the framework times every algorithm and takes the fastest, instead of using the library's
             heuristic; then all algorithms are candidates, and there are no exceptions.
+        taken: the algorithms that the library is known to take, empty where unknown; shape (problems,).
     """
     names = tuple(estimates)
     times = np.stack([estimates[name].time_s for name in names])
     workspaces = np.stack([estimates[name].workspace_bytes for name in names])
     fits = workspaces <= workspace_limit_bytes
-    allowed = fits & np.stack(
-        [
-            estimates[name].possible
-            & ((phase, name) not in library.lacks)
-            & (autotuned | offered(library, phase, problems, name))
-            for name in names
-        ]
-    )
+    usable = fits & np.stack([estimates[name].possible & ((phase, name) not in library.lacks) for name in names])
+    allowed = usable & np.stack([autotuned | offered(library, phase, problems, name) for name in names])
     index = np.argmin(np.where(allowed, times, np.inf), axis=0)
+    if taken is not None:
+        known = usable & (np.array(names)[:, None] == taken)
+        index = np.where(known.any(axis=0), known.argmax(axis=0), index)
     for quirk in () if autotuned else QUIRKS:
         if quirk.library == library.name and quirk.phase == phase and quirk.algorithm in names:
             candidate = names.index(quirk.algorithm)
             index = np.where(_is(problems, quirk) & fits[candidate], candidate, index)
     rows = np.arange(len(index))
     return Chosen(names, index, times[index, rows], workspaces[index, rows])
+
+
+def known_choice(
+    library: Library,
+    phase: str,
+    problems: Convolutions,
+    device: Device,
+    learned: Mapping[str, LearnedChoice],
+    *,
+    timed: bool = False,
+) -> Labels | None:
+    """The algorithms that a library is known to take; None if nothing is known of it.
+
+    Args:
+        library: library that chooses.
+        phase: forward, backward_data or backward_weights; choices are published for forward only.
+        problems: the convolutions.
+        device: the GPU.
+        learned: result of `load_learned`.
+        timed: whether the framework times every algorithm.
+    """
+    choice = learned.get(f"{library.name} {TIMED if timed else ASKED}") if phase == PHASES[0] else None
+    return None if choice is None else choice.take(problems, device)
 
 
 def _is(problems: Convolutions, quirk: Quirk) -> Flags:

@@ -50,11 +50,12 @@ PARAMETERS = (
     Parameter("half_warps", "resident warps per 64 lanes at which an SM reaches half its rate", 0.2, 8.0, 1.5, True),
     Parameter("start_us", "least time of a launch, in microseconds", 1.0, 8.0, 4.0, True),
     Parameter("gpu_boost", "clock of a GeForce board over its datasheet's boost clock", 1.0, 1.25, 1.08, False),
-    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, True),
+    Parameter("prologue_cycles", "clocks a block spends before and after its main loop", 200.0, 20000.0, 2500.0, False),
     Parameter("product_cycles", "clocks before and after a matrix product's main loop", 200.0, 20000.0, 2500.0, False),
     Parameter("step_cycles", "least clocks of a step of depth 8, however small the tile", 20.0, 2000.0, 150.0, False),
     Parameter("plain_cycles", "least clocks of a step of IMPLICIT_GEMM", 20.0, 4000.0, 500.0, True),
     Parameter("precomputed_cycles", "least clocks of a step of IMPLICIT_PRECOMP_GEMM", 20.0, 4000.0, 500.0, True),
+    Parameter("winograd_cycles", "least clocks of a step of fused Winograd", 20.0, 4000.0, 500.0, True),
     Parameter("indices_us", "time of the kernel that computes an index table, in microseconds", 0.1, 30.0, 5.0, True),
     Parameter("small_tile", "loss of rate from a tile's perimeter, relative to 128 × 128", 0.01, 2.0, 0.15, True),
     Parameter("transform", "DRAM traffic of a Winograd transform, relative to one pass each way", 0.3, 4.0, 1.0, True),
@@ -133,6 +134,7 @@ class Fitted:
         unseen: overall error for architectures that were left out, by kind.
         measured: kinds that were measured, by architecture, with the libraries of each.
         other_library: overall error of convolutions with a library that was not fitted.
+        tensor: constants of tensor cores.
     """
 
     constants: Mapping[str, Constants]
@@ -140,14 +142,20 @@ class Fitted:
     unseen: Mapping[str, Offset]
     measured: Mapping[str, Mapping[str, Sequence[str]]]
     other_library: Offset
+    tensor: Constants
 
-    def spreads_for(self, architecture: str, library: str) -> dict[str, Spread]:
-        """The variation by kind; wider between GPUs if the kind was not measured there, or not with that library."""
-        return {kind: self._spread(kind, architecture, library) for kind in self.spreads}
+    def spreads_for(self, architecture: str, library: str, precision: str = "fp32") -> dict[str, Spread]:
+        """The variation by kind; wider between GPUs if the kind was not measured there, or not with that library.
 
-    def _spread(self, kind: str, architecture: str, library: str) -> Spread:
+        Times in fp16 and bf16 come from one card, so they vary like those of an architecture that was left out.
+        """
+        return {kind: self._spread(kind, architecture, library, precision) for kind in self.spreads}
+
+    def _spread(self, kind: str, architecture: str, library: str, precision: str) -> Spread:
         spread = self.spreads[kind]
         libraries = self.measured.get(architecture, {}).get("product" if kind == NARROW else kind)
+        if precision != "fp32":
+            libraries = None
         if kind == "streaming":  # no library is involved
             return spread
         if libraries is not None and library in libraries:
@@ -168,7 +176,8 @@ def load_fitted() -> Fitted:
     spreads = {k: Spread(**{**spread, "rest": tuple(spread["rest"])}) for k, spread in loaded["spreads"].items()}
     unseen = {kind: Offset(**offset) for kind, offset in loaded["unseen"].items()}
     constants = {name: Constants(values) for name, values in loaded["values"].items()}
-    return Fitted(constants, spreads, unseen, loaded["measured"], Offset(**loaded["other_library"]))
+    other = Offset(**loaded["other_library"])
+    return Fitted(constants, spreads, unseen, loaded["measured"], other, Constants(loaded["tensor"]))
 
 
 def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constants:

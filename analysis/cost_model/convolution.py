@@ -205,7 +205,7 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
         axis=0,
     )
     blocks = groups * np.ceil(problems.k / _FUSED_CHANNELS)
-    compute_s = machine.blocks_s(share, _CONVOLUTION_TILES[0], blocks, problems.c)
+    compute_s = machine.blocks_s(share, _CONVOLUTION_TILES[0], blocks, problems.c, "winograd_cycles")
     operands = problems.input_bytes + 16 / 9 * problems.weight_bytes + problems.output_bytes
     # A block reads its 4×4 input tiles (at stride 2, so 4 values each are new) and transformed weights per channel.
     l2_bytes = ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS) + problems.output_bytes

@@ -64,10 +64,17 @@ class ModelledLaunch:
 
 @dataclass(frozen=True)
 class ModelledGpu:
-    """A device with the constants of its architecture."""
+    """A device with the constants of its architecture.
+
+    Attributes:
+        device: the device.
+        constants: the constants.
+        item_bytes: bytes of a value of an operand.
+    """
 
     device: Device
     constants: Constants
+    item_bytes: int = ITEM_BYTES
 
     @property
     def clock_hz(self) -> float:
@@ -101,7 +108,7 @@ class ModelledGpu:
         # One element per thread, in blocks of 256 threads.
         dram_bytes = np.asarray(dram_bytes, np.float64)
         zeros = np.zeros_like(dram_bytes)
-        blocks = np.ceil(dram_bytes / (2 * ITEM_BYTES * 256))
+        blocks = np.ceil(dram_bytes / (2 * self.item_bytes * 256))
         time_s = self.start_s + dram_bytes / (self.device.memory_bytes_per_s * share)
         return ModelledLaunch(
             name, time_s, blocks, zeros + 256, np.zeros((*dram_bytes.shape, 2)), zeros, dram_bytes, dram_bytes
@@ -140,7 +147,7 @@ class ModelledGpu:
         for index, tile in enumerate(tiles):
             blocks = np.ceil(rows / tile.rows) * np.ceil(columns / tile.columns) * count
             compute_s = self.blocks_s(share, tile, blocks, depth, step) * slowdown
-            l2_bytes = ITEM_BYTES * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
+            l2_bytes = self.item_bytes * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
             launch = ModelledLaunch(
                 name,
                 self.combine(compute_s, l2_bytes, dram_bytes, dram),
@@ -165,7 +172,7 @@ class ModelledGpu:
         rows, columns, threads, edge = tile
         registers_per_thread = _REGISTERS_BESIDE + min(64, rows * columns // threads)
         resident = max(1, occupancy_of(self.device.sm, threads, registers_per_thread).blocks)
-        perimeter = 64 * (1 / rows + 1 / columns)
+        perimeter = max(1.0, 64 * (1 / rows + 1 / columns))
         rate = self.sm_flops_per_s * share / (1 + constants["small_tile"] * (perimeter - 1))
         half = constants["half_warps"] * device.fp32_lanes_per_sm / 64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
-from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_products_of
+from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_products_of, known_choice
 from .convolution import estimate_algorithms
 from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, waiting_s
 from .launches import ModelledGpu
+from .learned import load_learned
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
+from .tensor_cores import TensorGpu, estimate_tensor_convolutions, estimate_tensor_products, tensor_machine
 
 TABLE = Path(__file__).with_name("networks.json.gz")
 # Copies per parameter in SGD with momentum: weight, gradient and momentum.
@@ -26,6 +28,8 @@ _PARAMETER_COPIES = 3
 # Memory used by driver and libraries. Not measured: a round figure for CUDA 8 to 12.
 CONTEXT_BYTES = 400e6
 _PRODUCTS = ("addmm", "mm", "bmm")
+# On tensor cores, the model knows one algorithm of each phase.
+_TENSOR_ALGORITHMS = {"forward": "IMPLICIT_PRECOMP_GEMM", "backward_data": "ALGO_1", "backward_weights": "ALGO_1"}
 
 Operations = Mapping[str, Any]
 
@@ -120,8 +124,12 @@ def estimate_step(
     kind: str = "training",
     memory_bytes: float | None = None,
     framework: Framework = FRAMEWORKS["torch"],
+    precision: str = "fp32",
 ) -> Step:
     """Cost of a step at every batch size.
+
+    In fp16 and bf16, products and convolutions run on tensor cores; parameters, their gradients and the update stay in
+    fp32.
 
     Args:
         operations: result of `load_operations` or of `profiling.networks.operations`.
@@ -131,18 +139,23 @@ def estimate_step(
         kind: training, forward+backward or forward.
         memory_bytes: memory of the GPU, if different from its real one (for what-if questions).
         framework: framework with its memory rules.
+        precision: fp32, fp16 or bf16.
+
+    Raises:
+        CurvescopeError: the model does not support an operator, or the GPU has no tensor cores for the precision.
     """
+    tensor = None if precision == "fp32" else tensor_machine(machine.device, precision)
+    machine = machine if tensor is None else replace(machine, item_bytes=tensor.item_bytes)
     sizes = np.asarray(batches, np.float64)
     rows = [_Row.of(row, sizes) for row in operations["operations"]]
-    held = _held_bytes(operations, rows, kind, framework)
+    held = _held_bytes(operations, rows, kind, framework, machine.item_bytes)
     total = machine.device.memory_bytes if memory_bytes is None else memory_bytes
     free = framework.usable_bytes(total - CONTEXT_BYTES) - held
     limit = np.clip(free, 0.0, framework.workspace_bytes)
     terms: list[tuple[int, int, Term]] = []
     phases = PHASES[:1] if kind == "forward" else PHASES
-    fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
-    terms += _convolution_terms(rows, phases, machine, library, limit, fastest, framework.excluded)
-    terms += _product_terms(rows, kind, machine, library)
+    terms += _convolution_terms(rows, phases, machine, library, limit, framework, tensor)
+    terms += _product_terms(rows, kind, machine, library, tensor)
     for index, row in enumerate(rows):
         if row.op in _UNKNOWN_WORK or "attention" in row.op:
             raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
@@ -204,18 +217,20 @@ def _product(extents: Sequence[Floats]) -> Floats:
     return np.asarray(reduce(np.multiply, extents) if extents else 1.0)
 
 
-def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framework: Framework) -> Floats:
+def _held_bytes(
+    operations: Operations, rows: Sequence[_Row], kind: str, framework: Framework, item_bytes: int
+) -> Floats:
     """Peak memory, without workspace.
 
     In the backward pass, tensors kept by the forward pass are freed layer by layer, while gradients of a layer's input
     and output are allocated and freed: the peak is where the sum is largest.
     """
     weights = ITEM_BYTES * operations["parameters"]
-    outputs = np.stack([_buffer_bytes(row, framework) for row in rows])  # (rows, batches)
-    largest = np.stack([ITEM_BYTES * _product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows])
+    outputs = np.stack([_buffer_bytes(row, framework, item_bytes) for row in rows])  # (rows, batches)
+    largest = np.stack([item_bytes * _product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows])
     if kind == "forward":
         return np.asarray(weights + 2 * largest.max(axis=0))
-    kept = operations["activation_bytes"] * rows[0].sizes
+    kept = operations["activation_bytes"] * rows[0].sizes * item_bytes / ITEM_BYTES
     if not framework.pool_places:
         kept = kept - sum(_places_bytes(row) for row in rows)
     standing = kept * np.cumsum(outputs, axis=0) / outputs.sum(axis=0)
@@ -223,12 +238,12 @@ def _held_bytes(operations: Operations, rows: Sequence[_Row], kind: str, framewo
     return np.asarray(weights * copies + (standing + 2 * largest).max(axis=0))
 
 
-def _buffer_bytes(row: _Row, framework: Framework) -> Floats:
+def _buffer_bytes(row: _Row, framework: Framework, item_bytes: int) -> Floats:
     """Bytes that an operator adds to the buffers; 0 for in-index operators."""
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
     positions = _places_bytes(row) if framework.pool_places else 0.0
-    return np.asarray(ITEM_BYTES * _product(row.outputs[0]) + positions + np.zeros_like(row.sizes))
+    return np.asarray(item_bytes * _product(row.outputs[0]) + positions + np.zeros_like(row.sizes))
 
 
 def _places_bytes(row: _Row) -> Floats:
@@ -242,8 +257,8 @@ def _convolution_terms(
     machine: ModelledGpu,
     library: Library,
     limit: Floats,
-    fastest: bool,
-    excluded: Sequence[str],
+    framework: Framework,
+    tensor: TensorGpu | None,
 ) -> list[tuple[int, int, Term]]:
     indices = [index for index, row in enumerate(rows) if row.op == "convolution"]
     if not indices:
@@ -251,11 +266,18 @@ def _convolution_terms(
     found = [rows[index] for index in indices]
     problems = Convolutions(*(np.concatenate(field) for field in zip(*map(_extents, found), strict=True)))
     count = len(limit)
+    fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
     terms = []
     for phase in phases:
-        estimates = estimate_algorithms(phase, problems, machine)
-        estimates = {name: one for name, one in estimates.items() if name not in excluded}
-        chosen = choose_algorithm(estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=fastest)
+        if tensor is None:
+            estimates = estimate_algorithms(phase, problems, machine)
+        else:
+            estimates = {_TENSOR_ALGORITHMS[phase]: estimate_tensor_convolutions(phase, problems, tensor)}
+        estimates = {name: one for name, one in estimates.items() if name not in framework.excluded}
+        taken = known_choice(library, phase, problems, machine.device, load_learned(), timed=framework.autotuned)
+        chosen = choose_algorithm(
+            estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=fastest, taken=taken
+        )
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         for i, (index, row) in enumerate(zip(indices, found, strict=True)):
             if phase == "backward_data" and index == indices[0]:
@@ -300,7 +322,7 @@ def _bias(row: _Row, phase: str, machine: ModelledGpu) -> Term:
 
 
 def _product_terms(
-    rows: Sequence[_Row], kind: str, machine: ModelledGpu, library: Library
+    rows: Sequence[_Row], kind: str, machine: ModelledGpu, library: Library, tensor: TensorGpu | None
 ) -> list[tuple[int, int, Term]]:
     found = [
         (index, row, phase, problem)
@@ -311,12 +333,16 @@ def _product_terms(
     if not found:
         return []
     extents = zip(*((p.m, p.n, p.k, p.transposed, p.count) for *_, p in found), strict=True)
-    estimate = estimate_products_of(Products(*(np.concatenate(field) for field in extents)), machine, library)
+    problems = Products(*(np.concatenate(field) for field in extents))
+    if tensor is None:
+        estimate, kernel = estimate_products_of(problems, machine, library), "sgemm"
+    else:
+        estimate, kernel = estimate_tensor_products(problems, tensor), "hmma_gemm"
     terms = []
     for i, (index, row, phase, problem) in enumerate(found):
         part = slice(i * len(row.sizes), (i + 1) * len(row.sizes))
         term = Term(
-            row.layer, phase, row.op, "product", ("sgemm",) * len(row.sizes), estimate.time_s[part], 1, problem.flops,
+            row.layer, phase, row.op, "product", (kernel,) * len(row.sizes), estimate.time_s[part], 1, problem.flops,
             problem.touched_bytes, estimate.workspace_bytes[part],
         )  # fmt: skip
         terms.append((*_order(index, phase), term))
@@ -359,10 +385,17 @@ _PASSES: Mapping[str, tuple[float, float]] = {
 }
 
 
+# Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on K80, M60, V100 and
+# Titan V, 32 images and more; on a Quadro RTX 6000, a pool is no slower. No gradient of a pool is published.
+_POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
+
+
 def _streaming_terms(row: _Row, kind: str, machine: ModelledGpu) -> list[Term]:
     outputs, inputs = _product(row.outputs[0]), row.elements("inputs")
+    slowdown = 1.0
     if row.op.startswith("max_pool"):  # the positions of the maxima are two words each
         forward, backward = inputs + 3 * outputs, inputs + 3 * outputs
+        slowdown = _POOL_SLOWDOWN.get(machine.device.architecture, 1.0)
     elif row.op == "embedding":  # the gradient is as large as the table
         forward, backward = 2 * outputs, outputs + _product(row.inputs[0])
     elif row.op in _PASSES:
@@ -370,16 +403,18 @@ def _streaming_terms(row: _Row, kind: str, machine: ModelledGpu) -> list[Term]:
     else:
         forward = inputs + outputs
         backward = 1.5 * forward
-    terms = [_streamed(row, "forward", row.op, forward, machine)]
+    terms = [_streamed(row, "forward", row.op, forward, machine, slowdown)]
     if kind != "forward":
         terms.append(_streamed(row, "backward", row.op, backward, machine))
     return [term for term in terms if term.time_s.any()]
 
 
-def _streamed(row: _Row, phase: str, kernel: str, elements: Floats, machine: ModelledGpu) -> Term:
-    moved = np.broadcast_to(ITEM_BYTES * elements, row.sizes.shape)
+def _streamed(
+    row: _Row, phase: str, kernel: str, elements: Floats, machine: ModelledGpu, slowdown: float = 1.0
+) -> Term:
+    moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
     launch = machine.streaming(kernel, moved)
-    time_s = np.where(moved > 0, launch.time_s, 0.0)
+    time_s = np.where(moved > 0, launch.time_s * slowdown, 0.0)
     zeros = np.zeros_like(time_s)
     return Term(row.layer, phase, row.op, "streaming", (kernel,) * len(time_s), time_s, 1, None, moved, zeros)
 

@@ -76,6 +76,7 @@ def model_steps(
     library: Library,
     kind: str,
     framework: Framework = FRAMEWORKS["torch"],
+    precision: str = "fp32",
 ) -> Step:
     """Model the steps at every batch size; all must fit the memory.
 
@@ -87,11 +88,13 @@ def model_steps(
         library: its cuDNN and cuBLAS.
         kind: training, forward or forward+backward.
         framework: framework with its rules for memory and algorithms.
+        precision: fp32, or fp16 or bf16 on tensor cores.
 
     Raises:
-        CurvescopeError: a batch size does not fit the memory.
+        CurvescopeError: a batch size does not fit the memory, or the GPU has no tensor cores for the precision.
     """
-    step = estimate_step(operations, batches, machine_for(device), library, kind, framework=framework)
+    machine = machine_for(device)
+    step = estimate_step(operations, batches, machine, library, kind, framework=framework, precision=precision)
     if not step.fits.all():
         needs_bytes = step.memory_bytes[~step.fits][0] + CONTEXT_BYTES
         fitting = [int(batch) for batch in step.batches[step.fits]]
@@ -114,6 +117,7 @@ def record_model(
     kind: str = "training",
     framework_name: str = "torch",
     what_if: Mapping[str, float] | None = None,
+    precision: str = "fp32",
 ) -> Step:
     """Write the modelled steps as a recording of source `model`.
 
@@ -130,6 +134,7 @@ def record_model(
         kind: training, forward or forward+backward.
         framework_name: framework with its rules for memory and algorithms, e.g. tensorflow.
         what_if: changed facts of the GPU, by name, e.g. sm_count.
+        precision: fp32, or fp16 or bf16 on tensor cores.
 
     Raises:
         CurvescopeError: the GPU, a fact or the library is unknown, a batch size does not fit, or the folder is not
@@ -141,8 +146,10 @@ def record_model(
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
         raise CurvescopeError(f"Unknown framework {framework_name!r}: choose from {', '.join(FRAMEWORKS)}.")
-    step = model_steps(operations, network, batches, device, library, kind, FRAMEWORKS[framework_name])
+    framework = FRAMEWORKS[framework_name]
+    step = model_steps(operations, network, batches, device, library, kind, framework, precision)
     labels = ["modelled", library.name, f"{framework_name} rules"]
+    labels += [precision] if precision != "fp32" else []
     labels += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
     meta = {
         "recording_type": _MODEL,
@@ -150,6 +157,7 @@ def record_model(
         "argv": without_secrets(sys.argv[1:]),
         "network": network,
         "mode": kind,
+        "precision": precision,
         "batches": [int(batch) for batch in batches],
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
         "device": {

@@ -52,7 +52,8 @@ def diagnose_modelled(
         meta: its metadata, with the modelled GPU and library.
         axis: axis of the curvatures to show: log2, linear or throughput.
     """
-    spreads = load_fitted().spreads_for(get_device(meta["device"]["key"]).architecture, meta["library"])
+    architecture = get_device(meta["device"]["key"]).architecture
+    spreads = load_fitted().spreads_for(architecture, meta["library"], meta.get("precision", "fp32"))
     terms = _terms(kernel_times, spreads)
     totals = terms.values_ms.sum(axis=1)
     replicates = terms.replicates_ms.sum(axis=2)

@@ -6,7 +6,7 @@ mean over architectures. Only times of single operators are used, never times of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,12 @@ from curvescope.analysis.cost_model.constants import (
     PARAMETERS,
     Constants,
     Parameter,
+    constants_for,
     starting_constants,
 )
 from curvescope.analysis.cost_model.problems import Floats
 
-from .published import BY_ALGORITHM, Measured, predict
+from .published import BY_ALGORITHM, PRODUCTS_ALONE, Measured, predict
 
 # Residuals are divided by this size; beyond _OUTLIER the loss grows linearly, so that single outliers have little
 # weight.
@@ -33,70 +34,116 @@ _STREAM_UNIT = 0.02
 # their means by: an architecture that is slow in one main loop is slow in those that nobody measured.
 _SHARED_SPREAD, _ARCHITECTURE_SPREAD, _LOOP_SPREAD = 1.0, 0.3, 0.15
 _STEP = 1e-3
-_SHARED = tuple(p for p in PARAMETERS if not p.by_architecture)
-_OWN = tuple(p for p in PARAMETERS if p.by_architecture)
-_LOOPS = np.array([p.name in MAIN_LOOPS for p in _OWN])
+# Constants that only forward algorithms depend on: fitted last, to times by algorithm.
+_OF_ALGORITHMS = frozenset({"plain_cycles", "precomputed_cycles", "winograd_cycles", "indices_us"})
+_OF_PRODUCTS = frozenset({"product"})  # of an architecture of which only products by a library alone are known
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Positions of the constants in the vector of logarithms: shared ones first, then those of each architecture."""
+    """Positions of the constants in the vector of logarithms: shared ones first, then those of each architecture.
+
+    Attributes:
+        architectures: architectures to fit.
+        shared: constants that all architectures share.
+        own: constants of each architecture.
+        known: all constants by architecture before the fit, of which the fitted ones are replaced.
+    """
 
     architectures: tuple[str, ...]
+    shared: tuple[Parameter, ...]
+    own: tuple[Parameter, ...]
+    known: Mapping[str, Constants]
 
     def parameters(self) -> list[Parameter]:
-        return [*_SHARED, *(_OWN * len(self.architectures))]
+        return [*self.shared, *(self.own * len(self.architectures))]
 
-    def own(self, vector: Floats) -> Floats:
-        return vector[len(_SHARED) :].reshape(len(self.architectures), len(_OWN))
+    def start(self) -> Floats:
+        shared = [self.known[self.architectures[0]][p.name] for p in self.shared]
+        return np.log([*shared, *(self.known[a][p.name] for a in self.architectures for p in self.own)])
+
+    def rows(self, vector: Floats) -> Floats:
+        """Constants of each architecture, shape (architectures, constants)."""
+        return vector[len(self.shared) :].reshape(len(self.architectures), len(self.own))
 
     def unpack(self, vector: Floats) -> dict[str, Constants]:
-        shared = {p.name: float(v) for p, v in zip(_SHARED, np.exp(vector[: len(_SHARED)]), strict=True)}
+        shared = {p.name: float(v) for p, v in zip(self.shared, np.exp(vector[: len(self.shared)]), strict=True)}
+        own = ({p.name: float(v) for p, v in zip(self.own, np.exp(row), strict=True)} for row in self.rows(vector))
         return {
-            architecture: Constants({**shared, **{p.name: float(v) for p, v in zip(_OWN, np.exp(row), strict=True)}})
-            for architecture, row in zip(self.architectures, self.own(vector), strict=True)
+            architecture: Constants({**self.known[architecture].values, **shared, **values})
+            for architecture, values in zip(self.architectures, own, strict=True)
         }
 
     def architecture_of(self, column: int) -> str | None:
         """Architecture of a column's constant; None for a shared one."""
-        return None if column < len(_SHARED) else self.architectures[(column - len(_SHARED)) // len(_OWN)]
+        index = (column - len(self.shared)) // len(self.own)
+        return None if column < len(self.shared) else self.architectures[index]
 
 
 def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[str, Constants]:
     """Fit the constants of every measured architecture.
 
+    First all constants to times with a known card and clock, then those of single forward algorithms to the times by
+    algorithm, whose clocks are not published: only the ratios of a card's rows count there, and nothing that gradients
+    or products depend on.
+
     Args:
         measured: published measurements.
         most_steps: maximum number of iterations.
     """
-    layout = _Layout(tuple(sorted({group.architecture for group in measured})))
-    parameters = layout.parameters()
-    start = np.log([p.start for p in parameters])
+    levelled = [group for group in measured if group.source not in (BY_ALGORITHM, PRODUCTS_ALONE)]
+    architectures = tuple(sorted({group.architecture for group in levelled}))
+    shared = tuple(p for p in PARAMETERS if not p.by_architecture)
+    own = tuple(p for p in PARAMETERS if p.by_architecture)
+    start = dict.fromkeys(architectures, starting_constants())
+    fitted = _fit(levelled, _Layout(architectures, shared, own, start), most_steps)
+    by_algorithm = tuple(sorted({group.architecture for group in measured if group.source == BY_ALGORITHM}))
+    if by_algorithm:
+        known = {architecture: constants_for(architecture, fitted) for architecture in by_algorithm}
+        last = tuple(p for p in own if p.name in _OF_ALGORITHMS)
+        groups = [g for g in measured if g.architecture in by_algorithm and g.kind == "forward" and g.source != "k40"]
+        fitted |= _fit(groups, _Layout(by_algorithm, (), last, known), most_steps)
+    return fit_products_alone(measured, fitted)
+
+
+def fit_products_alone(measured: Sequence[Measured], fitted: Mapping[str, Constants]) -> dict[str, Constants]:
+    """Fit the products of architectures that have no others; everything else stays.
+
+    Args:
+        measured: published measurements.
+        fitted: constants by architecture.
+    """
+    alone = [group for group in measured if group.source == PRODUCTS_ALONE and group.architecture in fitted]
+    if not alone:
+        return dict(fitted)
+    architectures = tuple(sorted({group.architecture for group in alone}))
+    own = tuple(p for p in PARAMETERS if p.name in _OF_PRODUCTS)
+    return dict(fitted) | _fit(alone, _Layout(architectures, (), own, fitted), most_steps=25)
+
+
+def _fit(measured: Sequence[Measured], layout: _Layout, most_steps: int) -> dict[str, Constants]:
+    """Fit the constants of a layout."""
+    parameters, start = layout.parameters(), layout.start()
     low, high = np.log([p.low for p in parameters]), np.log([p.high for p in parameters])
     names = [_constants_used(group) for group in measured]
-
-    # No clock is published for cudnn_scope's cards; where other cards give an architecture's level, only the ratios of
-    # its rows are fitted.
-    levels = {g.architecture for g in measured if g.kind != "streaming" and g.source != BY_ALGORITHM}
+    loops = np.array([p.name in MAIN_LOOPS for p in layout.own])
 
     def of_group(group: Measured, constants: dict[str, Constants]) -> Floats:
-        unknown = group.source == BY_ALGORITHM and group.architecture in levels
-        return _residuals(group, constants[group.architecture], scale_unknown=unknown)
+        return _residuals(group, constants[group.architecture], scale_unknown=group.source == BY_ALGORITHM)
 
     def of_prior(vector: Floats) -> Floats:
-        own, shared = layout.own(vector), len(_SHARED)
-        mean = own.mean(axis=0)
+        own, shared = layout.rows(vector), len(layout.shared)
+        mean, before = own.mean(axis=0), layout.rows(start).mean(axis=0)
         departure = own - mean
-        common = departure[:, _LOOPS].mean(axis=1, keepdims=True)
-        return np.concatenate(
-            [
-                (vector[:shared] - start[:shared]) / _SHARED_SPREAD,
-                (departure[:, ~_LOOPS] / _ARCHITECTURE_SPREAD).ravel(),
-                ((departure[:, _LOOPS] - common) / _LOOP_SPREAD).ravel(),
-                common[:, 0] / _SHARED_SPREAD,
-                (mean - start[shared : shared + len(_OWN)]) / _SHARED_SPREAD,
-            ]
-        )
+        parts = [
+            (vector[:shared] - start[:shared]) / _SHARED_SPREAD,
+            (departure[:, ~loops] / _ARCHITECTURE_SPREAD).ravel(),
+            (mean - before) / _SHARED_SPREAD,
+        ]
+        if loops.any():
+            common = departure[:, loops].mean(axis=1, keepdims=True)
+            parts += [((departure[:, loops] - common) / _LOOP_SPREAD).ravel(), common[:, 0] / _SHARED_SPREAD]
+        return np.concatenate(parts)
 
     def residuals(vector: Floats) -> Floats:
         constants = layout.unpack(vector)

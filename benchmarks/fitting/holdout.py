@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from curvescope.analysis.cost_model.constants import LEVELS, Constants, Spread, constants_for
+from curvescope.analysis.cost_model.learned import LearnedChoice
 from curvescope.analysis.cost_model.problems import Flags, Products, product_kinds
 from curvescope.analysis.cost_model.uncertainty import draw_errors
 
@@ -20,7 +21,10 @@ _OFTEN = 4  # least rows of a group for separating its error from theirs
 
 
 def compare_left_out(
-    measured: Sequence[Measured], by: str, without: Mapping[str, Mapping[str, Constants]]
+    measured: Sequence[Measured],
+    by: str,
+    without: Mapping[str, Mapping[str, Constants]],
+    learned: Mapping[str, Mapping[str, LearnedChoice]] | None = None,
 ) -> pd.DataFrame:
     """Predict every GPU, or every architecture, from a fit to the others.
 
@@ -28,17 +32,24 @@ def compare_left_out(
         measured: published measurements to predict.
         by: device or architecture.
         without: constants by architecture of each fit, by what it left out.
+        learned: choices of libraries learned without an architecture, by its name; default: none.
 
     Returns:
-        One row per measurement: columns of `compare`, and `known`: whether the fit had another GPU of the architecture.
+        One row per measurement: columns of `compare`, and `known`: whether another GPU of the architecture has such
+        operators, which the fit had.
     """
     frames = []
     for group in measured:
         if (constants := without.get(getattr(group, by))) is not None:
             # Kepler's backward phases and products were never measured, so it stands in for no other architecture.
             alike = {a: c for a, c in constants.items() if group.architecture == "kepler" or a != "kepler"}
-            rows = compare(group, constants_for(group.architecture, alike))
-            frames.append(rows.assign(known=group.architecture in constants))
+            choices = (learned or {}).get(group.architecture)
+            rows = compare(group, constants_for(group.architecture, alike), choices)
+            known = any(
+                (other.architecture, other.kind) == (group.architecture, group.kind) and other.device != group.device
+                for other in measured
+            )
+            frames.append(rows.assign(known=known and group.architecture in constants))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -68,14 +79,19 @@ def in_fold(group: Measured, fold: int) -> Flags:
     )
 
 
-def compare(group: Measured, constants: Constants) -> pd.DataFrame:
+def compare(group: Measured, constants: Constants, learned: Mapping[str, LearnedChoice] | None = None) -> pd.DataFrame:
     """Measured and predicted times.
+
+    Args:
+        group: published measurements to predict.
+        constants: constants of the GPU's architecture.
+        learned: choices of libraries learned without the group's architecture; default: none.
 
     Returns:
         Columns source, device, library, kind, error_kind (which errors it counts among), problem, batch, algorithm
         (predicted), published (the algorithm, empty where none), measured_ms, predicted_ms.
     """
-    time_s, names = predict(group, constants)
+    time_s, names = predict(group, constants, learned=learned)
     return pd.DataFrame(
         {
             "source": group.source,
@@ -118,15 +134,27 @@ def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     ).reset_index()
 
 
-def coverage(held_out: pd.DataFrame) -> pd.DataFrame:
+def _spreads_elsewhere(held_out: pd.DataFrame, device: str, unlevelled: pd.DataFrame | None) -> dict[str, Spread]:
+    """The variation on other GPUs; other boards of the chip are no other GPUs."""
+    if unlevelled is None:
+        return spreads(held_out[held_out.device != device])
+    rows = pd.concat([held_out, unlevelled])
+    return spreads(rows[~rows.device.str.startswith(device)], unlevelled.source.unique())
+
+
+def coverage(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.DataFrame:
     """The share of a GPU's measurements inside the intervals that the other GPUs' held-out measurements give.
+
+    Args:
+        held_out: rows of `compare` of the GPUs to judge.
+        unlevelled: rows of sources that do not publish the clock of their cards; default: none.
 
     Returns:
         Columns device, kind (of `error_kind`), n, inside.
     """
     rows = []
     for device, inside in held_out.groupby("device"):
-        elsewhere = spreads(held_out[held_out.device != device])
+        elsewhere = _spreads_elsewhere(held_out, str(device), unlevelled)
         for kind, part in inside.groupby("error_kind"):
             low, high = np.percentile(draw_errors([str(kind)], [""], [""], 1, elsewhere), _TAILS)
             factor = part.measured_ms / part.predicted_ms
@@ -134,17 +162,21 @@ def coverage(held_out: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["device", "kind", "n", "inside"])
 
 
-def sums(held_out: pd.DataFrame) -> pd.DataFrame:
+def sums(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.DataFrame:
     """Sum a GPU's operators of a kind and batch size, like a step sums its layers, with the interval of the sum.
 
     Only sums of at least four operators.
+
+    Args:
+        held_out: rows of `compare` of the GPUs to judge.
+        unlevelled: rows of sources that do not publish the clock of their cards; default: none.
 
     Returns:
         Columns device, kind (of `error_kind`), batch, n, measured_ms, low_ms, high_ms.
     """
     rows = []
     for device, inside in held_out.groupby("device"):
-        elsewhere = spreads(held_out[held_out.device != device])
+        elsewhere = _spreads_elsewhere(held_out, str(device), unlevelled)
         for (kind, batch), part in inside.groupby(["error_kind", "batch"]):
             if len(part) < _OFTEN:
                 continue
@@ -155,22 +187,27 @@ def sums(held_out: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["device", "kind", "batch", "n", "measured_ms", "low_ms", "high_ms"])
 
 
-def spreads(held_out: pd.DataFrame) -> dict[str, Spread]:
+def spreads(held_out: pd.DataFrame, unlevelled: Collection[str] = ()) -> dict[str, Spread]:
     """Split the error by kind: between GPUs, by algorithm and by batch size on a GPU, and the rest.
 
     The shared components are root mean squares of medians, so a few outliers do not determine them; the rest includes
-    the
-    outliers, as quantiles. An error common to all GPUs is part of the first component, because it is unknown for new
-    GPUs.
+    the outliers, as quantiles. An error common to all GPUs is part of the first component, because it is unknown for
+    new GPUs.
+
+    Args:
+        held_out: rows of `compare`.
+        unlevelled: sources that do not publish the clock of their cards: they say nothing about the first component.
     """
     found = {}
     for kind, rows in held_out.groupby("error_kind"):
         error = np.log(rows.measured_ms / rows.predicted_ms)
-        of_gpu = error.groupby(rows.device).median()
-        rest = error - rows.device.map(of_gpu)
-        of_algorithm = _shared(rest, [rows.device, rows.algorithm]) if rows.algorithm.nunique() > 1 else 0.0 * rest
+        card = rows.source + " " + rows.device
+        levels = error.groupby(card).transform("median")
+        of_gpu = levels[~rows.source.isin(list(unlevelled))].groupby(rows.device).first()
+        rest = error - levels
+        of_algorithm = _shared(rest, [card, rows.algorithm]) if rows.algorithm.nunique() > 1 else 0.0 * rest
         rest = rest - of_algorithm.fillna(0.0)
-        of_size = _shared(rest, [rows.device, rows.batch])
+        of_size = _shared(rest, [card, rows.batch])
         rest = rest - of_size.fillna(0.0)
         found[str(kind)] = Spread(
             gpu=_root_mean_square(of_gpu),
@@ -178,7 +215,7 @@ def spreads(held_out: pd.DataFrame) -> dict[str, Spread]:
             algorithm=_root_mean_square(of_algorithm),
             size=_root_mean_square(of_size),
             rest=tuple(float(quantile) for quantile in np.quantile(rest, LEVELS)),
-            lasting=_lasting(rest, [rows.device, rows.algorithm, rows.problem]),
+            lasting=_lasting(rest, [card, rows.algorithm, rows.problem]),
         )
     return found
 

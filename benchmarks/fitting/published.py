@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,11 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curvescope.analysis.cost_model.choice import choose_algorithm, estimate_products_of, get_library
+from curvescope.analysis.cost_model.choice import (
+    choose_algorithm,
+    estimate_products_of,
+    get_library,
+    known_choice,
+)
 from curvescope.analysis.cost_model.constants import Constants, starting_constants
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.frameworks import WAIT_S
 from curvescope.analysis.cost_model.launches import ModelledGpu
+from curvescope.analysis.cost_model.learned import LearnedChoice
 from curvescope.analysis.cost_model.networks import load_operations
 from curvescope.analysis.cost_model.problems import ITEM_BYTES, Convolutions, Floats, Products, Streams
 from curvescope.profiling.hardware.devices import get_device
@@ -27,12 +33,13 @@ _DEEPBENCH = {
     "Tesla P100": ("p100", "cudnn6"),
     "Tesla V100": ("v100", "cudnn7"),
 }
-_PHASES = {"fwd": "forward", "bwd_data": "backward_data", "bwd_weights": "backward_weights"}
+DEEPBENCH_PHASES = {"fwd": "forward", "bwd_data": "backward_data", "bwd_weights": "backward_weights"}
 _NEUSIGHT = {"Tesla P100-PCIE-16GB": "p100_pcie", "Tesla V100-PCIE-32GB": "v100_pcie"}
 _TIMED, _ASKED = "cudnn_scope, timed", "cudnn_scope, asked"
 # TensorFlow times the algorithms; DeepBench and NeuSight use the library's heuristic.
 _AUTOTUNED = ("k40", _TIMED)
 BY_ALGORITHM = "cudnn_scope"
+PRODUCTS_ALONE = "cudnn_scope, products"
 _CUDNN_SCOPE = {
     "Tesla_K80": "k80",
     "Tesla_M60": "m60",
@@ -86,13 +93,20 @@ class Measured:
         )  # fmt: skip
 
 
-def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = False) -> tuple[Floats, Labels]:
+def predict(
+    measured: Measured,
+    constants: Constants,
+    *,
+    know_algorithm: bool = False,
+    learned: Mapping[str, LearnedChoice] | None = None,
+) -> tuple[Floats, Labels]:
     """Predict the time of each measurement.
 
     Args:
         measured: the measurements.
         constants: constants of the GPU's architecture.
         know_algorithm: use the published algorithm if there is one, instead of choosing.
+        learned: choices of libraries learned without the measurements; default: none, i.e. the fastest is assumed.
 
     Returns:
         Seconds, and the algorithm; both of shape (problems,).
@@ -113,7 +127,8 @@ def predict(measured: Measured, constants: Constants, *, know_algorithm: bool = 
         return time_s, measured.algorithms
     estimates = estimate_algorithms(measured.kind, problems, machine)
     autotuned = measured.source in _AUTOTUNED
-    chosen = choose_algorithm(estimates, problems, measured.kind, library, autotuned=autotuned)
+    taken = known_choice(library, measured.kind, problems, machine.device, learned or {}, timed=autotuned)
+    chosen = choose_algorithm(estimates, problems, measured.kind, library, autotuned=autotuned, taken=taken)
     time_s, names = chosen.time_s, np.array(chosen.names)[chosen.index]
     if know_algorithm:
         for name, estimate in estimates.items():
@@ -130,11 +145,11 @@ def read_deepbench(folder: Path) -> list[Measured]:
     table = pd.read_csv(folder / "deepbench_conv.csv")
     for (gpu, phase), rows in table.groupby(["gpu", "pass"]):
         device, library = _DEEPBENCH[str(gpu)]
-        problems = _convolutions(rows, rows.pad_h, rows.pad_w)
+        problems = convolutions(rows, rows.pad_h, rows.pad_w)
         measured.append(
             Measured(
-                "deepbench", device, library, _PHASES[str(phase)], problems, rows.time_ms.to_numpy() / 1e3,
-                _believable(rows, str(gpu)), _convolution_names(rows), problems.n,
+                "deepbench", device, library, DEEPBENCH_PHASES[str(phase)], problems, rows.time_ms.to_numpy() / 1e3,
+                _believable(rows, str(gpu)), convolution_names(rows), problems.n,
             )
         )  # fmt: skip
     table = pd.read_csv(folder / "deepbench_gemm.csv")
@@ -214,13 +229,15 @@ def _believable(rows: pd.DataFrame, gpu: str) -> Labels:
 def read_k40(folder: Path) -> Measured:
     """Forward convolutions of TensorFlow 1.10 on a K40; times include session, transposes, bias and activation."""
     rows = pd.read_csv(folder / "k40_conv_tf110.csv.gz")
+    # TensorFlow computes a 1x1 convolution of stride 1 as a product of the images as they are (conv_ops.cc).
+    rows = rows[(rows.r > 1) | (rows.s > 1) | (rows.stride_h > 1) | (rows.stride_w > 1)]
     # SAME pads to out = ⌈in / stride⌉; the model supports only equal padding, and half of the total is closest.
     same = (rows.padding == "SAME").to_numpy()
     pad_h = np.where(same, np.maximum((rows.out_h - 1) * rows.stride_h + rows.r - rows.h, 0) / 2, 0)
     pad_w = np.where(same, np.maximum((rows.out_w - 1) * rows.stride_w + rows.s - rows.w, 0) / 2, 0)
-    problems = _convolutions(rows, pad_h, pad_w)
-    # TensorFlow stores images channel-last; cuDNN gets them channel-first, and the result is transposed back.
-    moved = 2 * problems.input_bytes + 2 * problems.output_bytes
+    problems = convolutions(rows, pad_h, pad_w)
+    # TensorFlow stores images and filters channel-last; cuDNN gets them channel-first, and the result goes back.
+    moved = 2 * (problems.input_bytes + problems.weight_bytes + problems.output_bytes)
     pointwise = 2 * problems.output_bytes
     biased, activated = rows.bias.to_numpy() == 1, (rows.activation != "none").to_numpy()
 
@@ -231,7 +248,7 @@ def read_k40(folder: Path) -> Measured:
 
     return Measured(
         "k40", "k40", "cudnn7", "forward", problems, rows.time_ms_median.to_numpy() / 1e3,
-        np.full(len(rows), ""), _convolution_names(rows), problems.n, around,
+        np.full(len(rows), ""), convolution_names(rows), problems.n, around,
     )  # fmt: skip
 
 
@@ -242,7 +259,7 @@ def _read_cudnn_scope(folder: Path) -> Iterator[tuple[str, pd.DataFrame, Convolu
     table = table[(table.group == 1) & (table.algo != "DIRECT")]
     for card, rows in table.groupby("card"):
         if card in _CUDNN_SCOPE:
-            yield _CUDNN_SCOPE[str(card)], rows, _convolutions(rows, rows.pad_h, rows.pad_w)
+            yield _CUDNN_SCOPE[str(card)], rows, convolutions(rows, rows.pad_h, rows.pad_w)
 
 
 def read_by_algorithm(folder: Path) -> list[Measured]:
@@ -256,10 +273,27 @@ def read_by_algorithm(folder: Path) -> list[Measured]:
         measured.append(
             Measured(
                 BY_ALGORITHM, device, "cudnn7", "forward", problems.take(possible), some.time_ms.to_numpy() / 1e3,
-                some.algo.to_numpy(str), _convolution_names(some), some.n.to_numpy(float),
+                some.algo.to_numpy(str), convolution_names(some), some.n.to_numpy(float),
             )
         )  # fmt: skip
     return measured
+
+
+def read_kepler_products(folder: Path) -> Measured:
+    """The products of cuBLAS 10 on K80, the only ones of a Kepler card: 64 columns and more, whose time is the SMs'.
+
+    cudnn_scope logged a clock of 562 MHz on K80, its base clock; the times are those at the clock of the model.
+    """
+    table = pd.read_csv(folder / "cudnn_other_layers.csv")
+    rows = table[(table.card == "Tesla_K80") & (table.layer == "CUBLAS_GEMM_FWD") & (table.gemm_m >= 64)]
+    clock = 1e6 * rows.logged_mhz.to_numpy() / get_device("k80").clock_hz
+    # cuBLAS counts columns first: the batch is its n, and weights are stored transposed.
+    problems = Products(rows.gemm_n, rows.gemm_m, rows.gemm_k, np.ones(len(rows), bool), np.ones(1))
+    names = (rows.gemm_n.astype(str) + "x" + rows.gemm_k.astype(str)).to_numpy(str)
+    return Measured(
+        PRODUCTS_ALONE, "k80", "cudnn7.6", "product", problems, rows.time_ms.to_numpy() / 1e3 * clock,
+        np.full(len(rows), ""), names, problems.n,
+    )  # fmt: skip
 
 
 def read_choices(folder: Path) -> list[Measured]:
@@ -271,11 +305,11 @@ def read_choices(folder: Path) -> list[Measured]:
             (_ASKED, table[table.algo == table.advised]),
             (_TIMED, table.sort_values("time_ms", kind="stable").drop_duplicates(problem)),
         ):
-            problems = _convolutions(rows, rows.pad_h, rows.pad_w)
+            problems = convolutions(rows, rows.pad_h, rows.pad_w)
             measured.append(
                 Measured(
                     source, device, "cudnn7.6", "forward", problems, rows.time_ms.to_numpy() / 1e3,
-                    rows.algo.to_numpy(str), _convolution_names(rows), problems.n,
+                    rows.algo.to_numpy(str), convolution_names(rows), problems.n,
                 )
             )  # fmt: skip
     return measured
@@ -296,24 +330,26 @@ def read_neusight(folder: Path) -> list[Measured]:
     table["stride_w"] = table.stride_h
     measured = []
     for gpu, rows in table.groupby("gpu"):
-        problems = _convolutions(rows, rows.pad, rows.pad)
+        problems = convolutions(rows, rows.pad, rows.pad)
         labels = rows.algo_inferred.map(_NEUSIGHT_ALGORITHMS).fillna("").to_numpy(str)
         measured.append(
             Measured(
                 "neusight", _NEUSIGHT[str(gpu)], "cudnn8", "forward", problems, rows.latency_raw_ms.to_numpy() / 1e3,
-                labels, _convolution_names(rows), problems.n,
+                labels, convolution_names(rows), problems.n,
             )
         )  # fmt: skip
     return measured
 
 
-def _convolutions(rows: pd.DataFrame, pad_h: object, pad_w: object) -> Convolutions:
+def convolutions(rows: pd.DataFrame, pad_h: object, pad_w: object) -> Convolutions:
+    """The problems of a table; its columns are named as in `Convolutions`."""
     return Convolutions(
         rows.n, rows.c, rows.h, rows.w, rows.k, rows.r, rows.s, np.asarray(pad_h), np.asarray(pad_w),
         rows.stride_h, rows.stride_w,
     )  # fmt: skip
 
 
-def _convolution_names(rows: pd.DataFrame) -> Labels:
+def convolution_names(rows: pd.DataFrame) -> Labels:
+    """Name of each problem, the same for all batch sizes."""
     parts = [rows[column].astype(str) for column in ("w", "h", "c", "k", "r", "s", "stride_w")]
     return np.asarray(["x".join(name) for name in zip(*parts, strict=True)])

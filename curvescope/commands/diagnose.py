@@ -195,8 +195,10 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     from ..profiling.errors import CurvescopeError
     from ..profiling.recording.store import open_recording
 
-    if args.precision != "fp32" or args.compile:
-        raise CurvescopeError("The cost model supports only eager steps in fp32: omit --precision and --compile.")
+    if args.precision == "tf32" or args.compile:
+        raise CurvescopeError(
+            "The cost model supports only eager steps in fp32, fp16 and bf16: omit tf32 and --compile."
+        )
     table: Mapping[str, Any]
     if args.model or args.sequence_length is not None:
         from ..profiling.workload.networks.operations import operations
@@ -206,7 +208,9 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
         table = load_operations(network.name)
     device = args.device.removeprefix(DEVICE_PREFIX)
     framework, what_if = args.framework or "torch", _facts(args.what_if)
-    record_model(path, network.name, table, batches, device, args.library, args.mode, framework, what_if)
+    record_model(
+        path, network.name, table, batches, device, args.library, args.mode, framework, what_if, args.precision
+    )
     show_diagnosis(open_recording(path), axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
     return 0
 

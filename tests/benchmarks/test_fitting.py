@@ -88,6 +88,7 @@ def test_mislabelled_rows_are_left_out():
 def synthetic(errors_by_device):
     rows = [
         {
+            "source": "made",
             "device": d,
             "kind": "product",
             "error_kind": "product",

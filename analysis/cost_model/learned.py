@@ -1,0 +1,114 @@
+"""The algorithm that a library takes, learned from examples: one small decision tree over shapes per library.
+
+No rule of cuDNN's heuristics is published, and many of its choices are not the fastest algorithm. For cuDNN 7.6 it is
+published which algorithm it advises and which is the fastest, for hundreds of shapes. A tree says so in a few
+questions; `choices.json` has the trees, written by `benchmarks/cost_model.py`, and the validation page prints them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiling.hardware.devices import Device
+from .constants import ARCHITECTURES
+from .problems import Convolutions, Floats
+
+LEARNED = Path(__file__).with_name("choices.json")
+ASKED, TIMED = "asked", "timed"
+_BLOCK = (128, 64)  # pixels and output channels of the output tile that most rows of an implicit GEMM have
+Labels: TypeAlias = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A question: is a feature at most a limit?
+
+    Attributes:
+        feature: name of the feature, a key of `describe`.
+        most: the limit.
+        below: tree of the problems up to it.
+        above: tree of the others.
+    """
+
+    feature: str
+    most: float
+    below: Tree
+    above: Tree
+
+
+Tree: TypeAlias = Branch | str  # a leaf is an algorithm
+
+
+@dataclass(frozen=True)
+class LearnedChoice:
+    """The choices of one library, asked or after every algorithm has been timed.
+
+    Attributes:
+        tree: the questions.
+        kernels: (kernel height, stride) of the convolutions that it has seen; it says nothing about others.
+        knows_kepler: whether it has seen Kepler, about which newer architectures say nothing.
+    """
+
+    tree: Tree
+    kernels: frozenset[tuple[int, int]]
+    knows_kepler: bool
+
+    def take(self, problems: Convolutions, device: Device) -> Labels:
+        """Algorithm of each problem, empty where it has seen nothing alike; shape (problems,)."""
+        if device.architecture == "kepler" and not self.knows_kepler:
+            return np.full(problems.n.shape, "")
+        kernels = zip(problems.r.tolist(), problems.stride_h.tolist(), strict=True)
+        seen = np.array([kernel in self.kernels for kernel in kernels])
+        return np.where(seen, classify(self.tree, describe(problems, device)), "")
+
+
+def describe(problems: Convolutions, device: Device) -> dict[str, Floats]:
+    """What trees ask about, each of shape (problems,).
+
+    `fill` is the number of blocks of 128 pixels and 64 output channels per SM, `generation` the position of the
+    architecture in `ARCHITECTURES`.
+    """
+    pixels = problems.n * problems.p * problems.q
+    blocks = np.ceil(pixels / _BLOCK[0]) * np.ceil(problems.k / _BLOCK[1])
+    generation = float(ARCHITECTURES.index(device.architecture))
+    return {
+        "fill": blocks / device.sm_count,
+        "kernel": problems.r,
+        "inputs": problems.c,
+        "outputs": problems.k,
+        "batch": problems.n,
+        "generation": np.full_like(problems.n, generation),
+    }
+
+
+def classify(tree: Tree, features: Mapping[str, Floats]) -> Labels:
+    """Leaf of each problem; shape (problems,)."""
+    if isinstance(tree, str):
+        return np.full(len(next(iter(features.values()))), tree)
+    below = features[tree.feature] <= tree.most
+    return np.where(below, classify(tree.below, features), classify(tree.above, features))
+
+
+@cache
+def load_learned() -> dict[str, LearnedChoice]:
+    """Load the stored choices by library and by how it chooses, e.g. "cudnn8 asked"."""
+    return {name: _parsed(stored) for name, stored in json.loads(LEARNED.read_text()).items()}
+
+
+def _parsed(stored: Mapping[str, Any]) -> LearnedChoice:
+    kernels = frozenset((height, stride) for height, stride in stored["kernels"])
+    return LearnedChoice(_tree(stored["tree"]), kernels, stored["knows_kepler"])
+
+
+def _tree(stored: Any) -> Tree:
+    if isinstance(stored, str):
+        return stored
+    return Branch(stored["feature"], stored["most"], _tree(stored["below"]), _tree(stored["above"]))

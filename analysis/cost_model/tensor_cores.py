@@ -1,0 +1,125 @@
+"""Products and convolutions on tensor cores, in fp16 and bf16: launches of tiles, with the rule of multiples of 8.
+
+Tensor cores take operands of 16 bytes at a time, i.e. 8 values of fp16. Where an extent is no multiple of 8, the
+library pads it (cuDNN) or the caller does (DeepBench), so the work is that of the padded extents: a convolution of one
+channel does eight times its FLOPs. Unaligned convolutions are slower still; the constant `misaligned` says how much.
+Winograd and FFT on tensor cores are not modelled: for all of DeepBench's 94 forward convolutions in fp16 on V100,
+cuDNN 7.6 took IMPLICIT_PRECOMP_GEMM.
+
+The constants are fitted to DeepBench in fp16 on one V100. No times in fp16 of other cards with tensor cores are at
+hand: on those, everything but peak, clock and bandwidth is V100's, so their times are predictions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...profiling.errors import CurvescopeError
+from ...profiling.hardware.devices import Device
+from .constants import Constants, load_fitted
+from .launches import ModelledGpu, Tile
+from .problems import Convolutions, Floats, Products
+from .product import CostEstimate, split_depth
+
+TENSOR_PRECISIONS = ("fp16", "bf16")
+# Extents are padded to 16 bytes (NVIDIA, Deep Learning Performance: Matrix Multiplication Background, section 4).
+MULTIPLE = 8
+_ITEM_BYTES = 2
+# Tiles of cuBLAS's kernels on Volta, from their names (volta_fp16_s884gemm_fp16_256x128_...).
+_TILES = tuple(
+    Tile(*tile)
+    for tile in ((256, 128, 256), (128, 256, 256), (128, 128, 256), (128, 64, 128), (64, 128, 128), (64, 64, 128))
+)
+_CONVOLUTION_TILES = tuple(
+    Tile(*tile, "prologue_cycles")
+    for tile in ((256, 128, 256), (128, 128, 256), (256, 64, 256), (128, 64, 128), (64, 64, 128), (256, 32, 128))
+)
+
+
+@dataclass(frozen=True)
+class TensorGpu(ModelledGpu):
+    """A device whose products run on tensor cores, with the constants of those.
+
+    Attributes:
+        precision: fp16 or bf16.
+    """
+
+    item_bytes: int = _ITEM_BYTES
+    precision: str = "fp16"
+
+    @property
+    def sm_flops_per_s(self) -> float:
+        """Peak of one SM's tensor cores; one FMA is two FLOPs."""
+        peak = self.device.tensor_flops_per_s(self.precision)
+        assert peak is not None
+        return peak / self.device.sm_count
+
+
+def tensor_machine(device: Device, precision: str, constants: Constants | None = None) -> TensorGpu:
+    """The tensor cores of a GPU.
+
+    Args:
+        device: the GPU.
+        precision: one of `TENSOR_PRECISIONS`.
+        constants: constants of tensor cores; default: the fitted ones.
+
+    Raises:
+        CurvescopeError: the GPU has no tensor cores for the precision, or their rate is unknown.
+    """
+    if precision not in TENSOR_PRECISIONS or device.tensor_flops_per_s(precision) is None:
+        raise CurvescopeError(
+            f"The cost model has no tensor cores for {precision} on {device.name}: choose fp32, or one of "
+            f"{', '.join(TENSOR_PRECISIONS)} on a card that has them (`curvescope devices`)."
+        )
+    return TensorGpu(device, constants or load_fitted().tensor, precision=precision)
+
+
+def estimate_tensor_products(problems: Products, machine: TensorGpu) -> CostEstimate:
+    """Estimate matrix products on tensor cores."""
+    rows, columns, depth = padded(problems.m), padded(problems.n), padded(problems.k)
+    touched = _ITEM_BYTES * problems.count * (rows * depth + depth * columns + rows * columns)
+    main, added, sums = split_depth(
+        machine, "hmma_gemm", machine.constants["product"], (rows, columns, problems.count), depth, touched,
+        tiles=_TILES, dram="product_dram",
+    )  # fmt: skip
+    return CostEstimate.of(main, added, workspace_bytes=sums)
+
+
+def estimate_tensor_convolutions(phase: str, problems: Convolutions, machine: TensorGpu) -> CostEstimate:
+    """Estimate convolutions on tensor cores, as implicit products.
+
+    Args:
+        phase: forward, backward_data or backward_weights.
+        problems: the convolutions.
+        machine: tensor cores of the GPU.
+    """
+    inputs, outputs = padded(problems.c), padded(problems.k)
+    taps, pixels = problems.r * problems.s, problems.n * problems.p * problems.q
+    images = problems.n * problems.h * problems.w
+    read = np.minimum(1.0, problems.r / problems.stride_h)  # a stride larger than the kernel skips whole rows
+    moved = _ITEM_BYTES * (images * inputs * read + pixels * outputs + inputs * outputs * taps)
+    ones, constants = np.ones_like(pixels), machine.constants
+    aligned = (inputs == problems.c) & (outputs == problems.k)
+    slowdown = np.where(aligned, 1.0, constants["misaligned"])
+    if phase == "backward_weights":
+        main, added, sums = split_depth(
+            machine, "hmma_wgrad", constants["weights"], (inputs * taps, outputs, ones), pixels, moved, slowdown,
+            tiles=_CONVOLUTION_TILES,
+        )  # fmt: skip
+        return CostEstimate.of(main, added, workspace_bytes=sums)
+    if phase == "forward":
+        grid, depth, share = (pixels, outputs, ones), inputs * taps, constants["implicit"]
+    else:  # each input pixel gathers 1 / stride² of the kernel on average
+        doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
+        wasted = constants["stride_waste"] ** doublings * pixels / images
+        grid, depth, share = (images, inputs, ones), outputs * taps * np.minimum(wasted, 1.0), constants["data"]
+    name = f"hmma_{phase}"
+    main = machine.tiled(name, share, grid, np.ceil(depth), moved, tiles=_CONVOLUTION_TILES, slowdown=slowdown)
+    return CostEstimate.of(main)
+
+
+def padded(extent: Floats) -> Floats:
+    """An extent, padded to a multiple of 8."""
+    return np.asarray(np.ceil(extent / MULTIPLE) * MULTIPLE)

@@ -1,0 +1,33 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fitting.published import read_choices
+from benchmarks.fitting.trees import as_document, as_markdown, learn_choice
+from curvescope.analysis.cost_model.learned import Branch
+from curvescope.profiling.hardware.devices import get_device
+
+PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "published"
+
+
+def test_a_tree_finds_the_rule_that_made_the_choices():
+    group = next(group for group in read_choices(PUBLISHED) if group.device == "v100")
+    made = replace(group, algorithms=np.where(group.problems.k <= 100, "GEMM", "FFT"))
+    choice = learn_choice([made])
+    assert isinstance(choice.tree, Branch)
+    assert (choice.tree.feature, choice.tree.below, choice.tree.above) == ("outputs", "GEMM", "FFT")
+    assert 96 <= choice.tree.most <= 112
+    assert list(as_markdown(choice.tree)) == [
+        f"- outputs {s} {choice.tree.most:g}: {a}" for s, a in (("≤", "GEMM"), (">", "FFT"))
+    ]
+    assert as_document(choice)["knows_kepler"] is False
+
+
+def test_the_choices_of_other_architectures_tell_those_of_volta():
+    groups = [group for group in read_choices(PUBLISHED) if group.source.endswith("asked")]
+    choice = learn_choice([group for group in groups if group.architecture != "volta"])
+    for group in groups:
+        if group.architecture == "volta":
+            agree = choice.take(group.problems, get_device(group.device)) == group.algorithms
+            assert agree.mean() > 0.8

@@ -1,7 +1,8 @@
 """Fit the cost model to the published measurements, hold it against what was left out, write tables and figures.
 
-`python benchmarks/cost_model.py` (about ten minutes on one core) rewrites analysis/cost_model/choices.json, analysis/cost_model/constants.json,
-benchmarks/cost_model_residuals.csv.gz, docs/cost-model-validation.md and docs/figures/cost_model_*.svg.
+`python benchmarks/cost_model.py` (about ten minutes on one core) rewrites constants.json and choices.json of
+analysis/cost_model, cost_model_residuals.csv.gz and cost_model_left_out.json here, docs/cost-model-validation.md and
+docs/figures/cost_model_*.svg.
 `--no-fit` keeps the constants and the residuals and redoes the network validation, its table and its figures.
 """
 

@@ -143,15 +143,17 @@ def stages(scale: Scale) -> tuple[Stage, ...]:
         _machine(),
         _records(scale),
         sweeps[first],
-        *experiments,
+        _script(scale, "checks", 5, "what only a card can answer, question by question"),
+        experiments[0],
         collected[first],
-        _script(scale, "checks", 8, "what only a card can answer, question by question"),
         _script(scale, "residual", 2, "what an earlier profiler leaves behind in a process"),
         _tests(),
-        _ceilings(scale),
-        _script(scale, "overhead", 7, "what the collector, the ranges and torch.profiler add to the same step"),
         _counters(scale),
+        _ceilings(scale),
+        *experiments[1:2],
+        _script(scale, "overhead", 7, "what the collector, the ranges and torch.profiler add to the same step"),
         _energy(scale),
+        *experiments[2:],
         *(one[name] for name in others for one in (sweeps, collected)),
         _do_bench(),
         _datasheet(),
@@ -228,7 +230,7 @@ def _records(scale: Scale) -> Stage:
 def _tests() -> Stage:
     return Stage(
         "tests",
-        8,
+        6,
         "the native library built on this machine, and the tests that need a GPU",
         (
             # With the compiler, the build tools and the headers of this machine, which may have no network.
@@ -307,7 +309,7 @@ def _sweep(scale: Scale, name: str, networks: Sequence[str]) -> Stage:
         ]
     commands.append(_checked(scale, *(f"{network}-{mode}" for network in networks for mode in MODES), package="torch"))
     says = f"cost curves of {', '.join(networks)}, forward and training, under torch.profiler"
-    return Stage(f"sweep-{name}", 7, says, tuple(commands))
+    return Stage(f"sweep-{name}", 5, says, tuple(commands))
 
 
 def _collected(scale: Scale, name: str, networks: Sequence[str]) -> Stage:
@@ -331,7 +333,7 @@ def _experiments(scale: Scale, network: str) -> Stage:
     seconds = f"{scale.experiments_s}s"
     return Stage(
         f"experiments-{network}",
-        8,
+        7,
         f"causes in a training step of {network} tested by experiment, and its operators replayed alone",
         (
             Command(

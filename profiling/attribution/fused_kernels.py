@@ -13,6 +13,7 @@ The layer of the whole kernel is the smallest module that contains all layers in
 from __future__ import annotations
 
 import json
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -142,8 +143,8 @@ def decode_shares(text: str) -> list[Share]:
     except (TypeError, RecursionError) as error:
         raise ValueError(f"no list of fused operators: {text[:80]}") from error
     total = sum(one.share for one in found)
-    if not total > 0:
-        raise ValueError(f"the operators have no share: {text[:80]}")
+    if not 0 < total < math.inf or any(one.share < 0 or not isinstance(one.layer, str | None) for one in found):
+        raise ValueError(f"no parts of operators: {text[:80]}")
     return [one._replace(share=one.share / total) for one in found]
 
 

@@ -48,7 +48,21 @@ def test_shares_that_were_written_are_read_and_add_up_to_one():
     assert sum(one.share for one in decode_shares(encode_shares(thirds))) == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "[[null, 3]]", '[["a", "b", "c"]]', "[]", '[[null, "aten::add", 0]]', "{"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        "[[null, 3]]",
+        '[["a", "b", "c"]]',
+        "[]",
+        '[[5, "a", 1]]',
+        '[[null, "a", -1], [null, "b", 2]]',
+        "[[null, 3, NaN]]",
+        '[[null, "aten::add", 0]]',
+        "{",
+    ],
+)
 def test_a_damaged_list_of_operators_is_refused(text):
     with pytest.raises(ValueError, match=r".*"):
         decode_shares(text)

@@ -40,7 +40,7 @@ class Row:
         time_ms: its share of the step.
         spread_ms: half the interquartile range of its time over the profiled steps used; that of the complete step for
             the last two.
-        calls: rows per step.
+        calls: kernels per step, of a fused one its part; None for idle and what follows it.
         flops: FLOPs per step; None if no row's work is known.
         gflop_per_s: known FLOPs over the time of the kernels that have them; None if none are known.
         gb_per_s: compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes.

@@ -76,9 +76,14 @@ class Finding:
 
 
 class _Shown:
-    """Gives notebooks HTML once `render.notebook` is loaded and has set `html`."""
+    """Gives notebooks HTML, and `print` text, once `render.notebook` is loaded and has set `html` and `text`."""
 
     html: ClassVar[Callable[[Any], str] | None] = None
+    text: ClassVar[Callable[[Any], str] | None] = None
+
+    def __str__(self) -> str:
+        text = type(self).text
+        return repr(self) if text is None else text(self)
 
     def _repr_html_(self) -> str | None:
         html = type(self).html

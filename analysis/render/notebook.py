@@ -1,4 +1,4 @@
-"""Diagnoses and explanations as HTML for a notebook: tables and bars, no script, every name escaped."""
+"""Diagnoses and explanations as HTML for a notebook (tables and bars, no script, every name escaped) and as text."""
 
 from __future__ import annotations
 
@@ -42,6 +42,16 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
         if answer := answer_on(explanation, diagnosis.answers):
             blocks += [_evidence(evidence, answer, axis) for evidence in answer.evidence]
     return "".join(blocks)
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """What the curve shows, then each answer on a line, with how to do what it says."""
+    lines = [headline({}, diagnosis)]
+    for index, answer in enumerate(diagnosis.answers, 1):
+        lines.append(f"{index}. {answer.sentence}")
+        if how := remedy_text(answer.remedy):
+            lines.append(f"   {how}")
+    return escape_controls("\n".join(lines))
 
 
 def _answer(answer: Answer) -> str:
@@ -122,5 +132,5 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 # After this module is loaded, notebooks show diagnoses and explanations as HTML.
-Diagnosis.html = diagnosis_html
+Diagnosis.html, Diagnosis.text = diagnosis_html, diagnosis_text
 Explanation.html = explanation_html

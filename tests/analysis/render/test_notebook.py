@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from pathlib import Path
 
 from curvescope.analysis.decompose.anomalies import diagnose
+from curvescope.analysis.explaining import explain
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..causes.planted_causes import planted
 from ..synthetic import times_of
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "recordings" / "alexnet-cpu"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -44,6 +47,17 @@ def test_a_diagnosis_and_its_anomaly_render_themselves():
     assert tags(html) == {"p", "b", "br", "small", "table", "tr", "th", "td", "div"}
     assert "&lt;img src=x" in html
     assert found.explanations[0]._repr_html_() in html
+
+
+def test_a_diagnosis_prints_its_verdict_and_its_answers():
+    found = explain(open_recording(EXAMPLE))
+    headline, *answers = str(found).splitlines()
+    assert headline.startswith("Page faults make 64 % of the fixed cost of a step")
+    assert answers[0] == f"1. {found.answers[0].sentence}"
+    assert answers[1].startswith("   How: MALLOC_MMAP_THRESHOLD_=")
+    steps, kernels, recorded = planted("algorithm switch", 1)
+    unexplained = diagnose(steps, times_of(steps, kernels), recorded=recorded)  # without a recording: no answers
+    assert len(str(unexplained).splitlines()) == 1
 
 
 def test_a_recording_renders_itself(tmp_path):

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from .kernel_names import COMMUNICATION, family
 from .range_names import COLLECTIVES, DISTRIBUTED
+from .scalar_types import element_bytes
 
 # NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
 # ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's names: gloo:all_reduce.
@@ -30,14 +31,6 @@ _OTHERS = re.compile(
 # Algorithm and protocol in names of NCCL's kernels.
 _ALGORITHM = re.compile(r"(NVLS_?TREE|NVLS|COLLNET|TREE|RING|PAT)_?(?:DIRECT|CHAIN)?_?(LL128|LL|SIMPLE)", re.IGNORECASE)
 _ALGORITHMS = {"NVLSTREE": "NVLS tree", "COLLNET": "CollNet", "TREE": "tree", "RING": "ring"}
-# Elements in bytes, by the names of torch's scalar types.
-_ITEM_BYTES = {
-    **dict.fromkeys(("Double", "Long", "UInt64", "ComplexFloat"), 8),
-    **dict.fromkeys(("Float", "Int", "UInt32"), 4),
-    **dict.fromkeys(("Half", "BFloat16", "Short", "UInt16"), 2),
-    **dict.fromkeys(("Byte", "Char", "Bool"), 1),
-    "ComplexDouble": 16,
-}
 
 
 @lru_cache(maxsize=65_536)
@@ -108,7 +101,7 @@ def message_bytes(elements_in: int | None, elements_out: int | None, dtype: str 
         None if the elements or their size are unknown, or if no 64-bit number holds the product.
     """
     known = [count for count in (elements_in, elements_out) if count is not None and count >= 0]
-    size = 1 if (dtype or "").startswith("Float8") else _ITEM_BYTES.get(dtype or "")
+    size = element_bytes(dtype)
     found = max(known) * size if known and size else None
     return found if found is not None and found < 1 << 63 else None
 

@@ -16,23 +16,14 @@ from enum import IntEnum
 from math import prod
 from typing import Any, NamedTuple
 
+from .scalar_types import BYTES_BY_NUMBER, element_bytes
+
 Shape = Sequence[int]
 
 # Operators with an operand that has the batch as its first extent.
 _BATCH_OPERAND = re.compile(
     r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)|triton_\w+"
 )
-
-_ITEM_BYTES = {
-    **dict.fromkeys(("double", "long", "long int", "c10::complex<float>"), 8),
-    **dict.fromkeys(("float", "int"), 4),
-    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short"), 2),
-    **dict.fromkeys(("bool", "unsigned char", "signed char"), 1),
-    # torch/csrc's names of the types in c10/util/Float8_*.h; all have eight bits.
-    **dict.fromkeys((f"c10::Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")), 1),
-}
-# Numbers of types in scalar arguments (c10/core/ScalarType.h), with the bytes of an element.
-_SCALAR_TYPE_BYTES = {5: 2, 6: 4, 7: 8, 15: 2}
 
 
 @dataclass(frozen=True)
@@ -112,9 +103,9 @@ class Call:
         for index in indices:
             if shape := self.shape(index):
                 dtype = self.dtypes[index] if index < len(self.dtypes) else ""
-                if dtype not in _ITEM_BYTES:
+                if (size := element_bytes(dtype)) is None:
                     raise ValueError(f"the type {dtype!r} is unknown")
-                total += prod(shape) * _ITEM_BYTES[dtype]
+                total += prod(shape) * size
         return total
 
 
@@ -132,7 +123,7 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
     rule = _triton if op.startswith("triton_") else _RULES.get(op.removeprefix("aten::"))
     if rule is None:
         return UNKNOWN
-    item_bytes = next((_ITEM_BYTES[d] for d in dtypes if d in _ITEM_BYTES), None)
+    item_bytes = next((size for dtype in dtypes if (size := element_bytes(dtype))), None)
     if item_bytes is None:
         return UNKNOWN
     try:
@@ -294,7 +285,7 @@ def _max_pool(call: Call) -> Work:
 
 def _scaled_mm(call: Call) -> Work:
     (m, k), (_, n) = call.shape(0), call.shape(1)
-    result_bytes = _SCALAR_TYPE_BYTES.get(call.value(6))  # out_dtype; the operands are fp8
+    result_bytes = BYTES_BY_NUMBER.get(call.value(6))  # out_dtype; the operands are fp8
     size = None if result_bytes is None else call.size(0, 1, 2, 3, 4) + m * n * result_bytes
     return Work(2 * m * k * n, size)
 

@@ -9,6 +9,7 @@ them. Each kernel is a range of its own, in the order of the launches. The struc
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -176,7 +177,8 @@ class RangeProfiler:
             ranges: number of kernels that there is room for; with more, all passes run again with more room.
 
         Returns:
-            For each kernel in the order of the launches the values by metric, in bytes, nanoseconds and 1.
+            For each kernel in the order of the launches the values by metric, in bytes, nanoseconds and 1. What CUPTI
+            could not evaluate is missing.
 
         Raises:
             CurvescopeError: a metric is not one of this GPU, the user may not read counters, or CUPTI refuses.
@@ -311,7 +313,8 @@ class RangeProfiler:
                 numMetrics=len(metrics),
                 pMetricValues=ctypes.addressof(values),
             )
-            counted.append(dict(zip(metrics, (v * f for v, f in zip(values, factors, strict=True)), strict=True)))
+            found = zip(metrics, values, factors, strict=True)
+            counted.append({name: value * factor for name, value, factor in found if math.isfinite(value)})
         return counted
 
     def _call(self, function: str, **values: Any) -> Any:

@@ -34,6 +34,7 @@ CUPTI, NCU = "cupti", "ncu"
 TOOLS = (CUPTI, NCU)
 REPLAYED = {CUPTI: "step", NCU: "kernel"}  # what each repeats until everything is counted
 COUNTED = ("dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles", "achieved_occupancy", "tensor_pipe_use")
+_LIMIT_S = 600  # for a process that counts itself: some ten steps one kernel at a time
 _TENSOR_CORES = "tensor cores"  # part of the FLOPs, by `readers/metrics.toml`
 _TYPES = {column.name: column.dtype for column in KERNELS.columns}
 
@@ -181,7 +182,10 @@ def _count_in_process(configuration: Configuration, batch: int, capability: str 
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         file = Path(folder) / "counted.json"
         command = counted_step.command(configuration, batch, capability or "", str(file))
-        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own module
+        try:
+            ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603 - our own module
+        except subprocess.TimeoutExpired as error:
+            raise CurvescopeError(f"its process did not end within {_LIMIT_S} s.") from error
         if ended.returncode:
             said = ended.stderr.strip().splitlines()
             raise CurvescopeError(said[-1] if said else f"its process ended with exit code {ended.returncode}.")

@@ -232,6 +232,16 @@ def test_where_cupti_cannot_count_the_reason_is_said_once_and_ncu_counts(ncu, pr
     assert [one.tool for one in counters.counted_of(open_recording(recorded.path))] == ["ncu"] * 3
 
 
+def test_a_process_that_hangs_is_ended_and_ncu_counts(ncu, process, recorded, monkeypatch, capsys):
+    ncu({8: table(names_at(recorded, 8))})
+    process({})
+    monkeypatch.setattr(counters, "_LIMIT_S", 0.2)
+    hangs = lambda configuration, batch, *more: ["sleep", "600"] if more else COMMAND(configuration, batch)  # noqa: E731
+    monkeypatch.setattr(counted_step, "command", hangs)
+    assert main(["counters", str(recorded.path), "--batch", "8"]) == 0
+    assert "did not end within 0.2 s" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_chosen_tool_is_the_only_one(ncu, process, recorded, monkeypatch, capsys):
     process(dict.fromkeys((4, 8, 16), "no permission"))
     assert main(["counters", str(recorded.path), "--with", "cupti"]) == 2

@@ -1,11 +1,13 @@
 // A test double of libcupti: its range profiler, host and device half, with the rules of cupti_range_profiler.h and
 // cupti_profiler_host.h. A kernel is a call of fake_range_kernel; its value of a metric is 1000 * (its position in the
-// step + 1) + the number of the metric. FAKE_CUPTI_PASSES is the number of passes that a configuration needs.
+// step + 1) + the number of the metric; that of a metric with "undefined" in its name cannot be evaluated.
+// FAKE_CUPTI_PASSES is the number of passes that a configuration needs.
 #include <cupti_profiler_host.h>
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -134,7 +136,9 @@ CUptiResult cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host_EvaluateToG
   const auto* counters = reinterpret_cast<const Counters*>(p->pCounterDataImage);
   FAKE_NEEDS(counters->complete && p->rangeIndex < counters->ranges);
   for (std::size_t i = 0; i < p->numMetrics; ++i)
-    p->pMetricValues[i] = 1000.0 * static_cast<double>(p->rangeIndex + 1) + static_cast<double>(i);
+    p->pMetricValues[i] = std::strstr(p->ppMetricNames[i], "undefined") != nullptr
+                              ? std::nan("")
+                              : 1000.0 * static_cast<double>(p->rangeIndex + 1) + static_cast<double>(i);
   return CUPTI_SUCCESS;
 }
 

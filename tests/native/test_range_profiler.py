@@ -94,6 +94,12 @@ def test_the_columns_of_a_recording_come_from_the_metrics_of_its_gpu(step):
     assert "tensor cores" in counts.flops_counted
 
 
+def test_what_cupti_cannot_evaluate_is_missing(step):
+    step.kernels = 1
+    counted = step.profiler.count(("sm__undefined.sum", "dram__bytes.sum"), 0, CONTEXT, step.run)
+    assert counted == [{"dram__bytes.sum": 1001}]
+
+
 def test_kernels_without_room_are_counted_again_with_more(step):
     assert len(step.count(ranges=2)) == 3
     assert step.runs == 2

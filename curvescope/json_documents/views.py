@@ -131,7 +131,7 @@ class CompareDocument:
         differences: settings that differ, one value per recording.
         steps: one line per common batch size.
         batch: batch size of the rows; null if the profiles name none.
-        by: layer, family or kernel.
+        by: layer, operator, family or kernel.
         rows: largest time first; idle last.
         roof_ratios: one per recording after the first, by memory level or precision.
         fail_over: growth that fails the check; null if none was asked for.

@@ -29,20 +29,20 @@ from .source import Source
 _NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"  # how the reports of Nsight Systems and Nsight Compute begin
 # Errors of readers whose file has values of the wrong type.
 _UNREADABLE = (pa.ArrowException, AttributeError, OverflowError, RecursionError, TypeError, ValueError)
-# In this order; the first that recognises the file reads it.
+# In this order; the first that recognises the file reads it. Text is searched longer than JSON, so it comes later.
 READERS = (
     "nsys_sqlite",
     "nvprof_sqlite",
     "rocpd_sqlite",
+    "curvescope_json",
+    "rocprof_json",
+    "autograd_json",
+    "tensorflow_json",
+    "pytorch_json",
     "ncu_csv",
     "nsys_csv",
     "nvprof_text",
     "rocprof_csv",
-    "rocprof_json",
-    "curvescope_json",
-    "autograd_json",
-    "tensorflow_json",
-    "pytorch_json",
     "xspace_pb",
 )
 

@@ -5,8 +5,15 @@ import pandas as pd
 import pytest
 
 from benchmarks.fitting import holdout
-from benchmarks.fitting.fit import fit_constants
-from benchmarks.fitting.published import Measured, predict, read_caffe_streams, read_deepbench, read_streams
+from benchmarks.fitting.fit import fit_constants, fit_products_alone
+from benchmarks.fitting.published import (
+    Measured,
+    predict,
+    read_caffe_streams,
+    read_deepbench,
+    read_kepler_products,
+    read_streams,
+)
 from curvescope.analysis.cost_model.constants import (
     PARAMETERS,
     Constants,
@@ -139,3 +146,34 @@ def test_errors_split_into_gpu_shape_and_batch():
     assert spread.gpus == 2
     assert spread.lasting == pytest.approx(0.9, abs=0.05)
     assert spread.rest[-2] - spread.rest[1] == pytest.approx(2 * 1.645 * np.hypot(0.3, 0.1), rel=0.3)
+
+
+def test_a_card_of_unknown_clock_says_how_errors_differ_between_batch_sizes_and_nothing_of_levels():
+    generator = np.random.default_rng(4)
+    known = synthetic({d: np.exp(generator.normal(0, 0.1, 80)) for d in "ab"})
+    # Three times too slow throughout, and by a further tenth more and less at two batch sizes.
+    of_batch = np.repeat([0.1, -0.1], 40)
+    sweeps = synthetic({"c": 3 * np.exp(of_batch + generator.normal(0, 0.02, 80))}).assign(source="sweeps")
+    alone = holdout.spreads(known)["product"]
+    both = holdout.spreads(pd.concat([known, sweeps], ignore_index=True), ["sweeps"])["product"]
+    assert both.gpu == pytest.approx(alone.gpu)
+    assert both.gpus == alone.gpus
+    assert both.size > 2 * alone.size
+
+
+def test_keplers_products_move_nothing_but_its_share_of_the_peak_in_products():
+    fitted = load_fitted().constants
+    before = {**fitted, "kepler": Constants({**fitted["kepler"].values, "product": 0.3})}
+    after = fit_products_alone([read_kepler_products(PUBLISHED)], before)
+    assert after["volta"] is before["volta"]
+    moved = {name for name, value in after["kepler"].values.items() if value != before["kepler"][name]}
+    assert moved == {"product"}
+    assert after["kepler"]["product"] == pytest.approx(fitted["kepler"]["product"], rel=0.02)
+
+
+def test_a_gpu_is_known_by_another_that_measures_the_same_kind():
+    # With V100 left out, no other card of Volta has products.
+    constants = {"volta": starting_constants(), "maxwell": starting_constants()}
+    groups = [group for group in read_deepbench(PUBLISHED) if group.kind == "product"]
+    rows = holdout.compare_left_out(groups, "device", {"v100": constants, "m40": constants})
+    assert rows.groupby("device").known.first().to_dict() == {"m40": True, "v100": False}

@@ -152,3 +152,11 @@ def test_a_curve_over_128_batch_sizes_takes_about_a_second_at_most():
     began = time.process_time()
     step("vgg_a", list(range(1, 129)))
     assert time.process_time() - began < 5
+
+
+def test_a_max_pool_forward_is_slower_than_a_stream_on_old_cards():
+    # cudnn_scope: 1.8 times as long as a ReLU of as many bytes on K80.
+    (pool,) = (t for t in step("alexnet", [32], get_device("k40")).terms if t.layer == "pool1" and t.phase == "forward")
+    machine = machine_for(get_device("k40"))
+    stream_s = machine.streaming("stream", pool.bytes_compulsory).time_s
+    assert pool.time_s == pytest.approx(1.8 * stream_s)

@@ -248,7 +248,10 @@ def _ceilings(scale: Scale) -> Stage:
         "ceilings",
         5,
         "compute peaks per precision and bandwidth per memory level",
-        (Command(f"curvescope bench ceilings --device {scale.device} --json -o recording", "ceilings.json"),),
+        (
+            Command(f"curvescope bench ceilings --device {scale.device} --json -o recording", "ceilings.json"),
+            Command(f"python {_HERE}/check_benches.py measured.md ceilings.json"),
+        ),
     )
 
 
@@ -257,20 +260,19 @@ def _operators(scale: Scale, backend: str) -> Stage:
         "gemm": "--axis n=256,1024,4096" if scale is FULL else "--axis n=64",
         "conv": f"--axis n={'8,16,64' if scale is FULL else '1'} --axis direction=fwd,bwd_data,bwd_weights",
     }
-    return Stage(
-        f"operators-{backend}",
-        4,
-        f"products, convolutions, launches, FMA peaks, bandwidth and latency through {backend}",
-        tuple(
-            Command(
-                f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} --device {scale.device} "
-                f"--time-limit {scale.problem_s} --json -o {what}-{backend}",
-                f"{what}-{backend}.json",
-                package=backend,
-            )
-            for what in _BENCHES[backend]
-        ),
-    )
+    commands = [
+        Command(
+            f"curvescope bench {what} {sizes.get(what, '')} --backend {backend} --device {scale.device} "
+            f"--time-limit {scale.problem_s} --json -o {what}-{backend}",
+            f"{what}-{backend}.json",
+            package=backend,
+        )
+        for what in _BENCHES[backend]
+    ]
+    documents = " ".join(str(command.output) for command in commands)
+    commands.append(Command(f"python {_HERE}/check_benches.py measured.md {documents}", package=backend, cuda=True))
+    says = f"products, convolutions, launches, FMA peaks, bandwidth and latency through {backend}"
+    return Stage(f"operators-{backend}", 4, says, tuple(commands))
 
 
 def _do_bench() -> Stage:

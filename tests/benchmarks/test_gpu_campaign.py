@@ -58,6 +58,8 @@ def test_every_stage_that_records_fails_where_nothing_was_recorded(campaign):
     for stage in campaign.stages.stages(campaign.stages.FULL):
         if stage.name.startswith(("records", "sweep", "collector", "experiments")):
             assert any("check_recording.py" in command.line for command in stage.commands), stage.name
+        if stage.name.startswith(("ceilings", "operators")):
+            assert "check_benches.py" in stage.commands[-1].line, stage.name
 
 
 class FakeRuns:
@@ -216,6 +218,24 @@ def test_the_time_of_a_watcher_counts_only_if_it_watched(campaign, counts, watch
     else:
         with pytest.raises(CurvescopeError, match="collector recorded"):
             campaign.overhead.check("collector", counts)
+
+
+@pytest.mark.parametrize(
+    ("document", "faults"),
+    [
+        ({"sweeps": [{"results": [{"outcome": "ok"}, {"outcome": "unsupported"}]}]}, []),
+        ({"sweeps": [{"results": [{"outcome": "unsupported"}]}]}, ["gemm measured nothing"]),
+        ({"sweeps": [{"results": [{"outcome": "ok"}, {"outcome": "incorrect"}]}]}, ["gemm: 1 results incorrect"]),
+        ({"compute": {"fp32": {}}, "bandwidth": {}}, []),
+        ({"compute": {}, "bandwidth": {}}, ["gemm measured nothing"]),
+        (None, ["gemm measured nothing"]),
+    ],
+)
+def test_a_benchmark_that_measured_nothing_fails_its_stage(script, tmp_path, document, faults):
+    (tmp_path / "gemm.json").write_text("" if document is None else json.dumps(document))
+    done = script("check_benches.py", tmp_path / "measured.md", tmp_path / "gemm.json")
+    assert done.stdout.splitlines() == (faults or [""])
+    assert done.returncode == bool(faults)
 
 
 def test_two_tools_that_counted_the_same_kernels_are_compared_counter_by_counter(script, tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from .arguments import DEFAULT_EXPERIMENTS_S
 from .profiling.errors import CurvescopeError
@@ -22,6 +23,7 @@ _STAGES = {
     Stage.CONFIRM: "confirm",
     Stage.REMEDY: "remedy",
 }
+_UNTIL_NEXT_LOOK = 1.5  # rounds until the next look, as a factor on those so far
 _REASON_LENGTH = 300  # characters of an error's message in an entry
 
 
@@ -96,9 +98,11 @@ def _run(
     from .kernels.replay.run import run_term
     from .profiling.measure.step_variants import run_step
 
-    runner = run_term if experiment.scope == Scope.TERM else run_step
     try:
-        runner(recording, experiment, writer, report, clock_s)
+        if experiment.scope == Scope.TERM:
+            run_term(recording, experiment, writer, report, clock_s, enough=_enough(experiment))
+        else:
+            run_step(recording, experiment, writer, report, clock_s)
     except Exception as error:  # of any library, on any operator: the other experiments still run
         said = str(error).strip() or type(error).__name__
         why = said.splitlines()[0][:_REASON_LENGTH].rstrip(".")
@@ -106,6 +110,25 @@ def _run(
         now = Experiment.from_entry(entry)
         untested = {**dict.fromkeys(now.factors, why), **now.untested}
         record_experiment(writer, replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True))
+
+
+def _enough(experiment: Experiment) -> Callable[[Sequence[Mapping[str, Any]]], bool]:
+    """Whether the rows of an experiment so far decide it, as far as it confirms; looks at half as many rounds more."""
+    import pandas as pd
+
+    from .analysis.experiments.outcome import settled
+
+    looked = 0
+
+    def enough(rows: Sequence[Mapping[str, Any]]) -> bool:
+        nonlocal looked
+        rounds = rows[-1]["round"] + 1 if rows else 0
+        if experiment.stage != Stage.CONFIRM or rounds < _UNTIL_NEXT_LOOK * looked:
+            return False
+        looked = rounds
+        return settled(experiment, pd.DataFrame(rows))
+
+    return enough
 
 
 def describe(experiment: Experiment) -> str:

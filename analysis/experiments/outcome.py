@@ -6,8 +6,9 @@ they are, F' with the factor, both of the same rounds. The share taken away is (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ CONFIRMED_ABOVE = 1 / 2
 REFUTED_BELOW = 1 / 5
 # A factor that turns the functional round, to more than half its size, puts another bend in its place.
 _MOST_TAKEN = 1.5
+EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
 # Batch sizes of these factors run at nearly the same size, which takes every bend away. They prove something only
 # if they make a batch size faster.
 _LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
@@ -154,18 +156,53 @@ def outcomes_of(
         facts: facts on the factors, by name.
         earlier: outcomes of earlier experiments; Holm's correction counts the factors that they tried.
     """
-    as_is = round_medians(rows[rows["factor"].isna()])
-    measured: list[tuple[Outcome, float]] = []
-    for name in (None, *experiment.factors):
-        changed = None if name is None else round_medians(rows[rows["factor"] == name])
-        measured.append(_outcome(experiment, name, facts.get(name or ""), as_is, changed))
+    measured = list(_measured(experiment, rows, facts))
     tried = {
         outcome.factor for outcome in earlier if outcome.taken and subject(outcome.experiment) == subject(experiment)
-    } | {outcome.factor for outcome, _ in measured if outcome.taken}
+    } | {one.outcome.factor for one in measured if one.outcome.taken}
     # Factors that were tried before, and not again here, have p = 1.
-    p_values = [p for outcome, p in measured if outcome.taken]
+    p_values = [one.p_less for one in measured if one.outcome.taken]
     adjusted = iter(holm([*p_values, *[1.0] * (len(tried) - len(p_values))]))
-    return [_judged(outcome, next(adjusted)) if outcome.taken else outcome for outcome, _ in measured]
+    return [_judged(one.outcome, next(adjusted)) if one.outcome.taken else one.outcome for one in measured]
+
+
+def settled(experiment: Experiment, rows: pd.DataFrame) -> bool:
+    """Whether more rounds of an experiment are not worth their time: every share is far from undecided.
+
+    A look at the rounds so far is a test of its own. At its strict level, some looks add next to nothing to the error
+    of the last one, which keeps its level (Haybittle, Brit. J. Radiology 44 (1971); Peto et al., Brit. J. Cancer 34
+    (1976)).
+
+    Args:
+        experiment: an experiment that runs.
+        rows: its rows of the table `experiments` so far.
+    """
+    found = [one for test in experiment.by_functional() for one in _measured(test, rows, {})]
+    tested = [one for one in found if one.outcome.taken is not None]
+    level = EARLY_LEVEL / max(len(tested), 1)
+    return bool(tested) and all(min(one.p_less, one.p_more) < level for one in tested)
+
+
+class _Measured(NamedTuple):
+    """An outcome without a verdict.
+
+    Attributes:
+        outcome: the outcome.
+        p_less: one-sided p of its share taken away being at most 1/2.
+        p_more: the same of at least 1/5.
+    """
+
+    outcome: Outcome
+    p_less: float = 1.0
+    p_more: float = 1.0
+
+
+def _measured(experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts]) -> Iterator[_Measured]:
+    """What an experiment measured: without a factor, then of each factor."""
+    as_is = round_medians(rows[rows["factor"].isna()])
+    for name in (None, *experiment.factors):
+        changed = None if name is None else round_medians(rows[rows["factor"] == name])
+        yield _outcome(experiment, name, facts.get(name or ""), as_is, changed)
 
 
 def subject(experiment: Experiment) -> tuple[object, ...]:
@@ -185,8 +222,8 @@ def _outcome(
     facts: FactorFacts | None,
     as_is: pd.DataFrame,
     changed: pd.DataFrame | None,
-) -> tuple[Outcome, float]:
-    """An outcome without Holm's correction, and the one-sided p of its share taken away being at most 1/2."""
+) -> _Measured:
+    """An outcome without Holm's correction."""
     reason = experiment.untested.get(factor or "")
     results = experiment.changed_results.get(factor or "")
     tables = [as_is] if changed is None else [as_is, changed]
@@ -198,13 +235,13 @@ def _outcome(
         nothing = Outcome(
             experiment, factor, facts, 0, (), (), (), None, None, None, None, (), Verdict.UNTESTED, reason, results
         )
-        return nothing, 1.0
+        return _Measured(nothing)
     drawn = resample_rounds(len(rounds))
     times = [table.loc[rounds].to_numpy(np.float64) for table in both]
     of_batch = [tuple(_time(column, drawn) for column in table.T) for table in times]
     gains = tuple(_gain(new, old, drawn) for new, old in zip(times[-1].T, times[0].T, strict=True))
     value = removed = remaining = taken = None
-    p, levelled = 1.0, False
+    p_less, p_more, levelled = 1.0, 1.0, False
     if {b for b, _ in experiment.functional} <= set(batches):
         of_functional = dict(experiment.functional)
         weights = np.array([of_functional.get(b, 0.0) for b in batches])
@@ -216,7 +253,8 @@ def _outcome(
         value = over_rounds(of_round[0], drawn, scale)
         if changed is not None:
             remaining = over_rounds(of_round[1], drawn, scale)
-            removed, taken, p = _taken(of_round[0], of_round[1], drawn, scale)
+            removed, taken = _taken(of_round[0], of_round[1], drawn, scale)
+            p_less, p_more = _p_values(of_round[0], of_round[1], drawn, scale)
             levelled = factor in _LEVELLING and _saved(times, weights, value.value) < CONFIRMED_ABOVE
     outcome = Outcome(
         experiment,
@@ -235,21 +273,26 @@ def _outcome(
         LEVELLED if levelled else None,
         results,
     )
-    return outcome, p
+    return _Measured(outcome, p_less, p_more)
 
 
-def _taken(
-    as_is: Floats, changed: Floats, drawn: npt.NDArray[np.int64], scale: float
-) -> tuple[Estimate, Estimate, float]:
-    """F − F', the share taken away, and the one-sided p of that share being at most 1/2; values by round."""
+def _taken(as_is: Floats, changed: Floats, drawn: npt.NDArray[np.int64], scale: float) -> tuple[Estimate, Estimate]:
+    """F − F' and the share taken away; values by round."""
     removed = as_is - changed
     of_all = [float(central_mean(values)) for values in (removed, as_is)]
     replicates = [central_mean(values[drawn]) for values in (removed, as_is)]
     share = ratio_estimate((of_all[0], of_all[1]), (replicates[0], replicates[1]), len(as_is), scale)
-    beyond = (removed - CONFIRMED_ABOVE * as_is) * np.sign(of_all[1])
-    half = over_rounds(beyond, drawn, scale)
-    p = half.p / 2 if half.value > 0 else 1 - half.p / 2
-    return over_rounds(removed, drawn, scale), share, p
+    return over_rounds(removed, drawn, scale), share
+
+
+def _p_values(as_is: Floats, changed: Floats, drawn: npt.NDArray[np.int64], scale: float) -> tuple[float, float]:
+    """One-sided p of the share taken away being at most 1/2, and of its being at least 1/5; values by round."""
+    found = []
+    for threshold, sign in ((CONFIRMED_ABOVE, 1.0), (REFUTED_BELOW, -1.0)):
+        beyond = (as_is - changed - threshold * as_is) * np.sign(float(central_mean(as_is))) * sign
+        one = over_rounds(beyond, drawn, scale)
+        found.append(one.p / 2 if one.value > 0 else 1 - one.p / 2)
+    return found[0], found[1]
 
 
 def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:

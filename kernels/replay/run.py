@@ -50,6 +50,7 @@ def run_term(
     report: Callable[[Progress], object] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
     backend: Any = None,
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False,
 ) -> Experiment:
     """Run an experiment on the operator calls of one term and record its timed runs.
 
@@ -60,6 +61,7 @@ def run_term(
         report: function that receives the progress after every visit.
         clock_s: clock of the time limit.
         backend: backend with the timer and the cache flush; None for torch on the recording's device.
+        enough: whether its rows so far decide it; asked after every round beyond the minimum.
 
     Returns:
         The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
@@ -85,6 +87,7 @@ def run_term(
                 time_limit_s=experiment.time_limit_s,
                 deadline_s=experiment.deadline_s,
                 finished=runs.finished,
+                precise=lambda: enough(runs.rows),
                 begin_round=runs.write,
                 label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
                 report=report,
@@ -111,12 +114,17 @@ def _settings_of_steps(meta: Mapping[str, Any], device: str) -> Iterator[None]:
 
 
 class Runs:
-    """The visits of one experiment."""
+    """The visits of one experiment.
+
+    Attributes:
+        rows: rows of the table `experiments` so far.
+    """
 
     def __init__(self, term: Term, experiment: Experiment, writer: RecordingWriter, backend: Any) -> None:
         """Build the calls without a change, and find the factors that apply."""
         self._term, self._experiment, self._writer, self._backend = term, experiment, writer, backend
-        self._rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
+        self._written = 0  # number of the rows that are recorded
         self._changed_results: dict[str, str] = {}
         self._untested: dict[str, str] = {}
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
@@ -151,10 +159,10 @@ class Runs:
     def write(self) -> None:
         """Record the timed runs since the last call, and free what only the first round compares."""
         self._expected.clear()
-        if self._rows:
-            part = f"e{self._experiment.number:05d}_r{self._rows[-1]['round']:05d}"
-            self._writer.write("experiments", columns_of(self._rows), part)
-            self._rows = []
+        if new := self.rows[self._written :]:
+            part = f"e{self._experiment.number:05d}_r{new[-1]['round']:05d}"
+            self._writer.write("experiments", columns_of(new), part)
+            self._written = len(self.rows)
 
     def described(self, *, done: bool) -> Experiment:
         """The experiment, with what was found besides times."""
@@ -200,7 +208,8 @@ class Runs:
             self._unfit[batch] = message
         else:
             self._untested[name] = message
-            self._rows = [row for row in self._rows if row["factor"] != name]
+            # Only of this round: earlier rows are recorded.
+            self.rows[self._written :] = [row for row in self.rows[self._written :] if row["factor"] != name]
 
     def _visit(self, condition: Condition, round_: int) -> None:
         name, batch = condition
@@ -211,7 +220,7 @@ class Runs:
         key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
         with change.around():
             for index, row in enumerate(self._time(calls, self._caches(change, batch), change.discarded)):
-                self._rows.append({**key, "index": index, **row, "process": os.getpid()})
+                self.rows.append({**key, "index": index, **row, "process": os.getpid()})
             self._timed.add(name)
             self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
 

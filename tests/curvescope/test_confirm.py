@@ -60,7 +60,7 @@ class Fakes:
         return next((one for one in PLANNED if one.number not in {other.number for other in made}), None)
 
     def run(self, scope):
-        def runner(recording, experiment, writer, report, clock_s):
+        def runner(recording, experiment, writer, report, clock_s, **_):
             assert experiment.scope == scope
             assert clock_s() == self.now_s
             self.now_s += 10

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from curvescope.analysis.experiments.outcome import (
     Verdict,
     outcomes_of,
     reproduction,
+    settled,
 )
 from curvescope.analysis.experiments.shape import shape
 from curvescope.profiling.recording.axis import Axis
@@ -169,3 +172,44 @@ def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
     found = shape(alone, rows, Axis("tokens"))
     assert (found.kind, found.at, found.period) == (kind, at, period)
     assert period is None or found.sentence.endswith(f"every {period} tokens.")
+
+
+OF_SHARE = {
+    share: {**FC6_MS[None], 4: FC6_MS[None][4] - share * 3.5 / 3} for share in (0.0, 0.2, 0.5, 0.9)
+}  # of -3.5 ms
+
+
+@pytest.mark.parametrize(
+    ("shares", "noise", "decided"),
+    [
+        ((0.9,), 0.005, True),
+        ((0.0,), 0.005, True),
+        ((0.9, 0.0), 0.005, True),
+        ((0.9, 0.5), 0.005, False),  # the second may be either
+        ((0.2,), 0.005, False),
+        ((0.9,), 0.1, False),
+        ((), 0.005, False),  # it estimates, and tests nothing
+    ],
+)
+def test_an_experiment_is_settled_where_no_round_would_change_a_verdict(shares, noise, decided):
+    names = ("onednn", "other_layout")[: len(shares)]
+    one = experiment(factors=names)
+    times = {None: FC6_MS[None], **{name: OF_SHARE[share] for name, share in zip(names, shares, strict=True)}}
+    assert settled(one, rows_of(one, times, rounds=10, noise=noise)) == decided
+
+
+def test_a_factor_that_could_not_be_changed_keeps_no_experiment_open():
+    one = experiment(factors=("onednn", "other_layout"), untested={"other_layout": "it is no product"})
+    assert settled(one, rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.9]}, rounds=10, noise=0.005))
+    rows = rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.9]}, rounds=10, noise=0.005)
+    assert not settled(replace(one, factors=("other_layout",)), rows)
+
+
+def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance():
+    """A share of a half is on the threshold: 1 in 40 is confirmed by chance, at looks and without them."""
+    one, looks = experiment(), (10, 15, 23, 35)
+    early = 0
+    for seed in range(8):
+        rows = rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.5]}, 35, 0.05, per_visit=1, seed=seed)
+        early += any(settled(one, rows[rows["round"] < rounds]) for rounds in looks)
+    assert early == 0

@@ -270,6 +270,21 @@ def test_an_interruption_keeps_the_timed_runs(writer: RecordingWriter) -> None:
     assert not experiments_of(writer.meta)[0].done
 
 
+def test_an_experiment_ends_after_the_round_that_decides_it(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    looks: list[int] = []
+
+    def enough(rows: Sequence[Any]) -> bool:
+        looks.append(len(rows))
+        return len(looks) == 3
+
+    run_term(recording, replace(experiment(), rounds=(2, 40)), writer, backend=Backend(), enough=enough)
+    of_round = looks[0] // 2
+    assert looks == [2 * of_round, 3 * of_round, 4 * of_round]
+    rows = open_recording(writer.path).arrow("experiments").to_pylist()
+    assert [Counter(one["round"] for one in rows)[round_] for round_ in range(5)] == [*[of_round] * 4, 0]
+
+
 def test_rounds_beyond_the_least_start_only_within_the_time_limit(writer: RecordingWriter) -> None:
     recording = record(writer, [row(2, LINEAR, linear(2))])
     ticks = itertools.count()

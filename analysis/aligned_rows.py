@@ -34,6 +34,7 @@ OTHERS = "others, each in one recording"
 _NUMBER = re.compile(r"[_.#]\d+$")
 _SMALL = 0.01  # share of a recording's device time
 _MOST_NAMES = 3  # of operators in the label of a row
+_MOST_SHAPES = 80  # characters of shapes in it; shapes that begin alike are one row
 
 
 class _Work(NamedTuple):
@@ -56,7 +57,10 @@ class _Work(NamedTuple):
     def label(self) -> str:
         """The operator with its shapes; a part of a fused kernel has those of the kernel, not its own."""
         own = self.shapes and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
-        return f"{self.op} {self.shapes}" if own else str(self.op)
+        if not self.shapes or not own:
+            return str(self.op)
+        long = len(self.shapes) > _MOST_SHAPES
+        return f"{self.op} {self.shapes[:_MOST_SHAPES]}…" if long else f"{self.op} {self.shapes}"
 
 
 _Row = tuple[str | None, str | None]  # label and phase

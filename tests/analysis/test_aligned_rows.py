@@ -65,6 +65,13 @@ def test_the_same_operator_with_other_shapes_is_one_row():
     ]
 
 
+def test_many_long_shapes_are_cut():
+    row, _ = rows_of(*[table(("aten::cat", f"[{', '.join(['16x559x64'] * 99)}]", "k", 2.0))] * 2)
+    (label,) = row
+    assert label.endswith("…")
+    assert len(label) < 100
+
+
 def test_an_operator_that_only_one_version_calls_through_another_is_one_row():
     old = table(("aten::linear > aten::matmul > aten::mm", "8x4, 4x4", "k", 2.0), ("aten::relu", "8x4", "r", 1.0))
     new = table(("aten::mm", "8x4, 4x4", "k", 3.0), ("aten::relu", "8x4", "r", 1.0))

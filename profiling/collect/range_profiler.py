@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ _MOST_PASSES = 100
 _MOST_RANGES = 1 << 20
 
 
+@cache
 def structure(function: str) -> type[ctypes.Structure]:
     """The type of a function's parameters."""
     fields = [("structSize", _SIZE), ("pPriv", _POINTER), *FUNCTIONS[function]]

@@ -1,7 +1,8 @@
 """Convert a profile of another profiler to a recording; the format is detected from the content, plain or gzip.
 
-Reads SQLite exports of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight Compute, the PyTorch
-profiler's JSON, TensorFlow 1 timelines, and trace.json and .xplane.pb of TensorFlow 2 and JAX.
+Reads SQLite exports and cuda_gpu_trace of Nsight Systems, SQLite files and printed output of nvprof, CSV of Nsight
+Compute, kernel traces, JSON and rocpd databases of rocprofv3, JSON of PyTorch's profilers, TensorFlow 1 timelines, and
+trace.json and .xplane.pb of TensorFlow 2 and JAX.
 
 `--as sweep` makes one sweep of several profiles, each of one batch size, so that `explain` works on them.
 

@@ -31,7 +31,8 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         if isinstance(path, RemotePath):
             path = path.fetch(Path(folder))
         with progress() as report:
-            done = import_profile(path, Path(folder) / "recording", Options(report=report))
+            # In a folder named as the file, by which views call it.
+            done = import_profile(path, Path(folder, "recording", path.name), Options(report=report))
         for line in notes(done):
             print(line, file=sys.stderr)
         yield open_recording(done.path)

@@ -1,51 +1,25 @@
 """Cost curves from one trace of an inference server, whose steps have many batch sizes."""
 
+import importlib.util
 import json
+from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from curvescope.analysis.served_steps import select_served
 from curvescope.cli import main
 
-
-def served_trace(path, decode_us, context=1024, rounds=6, batches=(1, 2, 4, 8, 16)):
-    """A trace of decode steps in random order with some prefill steps; each step runs one product and attention."""
-    random = np.random.default_rng(1)
-    events, now, correlation = [], 1000.0, 0
-    order = [batch for _ in range(rounds) for batch in batches]
-    random.shuffle(order)
-    for number, batch in enumerate(order):
-        tokens = batch * (context(batch) if callable(context) else context)
-        sums = f"sq{batch}sk{tokens}sqsq{batch}sqsk{tokens}"
-        mark = f"execute_{batch}_context_0(sq0sk0sqsq0sqsk0)_generation_{batch}({sums})"
-        if number % 10 == 9:
-            mark = f"execute_context_1({512 * (1 + number // 10 % 2)})_generation_0(0)"
-        begin = now
-        for layer, name, us in (("mlp", "nvjet_tst_64x64", decode_us(batch)), ("attention", "flash_fwd_kernel", 20.0)):
-            us *= 1 + 0.01 * random.standard_normal()
-            correlation += 1
-            args = {"correlation": correlation, "device": 0, "stream": 7}
-            span = {"ph": "X", "pid": 1, "tid": 1, "ts": now, "dur": 2.0}
-            events.append({**span, "cat": "python_function", "name": f"nn.Module: {layer}_0"})
-            events.append({**span, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1.0, "args": args})
-            events.append({**span, "cat": "kernel", "name": name, "ts": now + 1, "dur": us, "args": args})
-            now += us + 2
-        span = {"ph": "X", "pid": 1, "tid": 1, "ts": begin - 0.5, "dur": now - begin}
-        events.append({**span, "cat": "user_annotation", "name": mark})
-        now += 5
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return path
+SCRIPT = Path(__file__).parents[2] / "examples" / "serving" / "write_trace.py"
+written = importlib.util.spec_from_file_location("write_trace", SCRIPT)
+write_trace = importlib.util.module_from_spec(written)
+written.loader.exec_module(write_trace)
+served_trace, jump_at_8 = write_trace.served_trace, write_trace.jump_at_8
 
 
 def explained(path, capsys, *more):
     assert main(["explain", str(path), "--json", *more]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-def jump_at_8(batch):
-    return 100.0 if batch < 8 else 400.0
 
 
 def test_one_trace_of_a_server_is_a_sweep_whose_bend_has_its_layer(tmp_path, capsys):

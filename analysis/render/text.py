@@ -249,8 +249,11 @@ def rate(per_s: float, above: bool) -> str:
 
 def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
-    if all(row.flops is None and row.gb_per_s is None for row in breakdown.rows):
-        work = "No shapes, so no FLOPs and bytes; `curvescope roofline` says what names and launches tell of the bound."
+    if all(row.flops is None for row in breakdown.rows):
+        work = (
+            "No shapes: FLOPs are unknown, and bytes are those of copies. `curvescope roofline` says what names and "
+            "launches tell of the bound."
+        )
     if not breakdown.n_profiled:
         return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
     timed = (

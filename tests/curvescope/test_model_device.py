@@ -100,6 +100,8 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(capsys,
         (["vgg_a", "--device", "model:k40", "--library", "cudnn4"], "choose from cudnn5"),
         (["vgg_a", "--device", "model:k40", "--framework", "theano"], "choose from torch"),
         (["vgg_a", "--device", "cpu", "--library", "cudnn5"], "are for a modelled GPU"),
+        (["vgg_a", "--device", "model:v100", "--precision", "bf16"], "no tensor cores for bf16"),
+        (["vgg_a", "--device", "model:a100", "--precision", "tf32"], "omit tf32"),
     ],
 )
 def test_bad_input_is_refused_in_words(arguments, words, capsys, tmp_path):

@@ -70,7 +70,8 @@ def _compile_part(graph: Any, inputs: Any, **options: Any) -> Any:
         return compile_fx_inner(graph, inputs, **options)
     with debug.reset_provenance_globals():
         compiled = compile_fx_inner(graph, inputs, **options)
-        nodes_of = {name: list(nodes) for name, nodes in debug._inductor_triton_kernel_to_post_grad_node_info.items()}
+        noted = getattr(debug, "_inductor_triton_kernel_to_post_grad_node_info", {})
+        nodes_of = {name: list(nodes) for name, nodes in noted.items()}
     if hasattr(compiled, "_fx_graph_cache_key"):
         name = f"curvescope {len(COMPILED)}"
         compiled._fx_graph_cache_key = name
@@ -146,11 +147,11 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def _bytes(node: Any) -> int:
-    """Bytes of the node's result; 0 if its shape is unknown, e.g. symbolic."""
-    try:
-        return sum(prod(map(int, one.shape)) * int(one.dtype.itemsize) for one in _tensors(node.meta.get("val")))
-    except (TypeError, ValueError):
+    """Bytes of the node's result; 0 if its shape is unknown: asking for a symbolic extent would change the graph."""
+    tensors = _tensors(node.meta.get("val"))
+    if not all(isinstance(extent, int) for one in tensors for extent in one.shape):
         return 0
+    return sum(prod(one.shape) * int(one.dtype.itemsize) for one in tensors)
 
 
 def _moved_bytes(node: Any) -> int:
@@ -192,5 +193,6 @@ _MOVES = {
 def _argument(value: Any) -> tuple[Any, str, Any]:
     """Shape, type and value of an argument, as torch's profiler writes them."""
     if (tensor := next(iter(_tensors(getattr(value, "meta", {}).get("val"))), None)) is not None:
-        return [int(extent) for extent in tensor.shape], _DTYPES.get(str(tensor.dtype), ""), ""
+        known = all(isinstance(extent, int) for extent in tensor.shape)
+        return list(tensor.shape) if known else [], _DTYPES.get(str(tensor.dtype), "") if known else "", ""
     return [], "Scalar", value if isinstance(value, (int, float, bool, list, tuple)) else ""

@@ -64,6 +64,18 @@ def test_a_kernel_has_the_layers_and_operators_of_its_nodes():
     assert copied.operators == (FusedOperator("block.0", "aten::copy_", 2 * 8 * 16 * 4),)
 
 
+def test_a_symbolic_extent_is_not_asked_for():
+    """torch.compile would make the answer a condition of the graph, or refuse."""
+    compiled = compiled_graph()
+    symbolic = SimpleNamespace(shape=(object(),), dtype=torch.float32)
+    for node in compiled.graph.nodes:
+        if node.op == "call_function":
+            node.meta["val"] = symbolic
+    (kernel,) = kernels_of(compiled, {"cpp_fused_add_relu_0:1": ["relu", "add"]})
+    assert [one.bytes for one in kernel.operators] == [0, 0]
+    assert (kernel.flops, kernel.bytes_compulsory) == (None, None)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules
 def test_compiled_steps_have_layers(monkeypatch, tmp_path):

@@ -178,7 +178,7 @@ def _count(recording: Recording, batch: int, tools: list[str], report: Callable[
 
 def _count_in_process(configuration: Configuration, batch: int, capability: str | None) -> pd.DataFrame:
     if configuration.graphed:
-        raise CurvescopeError("to its range profiler a CUDA graph is one kernel.")
+        raise CurvescopeError("CUPTI's range profiler takes a CUDA graph for one kernel; use --with ncu.")
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         file = Path(folder) / "counted.json"
         command = counted_step.command(configuration, batch, capability or "", str(file))

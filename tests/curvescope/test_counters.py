@@ -242,6 +242,13 @@ def test_a_process_that_hangs_is_ended_and_ncu_counts(ncu, process, recorded, mo
     assert "did not end within 0.2 s" in " ".join(capsys.readouterr().err.split())
 
 
+def test_replays_of_a_graph_are_counted_by_ncu_alone(process, tmp_path, capsys):
+    planted = {"network": "alexnet", "torch_device": "cuda:0", "precision": "fp32", "graphed": True}
+    path = write_planted(tmp_path / "graphed", "cache capacity", **planted)
+    assert main(["counters", str(path), "--with", "cupti"]) == 2
+    assert "takes a CUDA graph for one kernel; use --with ncu" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_chosen_tool_is_the_only_one(ncu, process, recorded, monkeypatch, capsys):
     process(dict.fromkeys((4, 8, 16), "no permission"))
     assert main(["counters", str(recorded.path), "--with", "cupti"]) == 2

@@ -25,6 +25,8 @@ from .source import Source
 NAME = "Nsight Compute CSV"
 
 _HEADER = re.compile(r'^"?ID"?,"?Process ID"?,', re.MULTILINE)
+_ERROR = re.compile(r"^==ERROR== (.*)$", re.MULTILINE)
+_LONGEST_ERROR = 300  # characters
 _BATCH_ROWS = 50_000
 # Metrics that describe the device instead of the kernel. Clocks are in kHz, the bus in bits.
 _ATTRIBUTE = "device__attribute_"
@@ -36,8 +38,8 @@ _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first lines contain the header of such a table."""
-    return _HEADER.search(source.text) is not None
+    """Whether the first lines contain the header of such a table, or an error of the tool instead of one."""
+    return _HEADER.search(source.text) is not None or _ERROR.search(source.text) is not None
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -64,7 +66,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
                 options.report("reading kernels", count, 0)
                 rows.clear()
     if not count:
-        raise CurvescopeError("the table has no kernel: see the ==ERROR== lines at its top.")
+        error = _ERROR.search(source.text)
+        said = f"Nsight Compute says: {scrub(error[1].strip(), _LONGEST_ERROR)}" if error else "no kernel was profiled"
+        raise CurvescopeError(f"the table has no kernel; {said}")
     writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
     for name, number in lost.items():
         writer.count_lost(name, number)

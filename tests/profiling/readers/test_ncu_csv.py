@@ -110,6 +110,13 @@ def test_a_table_of_no_kernel_is_refused(tmp_path):
         import_profile(tmp_path / "p", tmp_path / "r")
 
 
+def test_an_error_of_the_tool_is_quoted(tmp_path):
+    error = "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+    (tmp_path / "p").write_text(f"==PROF== Connected to process 7 (/home/somebody/a.out)\n==ERROR== {error}\n")
+    with pytest.raises(CurvescopeError, match=f"no kernel; Nsight Compute says: {error}"):
+        import_profile(tmp_path / "p", tmp_path / "r")
+
+
 def test_every_entry_of_the_metrics_table_has_a_column_and_a_source():
     columns = {column.name for column in KERNELS.columns}
     for metric in metrics.metrics():

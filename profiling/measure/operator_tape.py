@@ -20,7 +20,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import CurvescopeError
 
-_ROUNDING = 1e-3
+# Names of arguments that an operator writes though its schema does not say so: those of batch normalisation.
+_WRITTEN_UNSAID = ("running_mean", "running_var")
+_ROUNDING = 1e-2  # of the size of a tensor
 
 
 class _Place(NamedTuple):
@@ -59,26 +61,33 @@ class _Call:
 class OperatorTape:
     """The operators of one step."""
 
-    def __init__(self, step: Callable[[], object]) -> None:
+    def __init__(self, step: Callable[[], object], *, check: bool = True) -> None:
         """Record a step by running it.
 
         Args:
             step: the step; earlier calls made what it keeps, e.g. the state of an optimizer.
+            check: whether to replay it once from the same state. It takes copies of all that the step changes.
 
         Raises:
-            CurvescopeError: it cannot be replayed: it uses tensors that are no plain arrays, or a replay of a step that
-                changes nothing and draws no random numbers gives another result.
+            CurvescopeError: it cannot be replayed: it uses tensors that are no plain arrays, or does work that is no
+                operator of PyTorch, so that a replay returns or leaves something else.
         """
-        with _Recorder() as recorder:
+        random = _random_states() if check else {}
+        with _Recorder(keep=check) as recorder:
             result = step()
         self._calls, self._results = recorder.calls, len(recorder.live)
         self._returned = tree_map(recorder.place, result)
         self._kept: list[Any] = []
-        if not recorder.repeats:
-            return
-        for one, other in zip(tree_leaves(result), tree_leaves(self.replay()), strict=True):
-            if isinstance(one, torch.Tensor) and not torch.allclose(one, other, rtol=_ROUNDING, equal_nan=True):
-                raise CurvescopeError("a replay of the step's operators gives another result")
+        if check:
+            expected = [one.detach().clone() for one in [*_tensors(tree_leaves(result)), *recorder.changed()]]
+            recorder.restore()
+            for device, state in random.items():
+                _set_random_state(device, state)
+            found = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
+            if not all(map(_alike, expected, found)):
+                raise CurvescopeError(
+                    "a replay of the step's operators gives another result: it does more than they do"
+                )
 
     def replay(self) -> object:
         """Run the operators.
@@ -128,18 +137,32 @@ class _Recorder(TorchDispatchMode):
     Attributes:
         calls: the calls so far, without those that only make views.
         live: by result, a weak reference to its memory; it keeps the address from being used for another.
-        repeats: whether the step does the same again: it changes no tensor that was there before, and draws no random
-            numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep: bool) -> None:
+        """Begin a record.
+
+        Args:
+            keep: whether to copy the tensors that the step did not make before it changes them.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []
         self.live: list[StorageWeakRef] = []
-        self.repeats = True
+        self._keep = keep
+        self._before: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # changed tensors with their former values
         self._unfreed: dict[int, StorageWeakRef] = {}
         self._numbers: dict[int, int] = {}  # results by address of their storage
         self._made: list[tuple[Any, ...]] = []  # by result, the form in which the operator returned it
+
+    def changed(self) -> list[Any]:
+        """The tensors that the step changed and did not make, as they are now."""
+        return [one for one, _ in self._before.values()]
+
+    def restore(self) -> None:
+        """Give them the values from before the step; the first copy of overlapping ones is the oldest."""
+        with torch.no_grad():
+            for one, before in reversed(self._before.values()):
+                one.copy_(before)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -151,6 +174,9 @@ class _Recorder(TorchDispatchMode):
         arguments, named = [self.place(one) for one in args], {name: self.place(one) for name, one in kwargs.items()}
         positions = tuple(position for position, one in enumerate(arguments) if _has_place(one))
         names = tuple(name for name, one in named.items() if _has_place(one))
+        writes = _written(func, arguments, named)
+        for one in _tensors(writes) if self._keep else ():
+            self._before.setdefault((_address(one), *_form(one)), (one, one.clone()))
         returned = func(*args, **kwargs)
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
         if any(isinstance(one, (tuple, list)) and _tensors(one) for one in values):
@@ -159,9 +185,6 @@ class _Recorder(TorchDispatchMode):
         for position, one in enumerate(values):
             if isinstance(one, torch.Tensor) and _address(one) not in given | self._numbers.keys():
                 results.append((position, self._new(one)))
-        writes = _written(func, arguments, named)
-        if _tensors(writes) or torch.Tag.nondeterministic_seeded in func.tags:
-            self.repeats = False
         if results or writes or not _tensors(values):
             freed = [number for number, one in self._unfreed.items() if one.expired()]
             for number in freed:
@@ -208,13 +231,34 @@ def _has_place(value: Any) -> bool:
 
 def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """The arguments that an operator writes."""
-    of_schema = enumerate(func._schema.arguments)
-    written = [(i, one.name) for i, one in of_schema if one.alias_info is not None and one.alias_info.is_write]
+    of_name = dict(zip((one.name for one in func._schema.arguments), arguments, strict=False)) | dict(named)
     return [
-        arguments[i] if i < len(arguments) else named[name]
-        for i, name in written
-        if i < len(arguments) or name in named
+        of_name[one.name]
+        for one in func._schema.arguments
+        if one.name in of_name
+        and ((one.alias_info is not None and one.alias_info.is_write) or one.name in _WRITTEN_UNSAID)
     ]
+
+
+def _random_states() -> dict[str, Any]:
+    """States of torch's generators by device."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_initialized() else {})
+
+
+def _set_random_state(device: str, state: Any) -> None:
+    (torch.set_rng_state if device == "cpu" else torch.cuda.set_rng_state)(state)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two tensors are equal but for rounding, which atomic additions change from run to run."""
+    if one.shape != other.shape:
+        return False
+    one, other = (value.detach().to(torch.complex128 if one.is_complex() else torch.float64) for value in (one, other))
+    finite = torch.isfinite(one) & torch.isfinite(other)
+    far = torch.where(finite, one - other, 0).norm()
+    same = bool((torch.isfinite(one) == torch.isfinite(other)).all())
+    return same and bool(far <= _ROUNDING * torch.where(finite, one, 0).norm() + torch.finfo(torch.float32).tiny)
 
 
 def _address(tensor: Any) -> int:

@@ -29,6 +29,7 @@ class _ReplayedSteps(ChangedSteps):
     def __init__(self, workload: Any) -> None:
         super().__init__(workload)
         self._compiled_before = _compiled_frames()
+        self._checked: set[int] = set()
 
     def load(self, batch: int) -> None:
         from ..operator_tape import OperatorTape
@@ -38,7 +39,8 @@ class _ReplayedSteps(ChangedSteps):
         self._tape = self._batch = None
         self.workload.load(batch)
         self.workload.submit()  # makes what later steps keep, e.g. the state of an optimizer
-        self._tape = OperatorTape(self.workload.submit)
+        self._tape = OperatorTape(self.workload.submit, check=batch not in self._checked)
+        self._checked.add(batch)
         if _compiled_frames() > self._compiled_before:
             raise CurvescopeError("the step runs compiled code, whose operators cannot be seen")
         self._batch = batch

@@ -79,7 +79,7 @@ class OperatorTape:
         self._returned = tree_map(recorder.place, result)
         self._kept: list[Any] = []
         if check:
-            expected = [one.detach().clone() for one in [*_tensors(tree_leaves(result)), *recorder.changed()]]
+            expected = [one.detach().clone() for one in (*_tensors(tree_leaves(result)), *recorder.changed())]
             recorder.restore()
             for device, state in random.items():
                 _set_random_state(device, state)
@@ -183,7 +183,7 @@ class _Recorder(TorchDispatchMode):
             raise CurvescopeError(f"the operator {func} returns lists of tensors in a tuple")
         results = []
         for position, one in enumerate(values):
-            if isinstance(one, torch.Tensor) and _address(one) not in given | self._numbers.keys():
+            if isinstance(one, torch.Tensor) and (at := _address(one)) not in given and at not in self._numbers:
                 results.append((position, self._new(one)))
         if results or writes or not _tensors(values):
             freed = [number for number, one in self._unfreed.items() if one.expired()]
@@ -254,11 +254,14 @@ def _alike(one: Any, other: Any) -> bool:
     """Whether two tensors are equal but for rounding, which atomic additions change from run to run."""
     if one.shape != other.shape:
         return False
-    one, other = (value.detach().to(torch.complex128 if one.is_complex() else torch.float64) for value in (one, other))
-    finite = torch.isfinite(one) & torch.isfinite(other)
-    far = torch.where(finite, one - other, 0).norm()
-    same = bool((torch.isfinite(one) == torch.isfinite(other)).all())
-    return same and bool(far <= _ROUNDING * torch.where(finite, one, 0).norm() + torch.finfo(torch.float32).tiny)
+    if one.dtype not in (torch.float32, torch.float64):
+        one, other = (value.to(torch.complex128 if value.is_complex() else torch.float64) for value in (one, other))
+    finite = torch.isfinite(one)
+    if not finite.all():
+        if not torch.equal(finite, torch.isfinite(other)):
+            return False
+        one, other = one[finite], other[finite]
+    return bool((one - other).norm() <= _ROUNDING * one.norm() + torch.finfo(torch.float32).tiny)
 
 
 def _address(tensor: Any) -> int:

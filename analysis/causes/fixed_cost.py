@@ -12,7 +12,7 @@ from .case import Case, Claim, Evidence, Intervention, seen
 CAUSE = "fixed cost amortised"
 INTERVENTION = Intervention(
     expected="At other sizes the term lies on the same straight line.",
-    untested="it names no reason: the causes of the fixed cost are tested instead",
+    untested="the causes of the fixed cost itself are tested instead",
 )
 # Below every cause that says why the time does not grow.
 _SCORE = 0.3

@@ -192,9 +192,9 @@ class _Planner:
             costly: whether factors with a long set-up are wanted, or the others.
         """
         names: dict[str, float] = {}
+        amounts = {total.cause: total.amount for total in target.attribution.causes}
         for cause, one in causes.interventions().items():
             # A cause that others outbid in every term may still be the right one: only an experiment tells.
-            amounts = {total.cause: total.amount for total in target.attribution.causes}
             share = amounts.get(cause, 0.0) / target.value.value
             outbid = causes.claimed(target.weighed, cause, target.value.value) / target.value.value
             for name in one.step:

@@ -99,7 +99,8 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
     ) -> dict[str, Any]:
         """Give arithmetic intensity, rates and bound of kernels, layers or phases, and the roofs of the device."""
         document = await document_of("roofline", f"--by={by}", *_batch(batch), paths=(recording,))
-        return _kept({"rows": document.pop("points"), **document}, rows)
+        without_work = _shortened("without_work", document.pop("without_work"), max(rows, 1))
+        return _kept({"rows": document.pop("points"), **document}, rows) | without_work
 
     if allow_experiments:
 
@@ -181,7 +182,9 @@ def _kept(document: Mapping[str, Any], rows: int) -> dict[str, Any]:
 
 
 def _shortened(name: str, rows: Sequence[Any], count: int) -> dict[str, Any]:
-    return {name: _rounded(rows[:count]), f"{name}_left_out": max(len(rows) - count, 0)}
+    """The first rows, without the fields that are missing in them, and how many rows are left out."""
+    first = [{key: item for key, item in row.items() if item is not None} for row in rows[:count]]
+    return {name: _rounded(first), f"{name}_left_out": max(len(rows) - count, 0)}
 
 
 def _rounded(value: Any) -> Any:

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -58,6 +59,15 @@ def document_validator(schema):
         definition["additionalProperties"] = False
     (name,) = (n for n, one in whole["$defs"].items() if one["properties"].get("schema", {}).get("const") == schema)
     return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
+
+
+@pytest.fixture
+def one_compile_thread() -> Iterator[None]:
+    """Inductor compiles in the test's own process; monkeypatch cannot put an option of torch back, torch can."""
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(compile_threads=1):
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

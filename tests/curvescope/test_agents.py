@@ -90,6 +90,8 @@ def test_recordings_are_compared_and_put_under_roofs(run, ask):
     drawn = answer_of(ask("roofline", recording=str(run), by="layer", rows=3)[1])
     assert {point["bound"] for point in drawn["rows"]} <= {"memory", "compute", "neither", "unknown"}
     assert drawn["roofs"]
+    assert len(drawn["without_work"]) == 3
+    assert drawn["without_work_left_out"] > 3
 
 
 def test_experiments_run_only_where_they_are_allowed(run, ask):

@@ -78,9 +78,8 @@ def test_a_symbolic_extent_is_not_asked_for():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules
-def test_compiled_steps_have_layers(monkeypatch, tmp_path):
+def test_compiled_steps_have_layers(monkeypatch, tmp_path, one_compile_thread):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
 
     def build():
         return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU(), torch.nn.Linear(8, 2))

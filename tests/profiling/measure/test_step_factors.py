@@ -194,9 +194,8 @@ def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monk
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-def test_a_compiled_module_computes_the_same(monkeypatch):
+def test_a_compiled_module_computes_the_same(one_compile_thread):
     """It needs a C++ compiler, as torch.compile does."""
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
     x = torch.randn(3, 4)
     expected = model(x)

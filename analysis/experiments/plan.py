@@ -3,7 +3,8 @@
 Every anomaly, and the fixed cost, is a target; the largest share of its step comes first. For each target:
 
 1. Factors of complete steps that the recording's evidence suggests, e.g. memory that the process keeps where there are
-   page faults: rounds of their own confirm or refute them, and give the gain. Those with a long set-up come last.
+   page faults: rounds of their own confirm or refute them, and give the gain. They come after the largest term if its
+   own experiments can test the largest cause. More rounds for undecided ones, and those with a long set-up, come last.
 2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
    factor, first those of the causes that the evidence suggests. What the screen suggests is *confirmed* on fresh
    rounds, and once more, on more rounds, if it stays undecided. A finer *grid* shows where its curve bends.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -147,10 +149,12 @@ class _Planner:
     def candidates(self) -> Iterator[Experiment]:
         """Experiments that fit the time, the best first; later ones assume nothing of earlier ones."""
         for target, own in self._targets:
-            yield from self._of_evidence(target)
-            yield from self._of_terms(target, own[:1])
+            first = [self._of_evidence(target), self._of_terms(target, own[:1])]
+            yield from chain.from_iterable(first if self._is_of_steps(target) else reversed(first))
         for target, own in self._targets:
             yield from self._remedies(target, own)
+        for target, _ in self._targets:
+            yield from self._steps_again(target)
         for target, own in self._targets:
             yield from self._of_terms(target, own[1:])
         for target, _ in self._targets:
@@ -184,6 +188,12 @@ class _Planner:
             found.append(share)
         return [share for share in found if (share.key.layer, share.key.phase) in self.replayable]
 
+    def _is_of_steps(self, target: Explanation) -> bool:
+        """Whether complete steps can test the largest cause of a target by a factor that no term alone has."""
+        amounts = {total.cause: abs(total.amount) for total in target.attribution.causes}
+        largest = causes.interventions().get(max(amounts, key=lambda cause: amounts[cause], default=""))
+        return largest is None or not set(largest.step) <= set(largest.term)
+
     def _of_evidence(self, target: Explanation, *, costly: bool = False) -> Iterator[Experiment]:
         """Complete steps with the factors that the recording suggests and no term can be tested with alone.
 
@@ -204,16 +214,19 @@ class _Planner:
         yield from self._of_step(target, Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
 
     def _of_step(self, target: Explanation, stage: str, names: Iterable[str]) -> Iterator[Experiment]:
-        """Complete steps with the factors not yet tried so; then the undecided ones on more rounds, once."""
+        """Complete steps with the factors not yet tried so."""
         one = self._experiment(target, None, stage)
-        before = self._like(one, (stage,))
-        tried = {name for earlier in before for name in earlier.factors}
+        tried = {name for earlier in self._like(one, (stage,)) for name in earlier.factors}
         new = [name for name in dict.fromkeys(names) if name not in tried]
         applicable = [name for name in new if self._setup_s(name)][:_MOST_STEP_FACTORS]
         if applicable:
             others = [name for name in new if not self._setup_s(name)]  # which say why they do not apply
             yield from self._fitting(replace(one, factors=(*applicable, *others)))
-        if before and stage == Stage.CONFIRM:
+
+    def _steps_again(self, target: Explanation) -> Iterator[Experiment]:
+        """More rounds, once, of complete steps with the factors that stayed undecided."""
+        one = self._experiment(target, None, Stage.CONFIRM)
+        if before := self._like(one, (Stage.CONFIRM,)):
             owner, causes_of = causes.factors(Scope.STEP), {total.cause: total for total in target.attribution.causes}
             known = {name: causes_of[cause] for name, cause in owner.items() if cause in causes_of}
             decided = {name for name, total in known.items() if total.verdict == Verdict.CONFIRMED}
@@ -307,6 +320,7 @@ class _Planner:
             )
         else:
             yield from self._of_step(target, Stage.CONFIRM, hopeful(about(outcomes, target.functional, None)))
+            yield from self._steps_again(target)
 
     def _remedies(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         """Complete steps with what made a term faster alone."""

@@ -18,7 +18,7 @@ from ...profiling import plugins
 from ...profiling.recording.experiments import TIME_IS_UP, Scope
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..experiments.outcome import Outcome, Reproduction, Verdict
+from ..experiments.outcome import CONFIRMED_ABOVE, Outcome, Reproduction, Verdict
 from . import (
     algorithm_switch,
     beside_communication,
@@ -74,6 +74,7 @@ _SCOPES = (Scope.TERM, Scope.STEP)
 _LAST_OF_CONFIRMED = (call_size.CAUSE,)
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
 _LEAST_SHARE = 0.01
+_MOSTLY_UNTESTED = "experiments confirm less than half of it"
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,9 @@ def attribute(
 
 
 def _total(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> CauseTotal:
-    """One cause over all terms, with the verdict of the complete step, else of its largest tested term.
+    """One cause over all terms, with the verdict of the complete step, else of its terms.
+
+    Terms confirm it if those that do make more than half of it; else the largest tested one tells.
 
     Args:
         cause: name of the cause.
@@ -256,7 +259,11 @@ def _total(cause: str, shares: list[TermCause], of_step: Proof | None, untried: 
         measured = of_step.outcome.removed if of_step.outcome else None
         return CauseTotal(cause, amount, tuple(shares), of_step.verdict, measured, of_step.reason)
     if tested is not None:
-        return CauseTotal(cause, amount, tuple(shares), tested.verdict, None, tested.reason)
+        verdict, reason = tested.verdict, tested.reason
+        confirmed = math.fsum(share.amount for share in shares if share.verdict == Verdict.CONFIRMED)
+        if confirmed and abs(confirmed) <= CONFIRMED_ABOVE * abs(amount):
+            verdict, reason = Verdict.UNDECIDED, _MOSTLY_UNTESTED
+        return CauseTotal(cause, amount, tuple(shares), verdict, None, reason)
     reasons = [share.reason for share in shares] + [of_step.reason if of_step else None]
     if intervention is not None:
         reasons = [intervention.untested, *reasons, untried]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, factors, interventions
+from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, _total, factors, interventions
 from curvescope.analysis.causes.proof import prove_step, spread
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
@@ -189,6 +189,18 @@ def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
     faults = explained(FAULTY, [(one, alone), (on_the_step("kept_memory"), step)], fixed_cost(4, 8))["page faults"]
     assert faults.measured.value == pytest.approx(70, abs=4)
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "untested", "verdict"), [(30.0, 20.0, Verdict.CONFIRMED), (20.0, 30.0, Verdict.UNDECIDED)]
+)
+def test_terms_confirm_a_cause_of_which_they_make_more_than_half(confirmed, untested, verdict):
+    terms = [TermCause(f"layer {n}", untested / 10, None, ()) for n in range(10)]
+    total = _total(
+        "weights read every step", [*terms, TermCause("fc6", confirmed, None, (), Verdict.CONFIRMED)], None, None
+    )
+    assert (total.amount, total.verdict) == (50, verdict)
+    assert total.reason == (None if verdict == Verdict.CONFIRMED else "experiments confirm less than half of it")
 
 
 def test_page_faults_that_cost_nothing_are_refuted():

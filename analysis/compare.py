@@ -296,7 +296,8 @@ def _changes(
         smallest = np.finfo(float).tiny
         logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
         value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[position]), 1.0)
-        low, high = np.exp([value.low, value.high]) if np.isfinite(value.low) else (0.0, np.inf)
+        with np.errstate(over="ignore"):  # where resamples have a time of 0, the ratio has no bound
+            low, high = np.exp([value.low, value.high]) if np.isfinite(value.low) else (0.0, np.inf)
         changes.append(Change(base / other, float(low), float(high), value.p))
     return tuple(changes)
 

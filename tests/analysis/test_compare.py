@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.compare import compare, side
+from curvescope.analysis.compare import _changes, compare, side
 
 from .causes.planted_causes import planted
 from .synthetic import timed_steps, times_of
@@ -42,6 +42,12 @@ def test_p_of_each_change_counts_how_many_changes_there_are():
     assert together[least] == pytest.approx(3 * alone[least])
     assert together[middle] == pytest.approx(max(3 * alone[least], min(1.0, 2 * alone[middle])))
     assert together[largest] == pytest.approx(max(together[middle], alone[largest]))
+
+
+def test_a_ratio_of_times_that_may_be_0_has_no_bound():
+    drawn = np.array([0.0, 1.0, 2.0] * 100)
+    (change,) = _changes((1.0, 1.0), (drawn, drawn), (6, 6))
+    assert (change.speedup, change.high) == (1.0, np.inf)
 
 
 def on_gpu(name, kind, factor, clock_hz, seed):

@@ -17,15 +17,14 @@ from ..decompose.terms import KERNELS, Share
 from ..experiments.outcome import (
     BRINGING,
     CONFIRMED_ABOVE,
-    IN_PART,
     LEVELLED,
-    PARTIAL,
     REFUTED_BELOW,
     TOO_WIDE,
     Outcome,
     Reproduction,
     Verdict,
     reproduction,
+    without_effect,
 )
 
 _ORDER = (Verdict.CONFIRMED, Verdict.UNDECIDED, Verdict.REFUTED, Verdict.UNTESTED)
@@ -149,8 +148,8 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
         amount = min(sign * removed.value, abs(value.value))
         return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)
     if high < REFUTED_BELOW * claim:
-        partial = outcome.factor in PARTIAL
-        return Proof(Verdict.UNDECIDED, outcome, reason=IN_PART) if partial else Proof(Verdict.REFUTED, outcome)
+        verdict, reason = without_effect(outcome.factor)
+        return Proof(verdict, outcome, reason=reason)
     if outcome.reason == LEVELLED:
         return Proof(Verdict.UNDECIDED, outcome, reason=LEVELLED)
     # Bonferroni over the factors that were tried on complete steps.

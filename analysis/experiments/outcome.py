@@ -43,10 +43,10 @@ _LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
 # times of these, and the largest one's as it is. They confirm if these slow down by what the anomaly is, not by more.
 BRINGING = frozenset({"smaller_memory", "cold_caches"})
 # These factors take a part of their cause away: they confirm it and cannot refute it.
-PARTIAL = frozenset({"replayed_operators"})
+_PARTIAL = frozenset({"replayed_operators"})
 TOO_WIDE = "the interval is too wide"
 TOO_SLOW = "it slows the other sizes by more than the anomaly"
-IN_PART = "it takes away a part of the cause only"
+_IN_PART = "it takes away a part of the cause only"
 LEVELLED = "it takes it away only by making other sizes slower"
 
 
@@ -295,6 +295,11 @@ def _p_values(as_is: Floats, changed: Floats, drawn: npt.NDArray[np.int64], scal
     return found[0], found[1]
 
 
+def without_effect(factor: str | None) -> tuple[str, str | None]:
+    """Verdict, and the reason for an undecided one, where a factor takes too little away."""
+    return (Verdict.UNDECIDED, _IN_PART) if factor in _PARTIAL else (Verdict.REFUTED, None)
+
+
 def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     """The outcome with its verdict.
 
@@ -307,8 +312,7 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
         return outcome
     verdict, reason, brings = Verdict.UNDECIDED, outcome.reason, outcome.factor in BRINGING
     if taken.high < REFUTED_BELOW:
-        partial = outcome.factor in PARTIAL
-        verdict, reason = (Verdict.UNDECIDED, IN_PART) if partial else (Verdict.REFUTED, None)
+        verdict, reason = without_effect(outcome.factor)
     elif outcome.rounds < 2:
         reason = "a single round has no interval"
     elif not np.isfinite(taken.low):

@@ -72,8 +72,9 @@ class OperatorTape:
             CurvescopeError: it cannot be replayed: it uses tensors that are no plain arrays, or does work that is no
                 operator of PyTorch, so that a replay returns or leaves something else.
         """
-        random = _random_states() if check else {}
-        with _Recorder(keep=check) as recorder:
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        # The checking replay draws the random numbers of the step once more.
+        with torch.random.fork_rng(devices, enabled=check), _Recorder(keep=check) as recorder:
             result = step()
         self._calls, self._results = recorder.calls, len(recorder.live)
         self._returned = tree_map(recorder.place, result)
@@ -81,8 +82,6 @@ class OperatorTape:
         if check:
             expected = [one.detach().clone() for one in (*_tensors(tree_leaves(result)), *recorder.changed())]
             recorder.restore()
-            for device, state in random.items():
-                _set_random_state(device, state)
             found = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
             if not all(map(_alike, expected, found)):
                 raise CurvescopeError(
@@ -238,16 +237,6 @@ def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> l
         if one.name in of_name
         and ((one.alias_info is not None and one.alias_info.is_write) or one.name in _WRITTEN_UNSAID)
     ]
-
-
-def _random_states() -> dict[str, Any]:
-    """States of torch's generators by device."""
-    states = {"cpu": torch.get_rng_state()}
-    return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_initialized() else {})
-
-
-def _set_random_state(device: str, state: Any) -> None:
-    (torch.set_rng_state if device == "cpu" else torch.cuda.set_rng_state)(state)
 
 
 def _alike(one: Any, other: Any) -> bool:

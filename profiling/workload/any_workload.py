@@ -81,9 +81,17 @@ class AnyWorkload:
 
     def time_step(self) -> tuple[int, int]:
         """Run one step; returns its start on the clock and its duration, both in nanoseconds."""
+        return self.time_run(self.submit)
+
+    def time_run(self, run: Callable[[], object]) -> tuple[int, int]:
+        """Time a function that stands for one step; see `time_step`.
+
+        Args:
+            run: function that runs it without waiting for the device.
+        """
         self._synchronize()
         start_ns = self.clock_ns()
-        self.submit()
+        run()
         self._synchronize()
         return start_ns, self.clock_ns() - start_ns
 

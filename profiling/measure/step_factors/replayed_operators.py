@@ -49,17 +49,8 @@ class _ReplayedSteps(ChangedSteps):
         return self._tape.replay()
 
     def time_step(self) -> tuple[int, int]:
-        self._wait()
-        start_ns = self.workload.clock_ns()
-        self._tape.replay()
-        self._wait()
-        return start_ns, self.workload.clock_ns() - start_ns
-
-    def _wait(self) -> None:
-        if self.device != "cpu":
-            import torch
-
-            torch.cuda.synchronize(self.device)
+        start_ns, duration_ns = self.workload.time_run(self._tape.replay)
+        return start_ns, duration_ns
 
 
 def _compiled_frames() -> int:

@@ -13,6 +13,7 @@ from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.step_factors import STEP_FACTORS, priority, smaller_memory
 from curvescope.profiling.measure.step_factors.factor import Target
+from curvescope.profiling.workload.any_workload import AnyWorkload
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network
 
@@ -259,7 +260,7 @@ def test_a_priority_takes_effect_where_threads_wait_less(waits, effect):
     )
 
 
-class OneProduct:
+class OneProduct(AnyWorkload):
     """A workload of one product, on the CPU."""
 
     device, batch = "cpu", None

@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value
+from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, written_arguments
 from ...profiling.workload.network_step import import_torch
 from .recorded_call import CannotReplay, RecordedCall, tensors_of
 from .values import Values, dtype_of
@@ -38,6 +38,7 @@ _SCALAR_TYPES = {
     28: "uint32",
     29: "uint64",
 }
+_POSITIONS = "List[Optional[Tensor]]"  # positions along the dimensions of a tensor, of `index` and its kin
 _NUMBERS = ("number", "Scalar", "complex")
 _INTEGERS = ("int", "SymInt", "ScalarType", "Layout", "MemoryFormat", *_NUMBERS)
 _SCALARS: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -105,7 +106,9 @@ def rebuild(
     """
     torch = import_torch()
     schema, overload = _find_overload(torch, call)
-    values = Values(torch, call, [argument.name for argument in schema.arguments], _mutated(schema), device, seed)
+    # Those that only receive results need no values.
+    mutated = frozenset(index for index in written_arguments(schema) if not schema.arguments[index].is_out)
+    values = Values(torch, call, [argument.name for argument in schema.arguments], mutated, device, seed)
     notes: list[str] = []
     recorded = _padded(call.arguments, len(schema.arguments))
     try:
@@ -164,12 +167,12 @@ def _fit(argument: Argument, kind: str) -> int:
     optional = kind.startswith("Optional[")
     inner = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
     if argument is None:  # None, or a value that profilers do not record: a text, a device, indices of `index`
-        unrecorded = ("str", "Device", "Generator", "Stream", "Tensor", "List[Optional[Tensor]]", "Layout")
+        unrecorded = ("str", "Device", "Generator", "Stream", "Tensor", _POSITIONS, "Layout")
         return 2 if optional else int(inner in unrecorded)
     if isinstance(argument, TensorArgument):
         return 2 * (inner == "Tensor")
     if isinstance(argument, TensorList):
-        return 2 * (inner in ("List[Tensor]", "List[Optional[Tensor]]"))
+        return 2 * (inner in ("List[Tensor]", _POSITIONS))
     return _fit_value(argument.value, inner)
 
 
@@ -183,15 +186,6 @@ def _fit_value(value: Any, kind: str) -> int:
         if isinstance(value, python_type):
             return 2 if kind == kinds[0] else int(kind in kinds)
     return 0
-
-
-def _mutated(schema: Any) -> frozenset[int]:
-    """Indices of the arguments that the operator changes in place; not of those that only receive results."""
-    return frozenset(
-        index
-        for index, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
-    )
 
 
 def _padded(arguments: Sequence[Argument], count: int) -> Iterator[Argument | type[_Default]]:
@@ -214,6 +208,9 @@ def _argument(torch: Any, values: Values, index: int, kind: Any, recorded: Any, 
         return kind.default_value
     if isinstance(recorded, TensorArgument):
         return values.tensor(recorded, index)
+    if isinstance(recorded, TensorList) and _POSITIONS in inner:
+        notes.append(f"the values of {kind.name} are not recorded, assumed random within range")
+        return [values.positions(tensor, index, at) for at, tensor in enumerate(recorded.tensors)]
     if isinstance(recorded, TensorList):
         return [values.tensor(tensor, index) for tensor in recorded.tensors]
     if isinstance(recorded, Value):
@@ -225,7 +222,7 @@ def _argument(torch: Any, values: Values, index: int, kind: Any, recorded: Any, 
             return kind.default_value
         if inner == declared:
             raise CannotReplay(f"its text argument {kind.name} is not recorded")
-    if "List[Optional[Tensor]]" in declared and inner == declared:
+    if _POSITIONS in declared and inner == declared:
         raise CannotReplay(f"its tensors {kind.name} are not recorded")
     return None
 

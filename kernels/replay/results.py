@@ -8,6 +8,7 @@ from math import isfinite, prod
 from typing import Any
 
 from ...profiling.hardware.precisions import PRECISIONS
+from ...profiling.recording.operators import written_arguments
 from ...profiling.workload.network_step import import_torch
 from ..problem import allowed_relative_error
 from .factors.change import Runnable
@@ -28,8 +29,14 @@ def results_of(returned: Any) -> list[Any]:
 
 def changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
     """The tensors among the arguments that an operator writes."""
-    written = [a.alias_info is not None and a.alias_info.is_write for a in overload._schema.arguments]
-    return results_of([value for value, write in zip(arguments, written, strict=True) if write and value is not None])
+    written = sorted(written_arguments(overload._schema))
+    return results_of([arguments[index] for index in written if arguments[index] is not None])
+
+
+def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
+    """What an operator returned besides the tensors that it wrote; None for results that it left out."""
+    known = {operand.data_ptr() for operand in written}
+    return [one for one in results_of(returned) if one is None or one.data_ptr() not in known]
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Tried:
     """One run of a call from a fixed state.
 
     Attributes:
-        results: the operands that the call wrote, or else what it returned.
+        results: the operands that the call wrote, then what it returned besides.
         terms: products in one element of each result, estimated from the sizes; the root of it scales rounding.
     """
 
@@ -58,7 +65,7 @@ def try_call(runnable: Runnable, device: str) -> Tried:
     with torch.random.fork_rng([] if device == "cpu" else [torch.device(device)]):
         torch.manual_seed(0)
         returned = runnable.run()
-    results = [operand.clone() for operand in written] or results_of(returned)
+    results = [operand.clone() for operand in written] + besides(returned, written)
     for operand, values in zip(written, former, strict=True):
         operand.copy_(values)
     if runnable.call.op.startswith(_UNDEFINED):

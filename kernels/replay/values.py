@@ -4,13 +4,14 @@
   they lie between 1/4 and 3/4, since NaN and denormal numbers may change its time.
 - A tensor that the operator changes in place starts at 0, and the other operands are near 1. So sums grow until the
   increment vanishes in rounding, moving averages converge, products stay 0: nothing becomes infinite or denormal.
-- Indices are uniform over their range. Those of a max-pool's backward pass are those of its forward pass.
+- Indices are uniform over their range; those of several dimensions at once each over the extent of their own. Those of a max-pool's backward pass are those of its forward pass.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -86,6 +87,20 @@ class Values:
             return self._filled(self._torch.empty(recorded.shape, dtype=dtype, device=device), recorded, index)
         made = self._torch.empty_strided(recorded.shape, strides, dtype=dtype, device=device)
         return self._filled(made, recorded, index)
+
+    def positions(self, recorded: TensorArgument, index: int, dimension: int) -> Any:
+        """Positions along a dimension of `self`, uniform over its extent, or a mask: one tensor of a list of them.
+
+        Args:
+            recorded: the tensor; of whole numbers, if its type is not recorded.
+            index: index of the list among the arguments.
+            dimension: its position in the list.
+        """
+        made = self.tensor(replace(recorded, dtype=recorded.dtype or "long int", strides=None), index)
+        extents = _shape(self._recorded.get("self"))
+        if made.dtype != self._torch.bool and dimension < len(extents):
+            made.random_(0, max(extents[dimension], 1), generator=self._generator_of(made))
+        return made
 
     def finish(self, arguments: list[Any]) -> None:
         """Set the values that follow from other arguments."""

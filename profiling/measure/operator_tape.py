@@ -19,9 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import CurvescopeError
+from ..recording.operators import written_arguments
 
-# Names of arguments that an operator writes though its schema does not say so: those of batch normalisation.
-_WRITTEN_UNSAID = ("running_mean", "running_var")
 _ROUNDING = 1e-2  # of the size of a tensor
 
 
@@ -230,13 +229,10 @@ def _has_place(value: Any) -> bool:
 
 def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """The arguments that an operator writes."""
-    of_name = dict(zip((one.name for one in func._schema.arguments), arguments, strict=False)) | dict(named)
-    return [
-        of_name[one.name]
-        for one in func._schema.arguments
-        if one.name in of_name
-        and ((one.alias_info is not None and one.alias_info.is_write) or one.name in _WRITTEN_UNSAID)
-    ]
+    schema = func._schema
+    of_name = dict(zip((one.name for one in schema.arguments), arguments, strict=False)) | dict(named)
+    written = [schema.arguments[index].name for index in sorted(written_arguments(schema))]
+    return [of_name[name] for name in written if name in of_name]
 
 
 def _alike(one: Any, other: Any) -> bool:

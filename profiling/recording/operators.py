@@ -77,6 +77,23 @@ class Value:
 Argument: TypeAlias = TensorArgument | TensorList | Value | None
 
 
+# Arguments that an operator writes though its schema does not say so: those of batch normalisation.
+_WRITTEN_UNSAID = ("running_mean", "running_var")
+
+
+def written_arguments(schema: Any) -> frozenset[int]:
+    """Indices of the arguments that an operator writes, also those that only receive results.
+
+    Args:
+        schema: the operator's schema, a `FunctionSchema` of torch.
+    """
+    return frozenset(
+        index
+        for index, argument in enumerate(schema.arguments)
+        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in _WRITTEN_UNSAID
+    )
+
+
 def encode_arguments(arguments: Sequence[Argument]) -> str:
     """The arguments as JSON text; equal arguments have equal texts."""
     return msgspec.json.encode([_entry(argument) for argument in arguments]).decode()

@@ -8,7 +8,7 @@ from typing import Any
 from ....profiling.recording.experiments import FactorFacts
 from ....profiling.workload.network_step import import_torch
 from ..recorded_call import CallFamily
-from ..results import changed_operands, results_of
+from ..results import besides, changed_operands, results_of
 from .batch_extents import reason_against_other_batch, slice_batch
 from .change import Change, Runnable
 
@@ -36,9 +36,10 @@ def _split(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:  # noqa: A
         runnable.bind(tuple(slice_batch(runnable.arguments, call, first, None))),
         runnable.bind(tuple(slice_batch(runnable.arguments, call, second, first))),
     )
-    if changed_operands(runnable.overload, runnable.arguments):
+    returned, written = results_of(runnable.run()), changed_operands(runnable.overload, runnable.arguments)
+    if written and not besides(returned, written):
         return replace(runnable, run=lambda: [half() for half in halves])
-    shapes = [None if one is None else tuple(one.shape) for one in results_of(runnable.run())]
+    shapes = [None if one is None else tuple(one.shape) for one in returned]
 
     def run() -> list[Any]:
         parts = (results_of(half()) for half in halves)

@@ -56,6 +56,8 @@ CASES = [
     (call("aten::gather", f(3, 4), 1, long(3, 2), False), [(3, 2)]),
     (call("aten::index_select", f(3, 4), 0, long(5)), [(5, 4)]),
     (call("aten::scatter_add_", f(3, 4), 0, long(2, 4), f(2, 4)), [(3, 4)]),
+    (call("aten::index", f(3, 90, 5), TensorList((long(7), T((7,), "")))), [(7, 5)]),
+    (call("aten::index_put_", f(3, 9), TensorList((long(7),)), f(7, 9), True), [(3, 9)]),
     (call("aten::cat", TensorList((T((2, 3), ""), T((4, 3), ""))), 0), [(6, 3)]),
     (call("aten::_foreach_add_", TensorList((f(2, 3), f(4))), TensorList((f(2, 3), f(4))), -0.1), []),
     (call("aten::_foreach_mul_", TensorList((f(2, 3), f(4))), 0.9), []),
@@ -150,6 +152,14 @@ def test_operators_in_place_stay_finite_and_normal(recorded):
 def test_what_cannot_be_rebuilt_says_why(recorded, reason):
     with pytest.raises(CannotReplay, match=reason):
         rebuild(recorded)
+
+
+def test_positions_along_dimensions_are_within_them_and_said_to_be_assumed():
+    replayed = rebuild(call("aten::index", f(3, 90), TensorList((long(500), long(500)))))
+    rows, columns = replayed.arguments[1]
+    assert (set(rows.tolist()), int(rows.max())) == ({0, 1, 2}, 2)
+    assert 80 < int(columns.max()) < 90
+    assert replayed.notes == ("the values of indices are not recorded, assumed random within range",)
 
 
 def test_indices_of_a_pool_are_those_of_its_forward_pass():

@@ -27,7 +27,7 @@ from .operator_work import Operation, count_work
 from .outermost_operators import OperatorKernels, operator_rows, outermost_operators, read_scalar
 from .placement import HostSpans
 from .profile import Options, Profile, describe_steps
-from .range_names import LONGEST_NAME, OWN_DOMAIN, RangeNames, fold_counters, scrub
+from .range_names import LONGEST_NAME, MODULE_CALL, OWN_DOMAIN, RangeNames, fold_counters, scrub
 from .timeline import Captures, DeviceWork, Launches, Placed, Timeline
 
 _CAPTURE_COLUMNS = ("graph_node_id", "capture_ns", "capture_thread_key")
@@ -60,15 +60,16 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
 
 
 def _layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
-    """Class of each layer, by path: the category of the ranges of `workload.annotate`."""
-    keys = ["name", "domain", "category"]
-    if not set(keys) <= set(ranges.column_names):
+    """Class of each layer, by path: the category of the ranges of `workload.annotate`, and of torch's modules."""
+    keys = [key for key in ("name", "domain", "role", "category") if key in ranges.column_names]
+    if "category" not in keys:
         return {}
-    marked = ranges.select(keys).filter(pc.equal(ranges["domain"], OWN_DOMAIN))
+    marked = ranges.select(keys).filter(pc.is_valid(ranges["category"]))
     found = {}
     for row in marked.group_by(keys).aggregate([]).to_pylist():
-        layer = names.read(row["name"], row["domain"]).layer
-        if layer is not None and row["category"] is not None:
+        domain, role = row.get("domain"), row.get("role")
+        layer = names.read(row["name"], domain, role).layer
+        if layer is not None and (domain == OWN_DOMAIN or role == MODULE_CALL):
             found[layer] = row["category"]
     return found
 

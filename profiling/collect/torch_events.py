@@ -41,6 +41,7 @@ _RANGES = pa.schema(
         *_THREAD,
         ("kind", pa.string()),
         ("role", pa.string()),
+        ("category", pa.string()),  # class of a module
         ("shown", pa.bool_()),
         ("source", pa.string()),
         ("sequence", pa.int64()),
@@ -147,7 +148,7 @@ def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[t
 
 def _ranges(window: dict[str, Any], process: int) -> pa.Table:
     """Operators, with their arguments, and ranges of a window."""
-    rows = []
+    rows, classes = [], window.get("layer_classes", {})
     for event in window["events"]:
         name, start, duration, thread, scope, forward_thread, sequence, *arguments = event
         start -= window["clock_offset_ns"]
@@ -161,6 +162,8 @@ def _ranges(window: dict[str, Any], process: int) -> pa.Table:
         row = {"name": name, "start_ns": start, "end_ns": start + duration, "process": process, "thread": thread}
         row |= {"thread_key": (process << 32) + thread, "kind": "push_pop", "source": "torch"}
         row |= {"role": role, "shown": role is None}
+        if role == MODULE_CALL:
+            row["category"] = classes.get(name.removeprefix(LAYER_RANGE))
         if role == OPERATOR:
             row |= {"sequence": sequence if sequence >= 0 else None, "forward_thread": forward_thread}
             if arguments[0]:

@@ -79,6 +79,7 @@ def test_a_training_program_gives_kernels_by_step_layer_and_phase(record, capfd)
     assert set(steps["mode"]) == {"training"}
     convolutions = kernels[kernels["name"] == "aten::convolution_backward"]
     assert set(convolutions["layer"]) == {"conv"}
+    assert recording.meta["layer_classes"]["conv"] == "Conv2d"
     assert set(convolutions["phase"]) == {"backward"}
     # Its backward pass is led to the range by autograd's number. Of the three products, the one for the weight and the
     # one for the input come back: 2 m n k each, of 8 samples, 784 inputs and 10 outputs.
@@ -98,7 +99,7 @@ def test_a_training_program_gives_kernels_by_step_layer_and_phase(record, capfd)
     assert collector["torch_status"] == "recorded"
     assert main(["breakdown", str(recording.path), "--by", "layer", "--json"]) == 0
     labels = {row["label"] for row in json.loads(capfd.readouterr().out)["rows"]}
-    assert {"conv forward", "conv backward", "head forward", "head backward"} <= labels
+    assert {"conv (Conv2d) forward", "conv (Conv2d) backward", "head forward", "head backward"} <= labels
 
 
 OWN_AFFAIRS = """

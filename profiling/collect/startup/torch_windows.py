@@ -63,6 +63,7 @@ class _Recorder:
         self._folder = folder
         self._handles: list[Any] = []
         self._modules: Any = weakref.WeakKeyDictionary()
+        self._classes: dict[str, str] = {}  # of the modules with a path
         self._has_profiled = False
         self._reset()
 
@@ -202,8 +203,10 @@ class _Recorder:
         if known is None:
             is_model = self._model is None or self._model() is module
             own = "" if is_model else type(module).__name__
-            known = {id(part): ".".join(filter(None, (own, path))) for path, part in module.named_modules()}
+            parts = [(".".join(filter(None, (own, path))), part) for path, part in module.named_modules()]
+            known = {id(part): path for path, part in parts}
             self._modules[module] = known
+            self._classes.update((path, type(part).__name__) for path, part in parts if path)
         return known
 
     # Windows.
@@ -252,6 +255,7 @@ class _Recorder:
             "cpu_threads": self._torch.get_num_threads(),
             "clock_offset_ns": _clock_offset_ns(),
             "boundaries": self._boundaries,
+            "layer_classes": self._classes,
             "events": events,
         }
         self._write(f"{self._windows:06d}.window", window)

@@ -145,6 +145,7 @@ def torch_windows(events, launches, folder):
         "cpu_threads": 1,
         "clock_offset_ns": 0,
         "boundaries": [(0, "training", 6)],
+        "layer_classes": {},
         "events": [
             (name, start + 1, length, thread, scope, forward, sequence, [], [], [], [])
             for (name, scope), (_, start, length, thread, _, sequence, forward) in zip(scopes, events, strict=True)

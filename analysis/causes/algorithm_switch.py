@@ -34,7 +34,7 @@ def weigh(case: Case) -> Claim | None:
         return None
     main = [case.main_kernel(batch) for batch in (case.before, case.after)]
     families = [read_name(name or "").family for name in main]
-    if main[0] == main[1]:
+    if not case.switched:
         score = 0.5
     elif families[0] != families[1] and set(families) <= ALGORITHMS:
         score = 0.95

@@ -21,6 +21,12 @@ _FALLEN = 0.9
 _RISEN = 1.1
 
 
+def possible(case: Case) -> bool:
+    """Steps whose kernels move no more than the cache holds have all their data there; True if that is not known."""
+    moved = max(case.facts[batch].kernel_bytes for batch in case.functional.conditions)
+    return case.hardware.cache_bytes is None or not moved or moved > case.hardware.cache_bytes
+
+
 def weigh(case: Case) -> Claim | None:
     """Claim the time that kernels lose when their data no longer fits the cache."""
     cache = case.hardware.cache_bytes

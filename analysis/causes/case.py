@@ -250,6 +250,12 @@ class Case:
         common = {use.name for use in self.at(self.before)} & after
         return sorted(common, key=lambda name: (-self.time_ms(self.after, name), name))
 
+    @property
+    def switched(self) -> bool:
+        """Whether the kernel with the most time at one size does not run at the other; their order may change."""
+        main = {self.main_kernel(batch) for batch in (self.before, self.after)}
+        return not main <= set(self.common_names())
+
     def main_kernel(self, batch: int) -> str | None:
         """The kernel with the most time at a batch size."""
         times = {use.name: self.time_ms(batch, use.name) for use in self.at(batch)}

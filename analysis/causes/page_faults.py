@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from ...profiling.hardware.heap import FEW_FAULTS
 from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
 from .memory_pressure import memory_evidence
 
@@ -21,8 +22,6 @@ INTERVENTION = Intervention(
     term=("reused_memory",),
     step=("kept_memory",),
 )
-# A step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor.
-_LEAST_FAULTS = 1024
 # A virtual machine took 1.7 µs for a fault and the first write to its page (AMD EPYC); no fault takes much more.
 _MOST_MS = 0.005
 
@@ -41,7 +40,7 @@ def weigh(case: Case) -> Claim | None:
     before, after = case.facts[case.before].host_use, case.facts[case.after].host_use
     if before is None or after is None:
         return None
-    if abs(after.page_faults - case.factor * before.page_faults) < _LEAST_FAULTS:
+    if abs(after.page_faults - case.factor * before.page_faults) < FEW_FAULTS:
         return None
     amount = sum(
         c * _share(case, batch) * system_wall_ms(case.facts[batch]) for batch, c in case.functional.coefficients
@@ -58,8 +57,7 @@ def weigh(case: Case) -> Claim | None:
         "another one), the term keeps its value."
     )
     # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
-    switched = case.main_kernel(case.before) != case.main_kernel(case.after)
-    return Claim(CAUSE, amount, 0.8 if switched else 0.9, evidence, refutation)
+    return Claim(CAUSE, amount, 0.8 if case.switched else 0.9, evidence, refutation)
 
 
 def _share(case: Case, batch: int) -> float:

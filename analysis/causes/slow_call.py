@@ -22,7 +22,7 @@ _SCORE = 0.4
 
 def weigh(case: Case) -> Claim | None:
     """Claim the time lost to lower rates, for kernels that run at both sizes."""
-    if case.share.key.kind != "kernels" or case.main_kernel(case.before) != case.main_kernel(case.after):
+    if case.share.key.kind != "kernels" or case.switched:
         return None
     rates = _rates(case)
     if not rates or min(rates.values()) > _FALLEN:

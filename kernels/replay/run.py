@@ -3,7 +3,7 @@
 One timed run is all calls of the term in one step, each as often as in the step and in the step's order. In a step,
 other layers ran since a layer's weights were last used, and the layer before has just written its input. So before
 each run the caches are flushed, and then the operands that depend on the batch size are read; where the operands of a
-whole step fit the last-level cache, neither is done. Results are kept until the run has ended, as in a step, and freed
+whole step of the smallest batch size fit the last-level cache, neither is done at any. Results are kept until the run has ended, as in a step, and freed
 outside its time.
 """
 
@@ -219,7 +219,7 @@ class Runs:
             self._compare(name, plain, calls, change)
         key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
         with change.around():
-            for index, row in enumerate(self._time(calls, self._caches(change, batch), change.discarded)):
+            for index, row in enumerate(self._time(calls, self._caches(change), change.discarded)):
                 self.rows.append({**key, "index": index, **row, "process": os.getpid()})
             self._timed.add(name)
             self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
@@ -262,10 +262,12 @@ class Runs:
         ]
         return found if sum(one.nbytes for one in found) <= self._backend.cache_bytes else []
 
-    def _caches(self, change: Change, batch: int) -> Caches:
+    def _caches(self, change: Change) -> Caches:
+        """The state of the caches before a run, the same at all batch sizes: a jump between two would be an anomaly."""
         if change.caches is not Caches.AS_IN_STEP:
             return change.caches
-        return Caches.WARM if self._term.step_bytes_near(batch) <= self._backend.cache_bytes else Caches.AS_IN_STEP
+        step_bytes = self._term.step_bytes_near(self._experiment.batches[0])
+        return Caches.WARM if step_bytes <= self._backend.cache_bytes else Caches.AS_IN_STEP
 
     def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: Change) -> None:
         """Compare the results with those without a change, at the first batch size where something changes."""
@@ -296,16 +298,16 @@ class Runs:
             return "none of the term's operators can run alone"
         piece = module.CHANGE.piece
         if piece is not None and piece(term.families, self._experiment.batches) is None:
-            return "the same kernel takes the most time at all sizes"
+            return "the kernel with the most time runs at all sizes"
         by_time = sorted(term.families, key=duration_ns, reverse=True)
         reasons = [module.reason_against(family, term.device) for family in by_time]
         if None not in reasons:
             return reasons[0]
-        usual = {self._caches(Change(), batch) for batch in self._experiment.batches}
-        if usual == {Caches.WARM} == {module.CHANGE.caches}:
+        usual = self._caches(Change())
+        if usual is Caches.WARM is module.CHANGE.caches:
             return "the operands of a whole step fit the cache, so they are there without a change"
         if (
-            usual == {Caches.AS_IN_STEP}
+            usual is Caches.AS_IN_STEP
             and module.CHANGE.caches is Caches.COLD
             and not any(map(follows_batch, by_time))
         ):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
+from ...profiling.hardware import heap
 from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.store import Recording
 from .factors import factor
@@ -22,7 +24,8 @@ class Term:
     Attributes:
         families: the calls over batch sizes, in the order of the step; those that cannot run are removed.
         step_bytes: bytes of the operands of all calls of a step, counted at each use, by recorded batch size.
-        block_bytes: sizes of the operands of a step.
+        block_bytes: sizes of blocks that the process of the steps has freed: of their operands, and the largest that
+            glibc keeps, if they took few page faults.
         device: `cpu` or `cuda:N`.
         budget_bytes: memory for operands that are kept from visit to visit.
         left_out: families that cannot run, each with the reason.
@@ -160,7 +163,21 @@ def read_term(recording: Recording, layer: str | None, phase: str | None, device
         step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * sum(operands)
         blocks.update(operands)
     own = families([call for call in everything if (call.layer, call.phase) == (layer, phase)])
+    if _kept_memory(recording):
+        blocks.add(heap.LARGEST_THRESHOLD)
     return Term(own, step_bytes, frozenset(blocks), device, budget_bytes)
+
+
+def _kept_memory(recording: Recording) -> bool:
+    """Whether the recorded steps took fewer page faults than a large tensor has pages; False if they are not counted.
+
+    Then their process kept the memory that it freed, e.g. because it had freed a larger block before.
+    """
+    faults: dict[int, list[int]] = {}
+    for row in recording.arrow("steps", ["batch", "page_faults", "profiled"]).to_pylist():
+        if not row["profiled"] and row["page_faults"] is not None:
+            faults.setdefault(row["batch"], []).append(row["page_faults"])
+    return bool(faults) and max(map(median, faults.values())) < heap.FEW_FAULTS
 
 
 def _bytes(call: RecordedCall) -> int:

@@ -16,7 +16,8 @@ from typing import Any
 # Numbers of malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 _DEFAULT_MMAP_MAX = 65_536
-_SMALLEST_THRESHOLD, _LARGEST_THRESHOLD = 128 << 10, 32 << 20
+_SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 128 << 10, 32 << 20  # bytes
+FEW_FAULTS = 1024  # a step causes some hundred page faults anyway; 1024 of 4 KiB are one large tensor
 VARIABLES = (
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
@@ -34,7 +35,7 @@ KEEPING = {
 }
 _SETTINGS = " ".join(f"{name}={value}" for name, value in KEEPING.items())
 HOW_TO_KEEP = f"{_SETTINGS} in the environment of the process (glibc)"
-_threshold_bytes = _LARGEST_THRESHOLD
+_threshold_bytes = LARGEST_THRESHOLD
 _occupied: list[int] = []  # addresses of blocks that nothing uses
 
 
@@ -64,7 +65,7 @@ def hold_thresholds(block_bytes: Iterable[int]) -> None:
         block_bytes: sizes of blocks; those above 32 MiB do not count.
     """
     global _threshold_bytes
-    smaller = [size for size in block_bytes if size <= _LARGEST_THRESHOLD]
+    smaller = [size for size in block_bytes if size <= LARGEST_THRESHOLD]
     _threshold_bytes = max([_SMALLEST_THRESHOLD, *smaller])
     library = _library()
     library.mallopt(_MMAP_THRESHOLD, _threshold_bytes)

@@ -11,13 +11,14 @@ from statistics import mean
 from typing import Any
 
 from ...errors import CurvescopeError
+from ...hardware.heap import FEW_FAULTS
 from ...recording.experiments import FactorFacts
 from ..experiment import StepRow
 from ..visit import Steps
 from .factor import LEAST_WAIT, ChangedSteps, StepFactor, waiting_share
 
 # Only the host's work goes away, not page faults or waits for a core: a replay has most of those of the step.
-_LEAST_FAULTS, _LEFT = 1024, 0.5
+_LEFT = 0.5
 
 
 class _ReplayedSteps(ChangedSteps):
@@ -81,7 +82,7 @@ class ReplayedOperators(StepFactor):
     def without_effect(self, unchanged: Sequence[StepRow], changed: Sequence[StepRow]) -> str | None:
         """See `StepFactor`."""
         faults = [mean([row.get("page_faults") or 0 for row in rows] or [0]) for rows in (unchanged, changed)]
-        if faults[0] >= _LEAST_FAULTS and faults[1] < _LEFT * faults[0]:
+        if faults[0] >= FEW_FAULTS and faults[1] < _LEFT * faults[0]:
             return f"it takes {faults[1]:,.0f} page faults a step, and the step as it is {faults[0]:,.0f}"
         waits = [waiting_share(rows) or 0.0 for rows in (unchanged, changed)]
         if waits[0] >= LEAST_WAIT and waits[1] < _LEFT * waits[0]:

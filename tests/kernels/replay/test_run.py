@@ -146,14 +146,22 @@ def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_
     assert (done.untested, done.changed_results) == ({}, {})
 
 
+NO_SWITCH = {"before_switch": "the kernel with the most time runs at all sizes"}
+
+
 @pytest.mark.parametrize(
     ("kernels", "untested"),
-    [(("a", "a"), {"before_switch": "the same kernel takes the most time at all sizes"}), (("a", "b"), {})],
+    [
+        (("a | helper 2", "a | helper 4"), NO_SWITCH),
+        (("a | helper", "b | helper"), {}),
+        (("a | b", "b | a"), NO_SWITCH),  # both run at both sizes: one just takes longer
+        (("a | b", "b"), {}),
+    ],
 )
 def test_a_switch_is_another_kernel_with_the_most_time(
     writer: RecordingWriter, kernels: tuple[str, str], untested: dict[str, str]
 ) -> None:
-    rows = [row(b, LINEAR, linear(b), kernels=f"{name} | helper {b}") for b, name in zip((2, 4), kernels, strict=True)]
+    rows = [row(b, LINEAR, linear(b), kernels=names) for b, names in zip((2, 4), kernels, strict=True)]
     done = run_term(record(writer, rows), experiment("before_switch"), writer, backend=Backend())
     assert done.untested == untested
 
@@ -426,3 +434,24 @@ def test_a_recording_of_a_gpu_needs_one(tmp_path: Path) -> None:
             return
         with pytest.raises(CurvescopeError, match="CUDA"):
             run_term(recording, experiment(), writer)
+
+
+@pytest.mark.parametrize(
+    ("faults", "largest"),
+    # The largest operand is the weights, 16 x 8 numbers of 4 bytes.
+    [({2: 12, 4: 30}, 32 << 20), ({2: 12, 4: 5000}, 512), ({2: None, 4: None}, 512)],
+    ids=["few", "many at one size", "not counted"],
+)
+def test_a_replay_keeps_memory_as_the_recorded_steps_did(
+    writer: RecordingWriter, faults: dict[int, int | None], largest: int
+) -> None:
+    """Steps that take few page faults run in memory that their process kept, whatever the sizes of their operands."""
+    steps = [
+        {"step": b, "batch": b, "round": 0, "index": 0, "mode": "forward", "profiled": False, "page_faults": number}
+        | {"start_ns": b * 10**6, "duration_ns": 10**6}
+        for b, number in faults.items()
+    ]
+    writer.write("steps", columns_of(steps))
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    of_fc = term.read_term(recording, "fc", "forward", "cpu", math.inf)
+    assert max(of_fc.block_bytes) == largest

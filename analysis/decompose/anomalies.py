@@ -265,7 +265,7 @@ def diagnose(
         steps: its `steps` table.
         kernel_times: result of `kernel_times`; without profiled steps anomalies are found, not split.
         axis: axis of the displayed curvatures: log2, linear or throughput.
-        statistic: statistic for T(b): median or mean.
+        statistic: statistic for T(b), see `statistics.STATISTICS`.
         recorded: tables that causes examine besides the kernels; default: the steps only.
     """
     recorded = recorded or Recorded(steps)
@@ -303,18 +303,19 @@ def diagnose_curve(
 
 
 def open_finding(diagnosis: Diagnosis) -> Finding | None:
-    """What may be an anomaly, where none was found: the large finding not distinguished from 0 with the smallest p.
+    """What may be an anomaly, where none was found: of the findings whose intervals reach it, the smallest p.
 
-    Where there is a fixed cost, a negative excess is a part of it.
+    An interval reaches a large anomaly from 5 % of the step on. Where there is a fixed cost, a negative excess is a part
+    of it.
     """
     undecided = (Verdict.NOISE, Verdict.NOT_SIGNIFICANT)
-    large = [
-        one
-        for one in diagnosis.findings
-        if one.verdict in undecided
-        and abs(one.tested_value.value) >= LARGE * diagnosis.curve.at(one.tested.last).time_ms.value
-        and not (diagnosis.fixed_cost and one.tested.kind == "excess" and one.tested_value.value < 0)
-    ]
+    large = []
+    for one in diagnosis.findings:
+        value = one.tested_value
+        upwards = one.tested.kind == "excess" and diagnosis.fixed_cost is not None
+        reach = value.high if upwards else max(value.high, -value.low)
+        if one.verdict in undecided and reach >= LARGE * diagnosis.curve.at(one.tested.last).time_ms.value:
+            large.append(one)
     return None if diagnosis.anomalies else min(large, key=lambda one: one.tested_value.p, default=None)
 
 

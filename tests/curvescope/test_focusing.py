@@ -33,11 +33,11 @@ JUMP, BEND = (excess(4, 8), 3.0), (bend(4, 8, 16), -20.0)
 
 
 def undecided(value_ms):
-    """A curve of 10, 20, 40 and 80 ms without an anomaly, whose largest deviation is not distinguished from 0."""
+    """A curve of 10, 20, 40 and 80 ms without an anomaly; its largest deviation is a value ± 1 ms, which may be 0."""
     points = tuple(Point(batch, Estimate(5.0 * batch, 1.0, 99.0, 0.0), 0.1, 9, 9) for batch in (2, 4, 8, 16))
     curve = Curve(points, np.empty((0, 4)), 9, "median")
     of_bend = Finding(BEND[0], Estimate(0, -1, 1, 0.9), BEND[0], Estimate(0.1, -1, 1, 0.9), 1.0, Verdict.NOISE)
-    value = Estimate(value_ms, -9.0, 9.0, 0.2)
+    value = Estimate(value_ms, value_ms - 1.0, value_ms + 1.0, 0.2)
     of_jump = Finding(JUMP[0], value, JUMP[0], value, 0.4, Verdict.NOISE)
     return Diagnosis(curve, (of_bend, of_jump), (), None, None)
 
@@ -45,11 +45,11 @@ def undecided(value_ms):
 @pytest.mark.parametrize(
     ("found", "batches"),
     [
-        (undecided(2.1), {4, 8}),
-        (undecided(-2.1), {4, 8}),  # it may be a fixed cost
-        (undecided(1.9), None),  # under 5 % of the step
-        (replace(undecided(-2.1), fixed_cost=SimpleNamespace()), None),  # a part of it
-        (replace(undecided(2.1), fixed_cost=SimpleNamespace()), {4, 8}),
+        (undecided(1.1), {4, 8}),
+        (undecided(-1.1), {4, 8}),  # it may be a fixed cost
+        (undecided(0.9), None),  # under 5 % of the step at both ends
+        (replace(undecided(-1.1), fixed_cost=SimpleNamespace()), None),  # a part of it
+        (replace(undecided(1.1), fixed_cost=SimpleNamespace()), {4, 8}),
     ],
 )
 def test_further_rounds_go_where_there_may_be_an_anomaly_if_none_was_found(found, batches):

@@ -173,7 +173,7 @@ def side(
         meta: its `recording.json`.
         steps: its `steps` table.
         kernel_times: exclusive times that `kernel_times` returns.
-        statistic: statistic for T(b): median or mean.
+        statistic: statistic for T(b), see `statistics.STATISTICS`.
         clocks: its `clocks` table; None if missing.
 
     Raises:

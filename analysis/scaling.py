@@ -146,7 +146,7 @@ def scale(
         measured: recorded tables of all points.
         weak: points of weak scaling, one device first; points that were not measured are left out.
         strong: points of strong scaling, likewise.
-        statistic: statistic for T: median or mean.
+        statistic: statistic for T, see `decompose.statistics.STATISTICS`.
 
     Returns:
         The series with a measured point of one device.

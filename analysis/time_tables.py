@@ -81,7 +81,7 @@ def find_all(
         steps: a `steps` table with problems.
         noise: see `cost_curve`.
         axis: axis of the curvatures to show: log2, linear or throughput.
-        statistic: statistic for T(b): median or mean.
+        statistic: statistic for T(b), see `statistics.STATISTICS`.
     """
     alone = []
     for (problem, device_name), rows in steps.groupby(["problem", "device_name"], dropna=False, sort=False):

@@ -18,13 +18,13 @@ from ..experiments.outcome import (
     BRINGING,
     CONFIRMED_ABOVE,
     LEVELLED,
+    PARTIAL,
     REFUTED_BELOW,
     TOO_WIDE,
     Outcome,
     Reproduction,
     Verdict,
     reproduction,
-    without_effect,
 )
 
 _ORDER = (Verdict.CONFIRMED, Verdict.UNDECIDED, Verdict.REFUTED, Verdict.UNTESTED)
@@ -124,7 +124,8 @@ def prove_step(outcomes: Sequence[Outcome], value: Estimate, claimed: float, fac
     """What the experiments on complete steps say of a cause.
 
     It is confirmed if what the factor takes away is more than half of what the cause claims, with an interval that
-    leaves out 0; a cause without a claim, or one that the factor brings about, by the share of the functional.
+    leaves out 0; a cause without a claim, one that the factor brings about, and one of which the factor takes away a
+    part only, by the share of the functional.
 
     Args:
         outcomes: outcomes of complete steps, see `about`.
@@ -144,12 +145,11 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
     sign = float(np.sign(value.value))
     low, high = sorted((sign * removed.low, sign * removed.high))
     claim = min(abs(claimed), abs(value.value))  # claims of terms add up to more where other terms have the other sign
-    if claimed * value.value <= 0 or outcome.factor in BRINGING:
+    if claimed * value.value <= 0 or outcome.factor in BRINGING | PARTIAL:
         amount = min(sign * removed.value, abs(value.value))
         return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)
     if high < REFUTED_BELOW * claim:
-        verdict, reason = without_effect(outcome.factor)
-        return Proof(verdict, outcome, reason=reason)
+        return Proof(Verdict.REFUTED, outcome)
     if outcome.reason == LEVELLED:
         return Proof(Verdict.UNDECIDED, outcome, reason=LEVELLED)
     # Bonferroni over the factors that were tried on complete steps.

@@ -124,7 +124,7 @@ def break_down(
         work: result of `kernel_times.device_work`.
         by: layer, kernel, phase or op.
         batch: a measured batch size; default: the largest.
-        statistic: statistic for T(b): median or mean.
+        statistic: statistic for T(b), see `statistics.STATISTICS`.
         layer_classes: class of each layer, by path, for the labels.
 
     Raises:

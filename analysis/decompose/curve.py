@@ -1,4 +1,4 @@
-"""The cost curve T(b) of a recording: medians of the unprofiled steps, with intervals.
+"""The cost curve T(b) of a recording: a statistic of the unprofiled steps, with intervals.
 
 T(b) is of the complete rounds, which visited every condition. A sweep may also make focused rounds, which visit only
 the conditions of one functional. A functional is evaluated over all rounds that visited all its conditions, complete or
@@ -67,7 +67,7 @@ class Curve:
         points: increasing in batch size.
         replicates_ms: bootstrap replicates of T, shape (replicates, points), with the same rounds for all points.
         rounds: number of rounds in which every batch size was measured.
-        statistic: median, mean or modelled.
+        statistic: name of one of `STATISTICS`, or modelled.
         errors_ms: stated or published standard error of each T(b), shape (points,); None if the replicates give it.
         profiled: whether the steps were profiled, e.g. in a sweep of imported profiles.
         round_correlation: correlation of the errors of two rounds, the largest of any condition; 0 if the order is
@@ -194,7 +194,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
 
     Args:
         steps: the `steps` table.
-        statistic: statistic for T(b): median, or mean if the protocol says so.
+        statistic: statistic for T(b), see `STATISTICS`; the protocol of a recording names it.
         noise: standard error of every T(b) as a share of it, for steps that were not repeated; the published spread of
             a row over the root of its averaged steps has precedence. Repeated steps have precedence over both.
         by: column of the condition.

@@ -1,7 +1,8 @@
 """Outcomes of experiments, computed from the rows of the table `experiments`.
 
-Every round of an experiment runs each batch size as it is and with each factor. F is the functional of the times as
-they are, F' with the factor, both of the same rounds. The share taken away is (F − F')/F.
+Every round of an experiment runs each batch size as it is and with each factor. The time of a batch size is the mean of
+the faster half of its rounds, each with the median of its runs. F is the functional of the times as they are, F' with
+the factor, both of the same rounds. The share taken away is (F − F')/F.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import (
     LEVEL,
     Estimate,
-    central_mean,
     estimate,
+    faster_half,
     holm,
     ratio_estimate,
     resample_rounds,
@@ -43,7 +44,7 @@ _LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
 # times of these, and the largest one's as it is. They confirm if these slow down by what the anomaly is, not by more.
 BRINGING = frozenset({"smaller_memory", "cold_caches"})
 # These factors take a part of their cause away: they confirm it and cannot refute it.
-_PARTIAL = frozenset({"replayed_operators"})
+PARTIAL = frozenset({"replayed_operators"})
 TOO_WIDE = "the interval is too wide"
 TOO_SLOW = "it slows the other sizes by more than the anomaly"
 _IN_PART = "it takes away a part of the cause only"
@@ -188,7 +189,7 @@ class _Measured(NamedTuple):
 
     Attributes:
         outcome: the outcome.
-        p_less: one-sided p of its share taken away being at most 1/2.
+        p_less: one-sided p of its share taken away being at most the least that confirms, see `confirmed_above`.
         p_more: the same of at least 1/5.
     """
 
@@ -203,6 +204,66 @@ def _measured(experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, Fa
     for name in (None, *experiment.factors):
         changed = None if name is None else round_medians(rows[rows["factor"] == name])
         yield _outcome(experiment, name, facts.get(name or ""), as_is, changed)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times over batch sizes, each the mean of the faster half of the rounds, with replicates of the rounds.
+
+    Attributes:
+        values: times in ms, shape (batch sizes,).
+        replicates: the same of each replicate, shape (replicates, batch sizes).
+        rounds: number of rounds.
+    """
+
+    values: Floats
+    replicates: Floats
+    rounds: int
+
+    @classmethod
+    def of(cls, rounds_ms: Floats) -> Times:
+        """The times of some rounds, shape (rounds, batch sizes); equal rounds give equal replicates of all tables."""
+        drawn = resample_rounds(len(rounds_ms))
+        return cls(faster_half(rounds_ms, 0), faster_half(rounds_ms[drawn], 1), len(rounds_ms))
+
+    def times(self, factor: float) -> Times:
+        """All times, multiplied by a number."""
+        return replace(self, values=factor * self.values, replicates=factor * self.replicates)
+
+    def minus(self, other: Times) -> Times:
+        """The difference from times of the same rounds."""
+        return replace(self, values=self.values - other.values, replicates=self.replicates - other.replicates)
+
+    def where(self, kept: npt.NDArray[np.bool_], other: Times) -> Times:
+        """These times, but at some batch sizes those of others."""
+        values, replicates = (
+            np.where(kept, *pair)
+            for pair in ((other.values, self.values), (other.replicates, self.replicates))
+        )
+        return replace(self, values=values, replicates=replicates)
+
+    def by_batch(self) -> tuple[Estimate, ...]:
+        """Every time with its interval, which never reaches 0."""
+        each = zip(self.values, self.replicates.T, strict=True)
+        return tuple(time_estimate(float(value), drawn, self.rounds) for value, drawn in each)
+
+    def functional(self, weights: Floats, scale: float) -> Estimate:
+        """A functional with its interval.
+
+        Args:
+            weights: its coefficients, shape (batch sizes,).
+            scale: size of the numbers behind it; a spread far below it is rounding.
+        """
+        return estimate(float(self.values @ weights), self.replicates @ weights, self.rounds, scale)
+
+    def gains(self, as_is: Times) -> tuple[Estimate, ...]:
+        """Shares of the time that these save against others, by batch size."""
+        logs = np.log(self.values / as_is.values), np.log(self.replicates / as_is.replicates)
+        found = [estimate(float(log), drawn, self.rounds, 1.0) for log, drawn in zip(logs[0], logs[1].T, strict=True)]
+        return tuple(
+            Estimate(1 - float(np.exp(one.value)), 1 - float(np.exp(one.high)), 1 - float(np.exp(one.low)), one.p)
+            for one in found
+        )
 
 
 def subject(experiment: Experiment) -> tuple[object, ...]:
@@ -236,25 +297,22 @@ def _outcome(
             experiment, factor, facts, 0, (), (), (), None, None, None, None, (), Verdict.UNTESTED, reason, results
         )
         return _Measured(nothing)
-    drawn = resample_rounds(len(rounds))
-    times = [table.loc[rounds].to_numpy(np.float64) for table in both]
-    of_batch = [tuple(_time(column, drawn) for column in table.T) for table in times]
-    gains = tuple(_gain(new, old, drawn) for new, old in zip(times[-1].T, times[0].T, strict=True))
+    times = [Times.of(table.loc[rounds].to_numpy(np.float64)) for table in both]
+    of_batch = [one.by_batch() for one in times]
     value = removed = remaining = taken = None
     p_less, p_more, levelled = 1.0, 1.0, False
     if {b for b, _ in experiment.functional} <= set(batches):
         of_functional = dict(experiment.functional)
         weights = np.array([of_functional.get(b, 0.0) for b in batches])
-        scale = float(np.abs(weights * np.median(times[0], axis=0)).max())
-        counted = times
-        if changed is not None and factor in BRINGING:
-            counted = [times[0], np.where(np.array(batches) == max(of_functional), *times)]
-        of_round = [table @ weights for table in counted]
-        value = over_rounds(of_round[0], drawn, scale)
+        scale = float(np.abs(weights * times[0].values).max())
+        value = times[0].functional(weights, scale)
         if changed is not None:
-            remaining = over_rounds(of_round[1], drawn, scale)
-            removed, taken = _taken(of_round[0], of_round[1], drawn, scale)
-            p_less, p_more = _p_values(of_round[0], of_round[1], drawn, scale)
+            counted = times[1]
+            if factor in BRINGING:
+                counted = counted.where(np.array(batches) == max(of_functional), times[0])
+            remaining = counted.functional(weights, scale)
+            removed, taken = _taken(times[0], counted, weights, scale)
+            p_less, p_more = _p_values(times[0], counted, weights, scale, confirmed_above(factor))
             levelled = factor in _LEVELLING and _saved(times, weights, value.value) < CONFIRMED_ABOVE
     outcome = Outcome(
         experiment,
@@ -268,7 +326,7 @@ def _outcome(
         remaining,
         removed,
         taken,
-        () if changed is None else gains,
+        () if changed is None else times[1].gains(times[0]),
         Verdict.UNTESTED if changed is None else Verdict.UNDECIDED,
         LEVELLED if levelled else None,
         results,
@@ -276,28 +334,31 @@ def _outcome(
     return _Measured(outcome, p_less, p_more)
 
 
-def _taken(as_is: Floats, changed: Floats, drawn: npt.NDArray[np.int64], scale: float) -> tuple[Estimate, Estimate]:
-    """F − F' and the share taken away; values by round."""
-    removed = as_is - changed
-    of_all = [float(central_mean(values)) for values in (removed, as_is)]
-    replicates = [central_mean(values[drawn]) for values in (removed, as_is)]
-    share = ratio_estimate((of_all[0], of_all[1]), (replicates[0], replicates[1]), len(as_is), scale)
-    return over_rounds(removed, drawn, scale), share
+def _taken(as_is: Times, changed: Times, weights: Floats, scale: float) -> tuple[Estimate, Estimate]:
+    """F − F' and the share taken away."""
+    removed = as_is.minus(changed)
+    of_all = [float(one.values @ weights) for one in (removed, as_is)]
+    replicates = [one.replicates @ weights for one in (removed, as_is)]
+    share = ratio_estimate((of_all[0], of_all[1]), (replicates[0], replicates[1]), as_is.rounds, scale)
+    return removed.functional(weights, scale), share
 
 
-def _p_values(as_is: Floats, changed: Floats, drawn: npt.NDArray[np.int64], scale: float) -> tuple[float, float]:
-    """One-sided p of the share taken away being at most 1/2, and of its being at least 1/5; values by round."""
-    found = []
-    for threshold, sign in ((CONFIRMED_ABOVE, 1.0), (REFUTED_BELOW, -1.0)):
-        beyond = (as_is - changed - threshold * as_is) * np.sign(float(central_mean(as_is))) * sign
-        one = over_rounds(beyond, drawn, scale)
+def _p_values(as_is: Times, changed: Times, weights: Floats, scale: float, least: float) -> tuple[float, float]:
+    """One-sided p of the share taken away being at most the least that confirms, and of its being at least 1/5."""
+    found, direction = [], float(np.sign(as_is.values @ weights))
+    for threshold, sign in ((least, direction), (REFUTED_BELOW, -direction)):
+        one = as_is.times(1 - threshold).minus(changed).functional(sign * weights, scale)
         found.append(one.p / 2 if one.value > 0 else 1 - one.p / 2)
     return found[0], found[1]
 
 
-def without_effect(factor: str | None) -> tuple[str, str | None]:
-    """Verdict, and the reason for an undecided one, where a factor takes too little away."""
-    return (Verdict.UNDECIDED, _IN_PART) if factor in _PARTIAL else (Verdict.REFUTED, None)
+def confirmed_above(factor: str | None) -> float:
+    """Least share taken away that confirms a factor's cause.
+
+    A factor that takes away a part of its cause shows how much the cause makes at least. That is enough where any other
+    factor would not be refuted.
+    """
+    return REFUTED_BELOW if factor in PARTIAL else CONFIRMED_ABOVE
 
 
 def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
@@ -305,21 +366,21 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
 
     Args:
         outcome: an outcome with a share taken away.
-        p_adjusted: p of that share being at most 1/2, one-sided, adjusted for the factors tried.
+        p_adjusted: p of that share being at most the least that confirms, one-sided, adjusted for the factors tried.
     """
     taken = outcome.taken
     if taken is None:
         return outcome
     verdict, reason, brings = Verdict.UNDECIDED, outcome.reason, outcome.factor in BRINGING
     if taken.high < REFUTED_BELOW:
-        verdict, reason = without_effect(outcome.factor)
+        verdict, reason = (Verdict.UNDECIDED, _IN_PART) if outcome.factor in PARTIAL else (Verdict.REFUTED, None)
     elif outcome.rounds < 2:
         reason = "a single round has no interval"
     elif not np.isfinite(taken.low):
         reason = "without the factor, nothing can be distinguished from 0"
     elif taken.value > _MOST_TAKEN:
         reason = "it puts another bend in its place" if not brings else TOO_SLOW
-    elif taken.low <= CONFIRMED_ABOVE or p_adjusted >= LEVEL / 2 or (brings and taken.high >= _MOST_TAKEN):
+    elif taken.low <= confirmed_above(outcome.factor) or p_adjusted >= LEVEL / 2 or (brings and taken.high >= _MOST_TAKEN):
         reason = reason or TOO_WIDE
     elif outcome.experiment.stage == Stage.SCREEN:
         reason = "a screen only suggests"
@@ -328,36 +389,12 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     return replace(outcome, verdict=verdict, reason=reason)
 
 
-def _saved(times: Sequence[Floats], weights: Floats, value: float) -> float:
+def _saved(times: Sequence[Times], weights: Floats, value: float) -> float:
     """Share of the functional that a factor takes away by making batch sizes faster."""
-    as_is, changed = (central_mean(table, 0) for table in times)
+    as_is, changed = (one.values for one in times)
     parts = weights * np.sign(value) * (as_is - changed)
     faster = (weights * np.sign(value) > 0) & (changed < as_is)
     return float(parts[faster].sum() / abs(value)) if value else 0.0
-
-
-def over_rounds(values: Floats, drawn: npt.NDArray[np.int64], scale: float) -> Estimate:
-    """The mean of the central half of the rounds, with its interval.
-
-    Args:
-        values: a value per round.
-        drawn: rounds of each replicate, shape (replicates, rounds).
-        scale: size of the numbers behind the values; a spread far below it is rounding.
-    """
-    return estimate(float(central_mean(values)), central_mean(values[drawn]), len(values), scale)
-
-
-def _time(values: Floats, drawn: npt.NDArray[np.int64]) -> Estimate:
-    """The mean time of the central half of the rounds, with its interval, which never reaches 0."""
-    return time_estimate(float(central_mean(values)), central_mean(values[drawn]), len(values))
-
-
-def _gain(changed: Floats, as_is: Floats, drawn: npt.NDArray[np.int64]) -> Estimate:
-    """Share of the time that the change saves, paired by round."""
-    ratio = over_rounds(np.log(changed / as_is), drawn, 1.0)
-    return Estimate(
-        1 - float(np.exp(ratio.value)), 1 - float(np.exp(ratio.high)), 1 - float(np.exp(ratio.low)), ratio.p
-    )
 
 
 def reproduction(share: Estimate, alone: Estimate) -> str:

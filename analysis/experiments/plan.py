@@ -255,22 +255,31 @@ class _Planner:
             yield from self._fitting(replace(screen, factors=tuple(self._ordered(target, share))))
             return
         before = self._like(confirm, (Stage.CONFIRM,))
-        if names := self._hopeful(target, share):
-            yield from self._fitting(replace(confirm, factors=names))
-        elif before:
+        own, others = hopeful(outcomes), self._hopeful_elsewhere(target, share)
+        if not own and before:
             yield from self._again(confirm, before, outcomes)
+        if own or others:
+            yield from self._fitting(replace(confirm, factors=_most_hopeful(own, others)))
         grid = self._experiment(target, share, Stage.GRID)
         if grid.functional_kind != FIXED_COST and not self._like(grid, (Stage.GRID,)):
             sizes = _between(grid.batches)
             if len(sizes) > len(grid.batches) and len(sizes) > 3:
                 yield from self._fitting(replace(grid, batches=sizes))
 
-    def _hopeful(self, target: Explanation, share: Share) -> tuple[str, ...]:
-        """What screens of a term suggest for a target, then for the others that the same experiment tests."""
-        also = [t for t, own in self._targets if t is not target and any(s.key == share.key for s in own)]
-        outcomes = self.diagnosis.outcomes
-        found = [name for one in (target, *also) for name in hopeful(about(outcomes, one.functional, share))]
-        return tuple(dict.fromkeys(found))[:_MOST_CONFIRMED]
+    def _hopeful_elsewhere(self, target: Explanation, share: Share) -> tuple[str, ...]:
+        """What screens of a term suggest for the other targets that the term makes, alone too.
+
+        Where a screen does not tell their values from 0, a share of them means nothing.
+        """
+        found: list[str] = []
+        for one, own in self._targets:
+            of_term = next((s for s in own if s.key == share.key), None)
+            if one is target or of_term is None:
+                continue
+            outcomes = about(self.diagnosis.outcomes, one.functional, of_term)
+            if reproduces(outcomes, of_term) in (Reproduction.REPRODUCES, Reproduction.PARTLY):
+                found += hopeful([o for o in outcomes if o.taken is None or np.isfinite(o.taken.low)])
+        return tuple(found)
 
     def _again(
         self,
@@ -461,6 +470,11 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
             worth = min(one.taken.value, 1.0) if suspected else gain.value if gain else 0.0
             found.append((not suspected, -worth, one.factor))
     return tuple(name for *_, name in sorted(found)[:_MOST_CONFIRMED])
+
+
+def _most_hopeful(*names: Sequence[str]) -> tuple[str, ...]:
+    """The first of some lists of factors, as many as one experiment on fresh rounds takes."""
+    return tuple(dict.fromkeys(chain.from_iterable(names)))[:_MOST_CONFIRMED]
 
 
 def _between(batches: Sequence[int]) -> tuple[int, ...]:

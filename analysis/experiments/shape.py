@@ -9,8 +9,8 @@ import pandas as pd
 
 from ...profiling.recording.axis import Axis
 from ..decompose.functionals import bend
-from ..decompose.statistics import LEVEL, holm, resample_rounds
-from .outcome import Outcome, over_rounds, round_medians
+from ..decompose.statistics import LEVEL, estimate, holm
+from .outcome import Floats, Outcome, Times, round_medians
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -43,15 +43,13 @@ def shape(outcome: Outcome, rows: pd.DataFrame, axis: Axis) -> Shape:
     """
     table = round_medians(rows[rows["factor"].isna()])
     table = table[list(outcome.batches)].dropna()
-    batches, times = np.array(outcome.batches, np.float64), table.to_numpy(np.float64)
-    if len(batches) < 4 or len(times) < 2:
+    batches = np.array(outcome.batches, np.float64)
+    if len(batches) < 4 or len(table) < 2:
         return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")
-    drawn = resample_rounds(len(times))
-    spans, slopes = np.diff(batches), np.diff(times, axis=1) / np.diff(batches)
-    # What a step of the grid costs beyond the usual slope of its round.
-    jumps = (slopes - np.median(slopes, axis=1, keepdims=True)) * spans
-    scale = float(np.median(times))
-    found = [over_rounds(jump, drawn, scale) for jump in jumps.T]
+    times = Times.of(table.to_numpy(np.float64))
+    scale = float(np.median(times.values))
+    each = zip(_jumps(batches, times.values), _jumps(batches, times.replicates).T, strict=True)
+    found = [estimate(float(jump), drawn, times.rounds, scale) for jump, drawn in each]
     adjusted = holm([one.p for one in found])
     sizes = {
         batch: one.value
@@ -62,7 +60,7 @@ def shape(outcome: Outcome, rows: pd.DataFrame, axis: Axis) -> Shape:
     if not behind:
         line = bend(outcome.batches[0], outcome.batches[len(batches) // 2], outcome.batches[-1])
         weights = np.array([dict(line.coefficients).get(b, 0.0) for b in outcome.batches])
-        bent = over_rounds(times @ weights, drawn, scale)
+        bent = times.functional(weights, scale)
         if bent.p < LEVEL and abs(bent.value) >= _LEAST_JUMP * scale:
             return Shape("curve", None, None, "Its cost bends gradually.")
         return Shape("straight", None, None, "Its cost is a straight line over the grid.")
@@ -74,3 +72,9 @@ def shape(outcome: Outcome, rows: pd.DataFrame, axis: Axis) -> Shape:
     if abs(size) >= _ONE_JUMP * sum(map(abs, sizes.values())):
         return Shape("jump", at, None, f"Its cost {'jumps up' if size > 0 else 'falls'} by {abs(size):.3g} ms at {at}.")
     return Shape("curve", None, None, f"Its cost changes in several places: at {', '.join(map(str, behind))}.")
+
+
+def _jumps(batches: Floats, times: Floats) -> Floats:
+    """What each step of a grid costs beyond the usual slope; batch sizes along the last axis."""
+    slopes = np.diff(times, axis=-1) / np.diff(batches)
+    return np.asarray((slopes - np.median(slopes, axis=-1, keepdims=True)) * np.diff(batches))

@@ -6,13 +6,17 @@ import pytest
 
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.statistics import (
+    FASTER_HALF,
+    STATISTICS,
     estimate,
+    faster_half,
     holm,
     mean_correlation,
     replicate,
     resample_rounds,
     time_estimate,
 )
+from curvescope.profiling.measure.protocol import PROTOCOLS
 
 from ..synthetic import timed_steps
 
@@ -33,6 +37,24 @@ def test_rounding_of_equal_numbers_is_no_effect():
     # 3 · 0.1 − 0.3 is 5.6e-17, with no spread at all
     result = estimate(3 * 0.1 - 0.3, np.full(100, 3 * 0.1 - 0.3), rounds=5, scale=0.3)
     assert result.p > 0.9
+
+
+def test_the_faster_half_by_hand():
+    assert faster_half(np.array([5.0, 1.0, 3.0])) == 2.0
+    assert faster_half(np.array([9.0, 2.0])) == 2.0
+    table = np.array([[4.0, 1.0, 3.0, 2.0, np.nan], [7.0, np.nan, np.nan, np.nan, np.nan]])
+    assert faster_half(table, 1).tolist() == [1.5, 7.0]
+    assert faster_half(table.T, 0).tolist() == [1.5, 7.0]
+    assert STATISTICS[PROTOCOLS["default"].statistic] is STATISTICS[FASTER_HALF]
+
+
+def test_slow_visits_move_the_faster_half_less_than_the_median():
+    """A machine that is slower by a third in 30 % of the visits, of 8 rounds each."""
+    random = np.random.default_rng(0)
+    slow = np.where(random.random((400, 8, 1)) < 0.3, 1.33, 1.0)
+    steps = (10.0 * slow * np.exp(0.01 * random.standard_normal((400, 8, 3)))).reshape(400, 24)
+    spread = {name: float(np.std(STATISTICS[name](steps, axis=1))) for name in ("median", FASTER_HALF)}
+    assert spread[FASTER_HALF] < spread["median"] / 3
 
 
 def test_medians_of_replicates_come_from_the_drawn_rounds_alone():

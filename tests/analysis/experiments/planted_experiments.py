@@ -34,7 +34,7 @@ def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
     return Experiment(number, stage, factors=tuple(factors), **values)
 
 
-def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0):
+def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):
     """Rows of the table `experiments`.
 
     Args:
@@ -44,6 +44,7 @@ def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0):
         noise: standard deviation of the logarithm of a run's time.
         per_visit: runs of each round, factor and batch size.
         seed: seed of the noise.
+        slow: share of the visits in which the machine is slower by a third.
     """
     random, rows = np.random.default_rng(seed), []
     for round_ in range(rounds):
@@ -53,6 +54,7 @@ def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0):
             of_factor = times_ms[factor]
             for batch in one.batches:
                 time_ms = of_factor(batch) if callable(of_factor) else of_factor[batch]
+                time_ms *= 1.33 if slow and random.random() < slow else 1.0
                 for index in range(per_visit):
                     duration_ns = round(time_ms * 1e6 * np.exp(noise * random.standard_normal()))
                     rows.append((one.number, factor, batch, round_, index, duration_ns))

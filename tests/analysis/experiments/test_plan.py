@@ -124,6 +124,20 @@ def test_one_experiment_on_a_term_tests_all_that_it_makes(record):
     assert answers["fixed cost"].remedy.term_gain.value == pytest.approx(60 / 72, abs=0.02)
 
 
+def test_what_a_term_does_not_show_alone_suggests_no_factor(record):
+    """The step has a fixed cost of 60 ms in the layer, which alone has none: shares of that are noise."""
+
+    def in_step(batch):
+        return 60.0 + (3.0 if batch < 16 else 12.0) * batch
+
+    path = record(Plan(kernel=lambda b: ("mkl_sgemm", in_step(b), {}), hardware=CPU))
+    alone = lambda b: in_step(b) - 60.0  # noqa: E731
+    costs = {("conv3 backward", name): alone for name in (None, "one_thread", "cold_caches", "other_layout")}
+    machine = Machine(path, costs | {("conv3 backward", "onednn"): line}).run()
+    confirms = [one for one in machine.made if one.scope == Scope.TERM and one.stage == Stage.CONFIRM]
+    assert [one.factors for one in confirms] == [("onednn",)]
+
+
 def test_page_faults_of_the_fixed_cost_are_found_without_being_told(record):
     path = record(FAULTY)
     step = lambda b: 87.0 + 5.0 * b  # noqa: E731

@@ -23,14 +23,13 @@ from ..causes.context import Examined, Recorded, cases, examine
 from ..render.documents import UNDOCUMENTED
 from .curve import Curve, cost_curve
 from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
-from .statistics import LEVEL, Estimate, holm
+from .statistics import LEVEL, MATERIAL, Estimate, holm
 from .terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, in_rounds, main_kernels
 
 if TYPE_CHECKING:
     from ..experiments.answer import Answer
     from ..experiments.outcome import Outcome
 
-MATERIAL = 0.02
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 _LAST = {LEFT_OVER: 1, IDLE: 2, OVERHEAD: 3}  # of the shares, after those of kernels
 

@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 LEVEL = 0.05  # of tests, per family
+MATERIAL = 0.02  # of a step's time; a smaller effect is no anomaly, however significant it is
 REPLICATES = 2000
 _SEED = 0
 _TAIL = 0.1  # share of the replicates left out at each end for their spread

@@ -20,6 +20,7 @@ from ...profiling.recording.store import Recording
 from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import (
     LEVEL,
+    MATERIAL,
     Estimate,
     estimate,
     faster_half,
@@ -356,7 +357,7 @@ def confirmed_above(factor: str | None) -> float:
     """Least share taken away that confirms a factor's cause.
 
     A factor that takes away a part of its cause shows how much the cause makes at least. That is enough where any other
-    factor would not be refuted.
+    factor would not be refuted, if it is material.
     """
     return REFUTED_BELOW if factor in PARTIAL else CONFIRMED_ABOVE
 
@@ -382,11 +383,19 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
         reason = "it puts another bend in its place" if not brings else TOO_SLOW
     elif taken.low <= confirmed_above(outcome.factor) or p_adjusted >= LEVEL / 2 or (brings and taken.high >= _MOST_TAKEN):
         reason = reason or TOO_WIDE
+    elif outcome.factor in PARTIAL and not _is_material(outcome):
+        reason = "what it takes away may be under 2 % of the step"
     elif outcome.experiment.stage == Stage.SCREEN:
         reason = "a screen only suggests"
     elif reason is None:
         verdict = Verdict.CONFIRMED
     return replace(outcome, verdict=verdict, reason=reason)
+
+
+def _is_material(outcome: Outcome) -> bool:
+    """Whether a factor takes away more than a smallest effect of the step, by the near end of its interval."""
+    removed, size_ms = outcome.removed, outcome.times_ms[outcome.gain_index].value
+    return removed is not None and min(abs(removed.low), abs(removed.high)) >= MATERIAL * size_ms
 
 
 def _saved(times: Sequence[Times], weights: Floats, value: float) -> float:

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from ..decompose.anomalies import MATERIAL
-from ..decompose.statistics import LEVEL, Estimate, estimate, holm, resample_rounds
+from ..decompose.statistics import LEVEL, MATERIAL, Estimate, estimate, holm, resample_rounds
 from ..decompose.terms import COMMUNICATION, KERNELS
 from .tables import Ints, Reduction, shortest_of
 

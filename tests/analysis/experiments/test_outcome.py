@@ -111,6 +111,15 @@ def test_a_factor_that_takes_a_part_of_its_cause_away_confirms_from_a_fifth_on(s
     assert whole.verdict == (Verdict.UNDECIDED if share > 0.2 else Verdict.REFUTED)
 
 
+def test_a_part_under_2_percent_of_the_step_confirms_nothing():
+    """The bend is 13.5 - 3·9 + 2·7 = 0.5 ms; a third of it is 1.3 % of the 13.5 ms at 8."""
+    one, as_is = experiment(factors=("replayed_operators",)), {2: 7.0, 4: 9.0, 8: 13.5}
+    times = {None: as_is, "replayed_operators": {**as_is, 8: 13.325}}
+    _, part = outcomes(one, times, noise=0.0005)
+    assert part.taken.low > 0.2
+    assert (part.verdict, part.reason) == (Verdict.UNDECIDED, "what it takes away may be under 2 % of the step")
+
+
 def test_what_was_tried_before_counts_in_the_correction():
     names = [f"factor{i}" for i in range(30)]
     screen = experiment(0, Stage.SCREEN, ("onednn", *names))

@@ -238,8 +238,7 @@ class Times:
     def where(self, kept: npt.NDArray[np.bool_], other: Times) -> Times:
         """These times, but at some batch sizes those of others."""
         values, replicates = (
-            np.where(kept, *pair)
-            for pair in ((other.values, self.values), (other.replicates, self.replicates))
+            np.where(kept, *pair) for pair in ((other.values, self.values), (other.replicates, self.replicates))
         )
         return replace(self, values=values, replicates=replicates)
 
@@ -381,7 +380,11 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
         reason = "without the factor, nothing can be distinguished from 0"
     elif taken.value > _MOST_TAKEN:
         reason = "it puts another bend in its place" if not brings else TOO_SLOW
-    elif taken.low <= confirmed_above(outcome.factor) or p_adjusted >= LEVEL / 2 or (brings and taken.high >= _MOST_TAKEN):
+    elif (
+        taken.low <= confirmed_above(outcome.factor)
+        or p_adjusted >= LEVEL / 2
+        or (brings and taken.high >= _MOST_TAKEN)
+    ):
         reason = reason or TOO_WIDE
     elif outcome.factor in PARTIAL and not _is_material(outcome):
         reason = "what it takes away may be under 2 % of the step"

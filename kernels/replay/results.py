@@ -35,8 +35,8 @@ def changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
 
 def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
     """What an operator returned besides the tensors that it wrote; None for results that it left out."""
-    known = {operand.data_ptr() for operand in written}
-    return [one for one in results_of(returned) if one is None or one.data_ptr() not in known]
+    known = {operand.untyped_storage().data_ptr() for operand in written}
+    return [one for one in results_of(returned) if one is None or one.untyped_storage().data_ptr() not in known]
 
 
 @dataclass(frozen=True)

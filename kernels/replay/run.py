@@ -306,10 +306,6 @@ class Runs:
         usual = self._caches(Change())
         if usual is Caches.WARM is module.CHANGE.caches:
             return "the operands of a whole step fit the cache, so they are there without a change"
-        if (
-            usual is Caches.AS_IN_STEP
-            and module.CHANGE.caches is Caches.COLD
-            and not any(map(follows_batch, by_time))
-        ):
+        if usual is Caches.AS_IN_STEP and module.CHANGE.caches is Caches.COLD and not any(map(follows_batch, by_time)):
             return "no operand depends on the batch size, so the step leaves none in the caches"
         return None

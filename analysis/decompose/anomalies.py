@@ -304,8 +304,7 @@ def diagnose_curve(
 def open_finding(diagnosis: Diagnosis) -> Finding | None:
     """What may be an anomaly, where none was found: of the findings whose intervals reach it, the smallest p.
 
-    An interval reaches a large anomaly from 5 % of the step on. Where there is a fixed cost, a negative excess is a part
-    of it.
+    An interval reaches a large one from 5 % of the step on. With a fixed cost, a negative excess is a part of it.
     """
     undecided = (Verdict.NOISE, Verdict.NOT_SIGNIFICANT)
     large = []

@@ -8,8 +8,8 @@ each condition
 and the same holds for every functional of T, to the last digit. T is the time of unprofiled steps. Terms and idle are
 means over the undisturbed profiled steps, each of which counts in all terms, so that terms add up. The overhead is the
 mean difference of unprofiled and profiled steps of one visit (the same round and condition), without disturbed steps on
-both sides: effects of a round on both cancel. The rest is left over: T is the mean of the faster half, or a median, where
-terms are means, and T uses all rounds, also those without a profiled step.
+both sides: effects of a round on both cancel. The rest is left over: T is the mean of the faster half of the steps, or
+their median, where terms are means, and T uses all rounds, also those without a profiled step.
 
 A replicate draws rounds, the same for T, terms and overhead and for all conditions, and takes all steps of a drawn
 round: with means, resampling the steps inside as well would count their noise twice (Davison and Hinkley, Bootstrap

@@ -3,8 +3,8 @@
 One timed run is all calls of the term in one step, each as often as in the step and in the step's order. In a step,
 other layers ran since a layer's weights were last used, and the layer before has just written its input. So before
 each run the caches are flushed, and then the operands that depend on the batch size are read; where the operands of a
-whole step of the smallest batch size fit the last-level cache, neither is done at any. Results are kept until the run has ended, as in a step, and freed
-outside its time.
+whole step of the smallest batch size fit the last-level cache, neither is done at any. Results are kept until the run
+has ended, as in a step, and freed outside its time.
 """
 
 from __future__ import annotations

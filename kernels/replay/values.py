@@ -4,7 +4,8 @@
   they lie between 1/4 and 3/4, since NaN and denormal numbers may change its time.
 - A tensor that the operator changes in place starts at 0, and the other operands are near 1. So sums grow until the
   increment vanishes in rounding, moving averages converge, products stay 0: nothing becomes infinite or denormal.
-- Indices are uniform over their range; those of several dimensions at once each over the extent of their own. Those of a max-pool's backward pass are those of its forward pass.
+- Indices are uniform over their range; those of several dimensions at once each over the extent of their own. Those of
+  a max-pool's backward pass are those of its forward pass.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from curvescope.profiling.recording.experiments import Stage
 
 from .planted_experiments import FC6_MS, experiment, rows_of
 
-
 OF_SHARE = {
     share: {**FC6_MS[None], 4: FC6_MS[None][4] - share * 3.5 / 3} for share in (0.0, 0.2, 0.5, 0.9)
 }  # of -3.5 ms
@@ -91,7 +90,7 @@ def test_a_screen_suggests_and_never_confirms():
 
 
 def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
-    """Of 40 experiments of 20 rounds it is confirmed in 33; with means of the central half of the rounds it was in 8."""
+    """In 33 of 40 experiments of 20 rounds it is confirmed; by means of the central half of the rounds it was in 8."""
     one = experiment(factors=("onednn", "other_layout"))
     times = {None: FC6_MS[None], "onednn": OF_SHARE[0.9], "other_layout": OF_SHARE[0.0]}
     found = [outcomes(one, times, rounds=20, noise=0.01, slow=0.3, seed=seed)[1:] for seed in range(20)]

@@ -177,7 +177,7 @@ def _kept_memory(recording: Recording) -> bool:
     for row in recording.arrow("steps", ["batch", "page_faults", "profiled"]).to_pylist():
         if not row["profiled"] and row["page_faults"] is not None:
             faults.setdefault(row["batch"], []).append(row["page_faults"])
-    return bool(faults) and max(map(median, faults.values())) < heap.FEW_FAULTS
+    return bool(faults) and max(median(of_batch) for of_batch in faults.values()) < heap.FEW_FAULTS
 
 
 def _bytes(call: RecordedCall) -> int:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -120,7 +121,7 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
     """
     if op.startswith("triton_") and _PARTIAL.search(op):
         return UNKNOWN
-    rule = _triton if op.startswith("triton_") else _RULES.get(op.removeprefix("aten::"))
+    rule = _triton_rule(op) if op.startswith("triton_") else _RULES.get(op.removeprefix("aten::"))
     if rule is None:
         return UNKNOWN
     item_bytes = next((size for dtype in dtypes if (size := element_bytes(dtype))), None)
@@ -199,13 +200,33 @@ def _linear(call: Call) -> Work:
 def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 5) -> Work:
     image, weight = call.shape(0), call.shape(1)
     if call.value(6) is True:
-        raise ValueError("a transposed convolution has another sum")
+        return _transposed_convolution(call)
     out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
     bias = prod(call.shape(2)) if call.shape(2) else 0
     result = image[0] * weight[0] * prod(out)
     # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining element
     flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
     return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
+
+
+def _transposed_convolution(call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5) -> Work:
+    """Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a group, *kernel)."""
+    image, weight = call.shape(0), call.shape(1)
+    if call.value(groups) is None:
+        raise ValueError("the number of groups was not recorded")
+    settings = [call.value(index) for index in (3, 4, dilation, output_padding)]
+    out = []
+    for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
+        step, pad, spread, beyond = (_per_axis(value, axis) for value in settings)
+        out.append((size - 1) * step - 2 * pad + spread * (kernel - 1) + beyond + 1)
+    bias = prod(call.shape(2)) if call.shape(2) else 0
+    result = image[0] * weight[1] * call.value(groups) * prod(out)
+    flops = 2 * prod(image) * prod(weight[1:]) + (result if bias else 0)
+    return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
+
+
+def _conv_transpose(call: Call) -> Work:
+    return _transposed_convolution(call, output_padding=5, groups=6, dilation=7)
 
 
 def _mkldnn_convolution(call: Call) -> Work:
@@ -243,11 +264,13 @@ def _convolution_backward(call: Call) -> Work:
 
 def _gradients(call: Call, to_data: bool, to_weights: bool, to_bias: bool) -> Work:
     gradient, image, weight = call.shape(0), call.shape(1), call.shape(2)
-    flops = 2 * prod(gradient) * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
+    # As many products as forward: by the weights of a group for each result or, if transposed, for each input.
+    each = prod(image if call.value(7) is True else gradient)
+    flops = 2 * each * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
     # Each operand once: the gradient, and the further operands and the result of each wanted gradient.
     elements = prod(gradient)
     elements += to_data * (prod(weight) + prod(image)) + to_weights * (prod(image) + prod(weight))
-    return Work(flops, call.traffic(elements, to_bias * weight[0]))
+    return Work(flops, call.traffic(elements, to_bias * gradient[1]))
 
 
 def _elementwise(reads: int, flops_per_element: int = 1) -> Callable[[Call], Work]:
@@ -353,12 +376,34 @@ def _attention(query: int, causal: int, backward: bool = False, heads_last: bool
 _PARTIAL = re.compile(r"embedding|index|gather|scatter|slice|select|cat|nll|pool")
 
 
+# Inductor's templates of products; the name lists the operators, sorted and joined.
+_PRODUCT_TEMPLATE = re.compile(r"triton_tem_fused_(?:\w*_)?(?:mm|addmm|bmm|baddbmm)(?:_\w*)?|triton_b?mm(?:_\w*)?")
+
+
+def _triton_rule(op: str) -> Callable[[Call], Work]:
+    return _triton_product if _PRODUCT_TEMPLATE.fullmatch(op) else _triton
+
+
 def _triton(call: Call) -> Work:
     """A kernel of torch.compile, with the buffers that it reads and writes as arguments; FLOPs are unknown.
 
     A buffer that is read and written counts once: a lower bound.
     """
     return Work(None, call.size(*range(len(call.shapes))))
+
+
+def _triton_product(call: Call) -> Work:
+    """A product by a template of torch.compile: two operands in turn, and their result among the later buffers.
+
+    FLOPs are those of the product; what is fused into it is little work, and not counted.
+    """
+    tensors = [list(shape) for shape in call.shapes if shape]
+    found = {
+        2 * prod(a) * b[-1]
+        for i, (a, b) in enumerate(pairwise(tensors))
+        if len(a) == len(b) > 1 and a[:-2] == b[:-2] and a[-1] == b[-2] and [*a[:-1], b[-1]] in tensors[i + 2 :]
+    }
+    return Work(found.pop() if len(found) == 1 else None, _triton(call).bytes_compulsory)
 
 
 _RULES: dict[str, Callable[[Call], Work]] = {
@@ -369,6 +414,7 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     "linear": _linear,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
     "mkldnn_convolution": _mkldnn_convolution,
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
     "convolution_backward": _convolution_backward,
     **dict.fromkeys(("relu", "relu_", "clamp_min", "clamp_min_", "mul_", "div_"), _elementwise(1)),
     **dict.fromkeys(("threshold_backward", "add", "add_", "sub", "mul", "div"), _elementwise(2)),

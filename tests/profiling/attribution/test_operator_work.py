@@ -49,6 +49,38 @@ def test_backward_of_a_convolution_counts_only_what_is_wanted():
     assert backward([True, False, False]) == Work(one, 4 * (8 + 54 + 48))
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_of_grouped_and_depthwise_convolutions_have_the_products_of_the_forward_pass(groups, transposed):
+    """4 channels and 4 filters on 5x5, 3x3, stride 2: a group has 4 / groups of each, depthwise one."""
+    image, weight = [2, 4, 5, 5], [4, 4 // groups, 3, 3]
+    result = [2, 4, 11, 11] if transposed else [2, 4, 2, 2]
+    settings = [[2, 2], [0, 0], [1, 1], transposed, [0, 0], groups]
+    forward = work("aten::convolution", [image, weight, []], F4, [None] * 3 + settings)
+    products = 2 * 4 * (5 * 5 if transposed else 2 * 2) * 4 // groups * 9
+    moved = 4 * (2 * 4 * 25 + 4 * 4 // groups * 9 + 2 * 4 * result[2] ** 2)
+    assert forward == Work(2 * products, moved)
+    shapes = [result, image, weight] + [[]] * 8
+
+    def backward(mask):
+        return work("aten::convolution_backward", shapes, F4, [None] * 4 + settings + [mask])
+
+    assert backward([True, False, False]) == forward
+    assert backward([False, True, False]) == forward
+    assert backward([True, True, True]).flops == 2 * forward.flops + 2 * 4 * result[2] ** 2
+    assert backward([False, True, True]).bytes_compulsory == moved + 4 * 4
+
+
+def test_a_transposed_convolution_has_the_result_that_torch_computes():
+    with torch.device("meta"):
+        image, layer = torch.empty(2, 6, 7, 5), torch.nn.ConvTranspose2d(6, 8, 3, (2, 3), 1, 1, groups=2, dilation=2)
+        result = layer(image)
+    call = [[list(image.shape), list(layer.weight.shape), [8]], F4, [*[None] * 3, [2, 3], [1, 1], [1, 1], 2, [2, 2]]]
+    expected = 2 * image.numel() * 4 * 9 + result.numel()
+    elements = image.numel() + layer.weight.numel() + 8 + result.numel()
+    assert work("aten::conv_transpose2d", *call) == Work(expected, 4 * elements)
+
+
 def test_optimizer_over_a_list_of_tensors():
     assert work("aten::_foreach_mul_", [[[2, 3], [4]], []], F4) == Work(10, 80)
 
@@ -220,6 +252,22 @@ def test_a_kernel_of_torch_compile_moves_its_buffers():
     shapes, dtypes = [[64, 32], [32], [64, 32], []], ["c10::Half", "float", "c10::Half", "int"]
     assert work("triton_poi_fused_add_relu_0", shapes, dtypes) == Work(None, 2 * 2048 + 4 * 32 + 2 * 2048)
     assert work("triton_poi_fused_embedding_0", shapes, dtypes) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "flops"),
+    [
+        ("triton_tem_fused_mm_0", [[2, 3], [3, 5], [2, 5]], 60),
+        ("triton_tem_fused_addmm_relu_3", [[5], [2, 3], [3, 5], [2, 5], []], 60),  # the bias comes first
+        ("triton_tem_fused_bmm_1", [[4, 2, 3], [4, 3, 5], [4, 2, 5]], 240),
+        ("triton_tem_fused__unsafe_view_mm_mul_2", [[2, 3], [3, 5], [2, 5], [2, 5]], 60),  # with a factor
+        ("triton_tem_fused_mm_0", [[2, 3], [3, 5]], None),  # the result was not recorded
+        ("triton_tem_fused_flex_attention_0", [[2, 3], [3, 5], [2, 5]], None),
+        ("triton_poi_fused_add_0", [[3, 3], [3, 3], [3, 3]], None),
+    ],
+)
+def test_products_of_torch_compile_have_the_flops_of_their_shapes(op, shapes, flops):
+    assert work(op, shapes, ["c10::Half"] * len(shapes)).flops == flops
 
 
 def test_elements_of_fp8_have_one_byte():

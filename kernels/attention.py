@@ -1,7 +1,8 @@
-"""Scaled dot-product attention: softmax(Q Kᵀ / √size) V, for each sample and head alone."""
+"""Scaled dot-product attention, softmax(Q Kᵀ / √size) V, and its gradients, for each sample and head alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,14 +14,20 @@ from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_relative_
 
 # Torch's implementations: the fused ones of FlashAttention, xFormers and cuDNN, and single operators.
 ALGORITHMS = ("flash", "efficient", "cudnn", "math")
+DIRECTIONS = ("fwd", "bwd")
 PRECISIONS_HERE = ("fp64", "fp32", "tf32", "fp16", "bf16")
 # Of a larger problem these many queries of every head are checked: a query's result needs all keys and values.
 _CHECKED_QUERIES = 8
+_QUERIES_AT_ONCE = 512  # of the gradients' reference, so that its scores fit the memory
+
+# The operators whose rules count the work: number of operands, and of arguments before `is_causal`.
+_RULE = ("aten::scaled_dot_product_attention", 3, 5)
+_BACKWARD_RULE = ("aten::_scaled_dot_product_flash_attention_backward", 4, 11)
 
 
 @dataclass(frozen=True)
 class Attention(Labelled):
-    """One forward pass over queries, keys and values of shape (batch, heads, length, size).
+    """One pass over queries, keys and values of shape (batch, heads, length, size).
 
     Attributes:
         batch: number of samples.
@@ -30,6 +37,7 @@ class Attention(Labelled):
         algorithm: one of `ALGORITHMS`.
         causal: 1 if a query sees only the keys up to itself, else 0.
         precision: fp64, fp32, tf32, fp16 or bf16.
+        direction: fwd, or bwd for the gradients of queries, keys and values together.
     """
 
     batch: int
@@ -39,12 +47,15 @@ class Attention(Labelled):
     algorithm: str = "flash"
     causal: int = 0
     precision: str = "bf16"
+    direction: str = "fwd"
 
     def __post_init__(self) -> None:
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
             raise CurvescopeError(f"Attention is measured in {', '.join(PRECISIONS_HERE)}.")
         if self.algorithm not in ALGORITHMS:
             raise CurvescopeError(f"Unknown attention {self.algorithm!r}: choose from {', '.join(ALGORITHMS)}.")
+        if self.direction not in DIRECTIONS:
+            raise CurvescopeError(f"Unknown direction {self.direction!r}: choose from {', '.join(DIRECTIONS)}.")
         if min(self.batch, self.heads, self.length, self.size) < 1 or self.causal not in (0, 1):
             raise CurvescopeError(f"{self.label}: every extent is at least 1, and causal is 0 or 1.")
 
@@ -52,51 +63,85 @@ class Attention(Labelled):
         """E.g. `attention flash 8x16x1024x64 bf16`: batch, heads, length, size."""
         names = ("batch", "heads", "length", "size")
         extents = "x".join("*" if axis == name else str(getattr(self, name)) for name in names)
-        return f"attention {self.algorithm} {extents}{' causal' if self.causal else ''} {self.precision}"
+        backward = "" if self.direction == "fwd" else f"{self.direction} "
+        return f"attention {backward}{self.algorithm} {extents}{' causal' if self.causal else ''} {self.precision}"
+
+    @property
+    def phase(self) -> str:
+        """The phase: forward or backward."""
+        return "forward" if self.direction == "fwd" else "backward"
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Shape of queries, keys, values and result."""
+        """Shape of queries, keys, values and result, and of the gradient of each."""
         return self.batch, self.heads, self.length, self.size
 
     @property
     def work(self) -> operator_work.Work:
-        """FLOPs of the two products over the pairs that the mask leaves; each operand once."""
-        dtypes = [PRECISIONS[self.precision].profiler_dtype] * 3
-        arguments = [None] * 5 + [bool(self.causal)]
-        return operator_work.work("aten::scaled_dot_product_attention", [self.shape] * 3, dtypes, arguments)
+        """FLOPs of the products over the pairs that the mask leaves, two forward, five backward; each operand once."""
+        op, operands, before = _RULE if self.direction == "fwd" else _BACKWARD_RULE
+        dtypes = [PRECISIONS[self.precision].profiler_dtype] * operands
+        return operator_work.work(op, [self.shape] * operands, dtypes, [*[None] * before, bool(self.causal)])
 
-    def operands(self, generator: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Queries, keys and values."""
-        query, key, value = (normal(generator, self.shape, self.precision) for _ in range(3))
-        return query, key, value
+    def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:
+        """Queries, keys and values, and backward the gradient of the result."""
+        count = 3 if self.direction == "fwd" else 4
+        return tuple(normal(generator, self.shape, self.precision) for _ in range(count))
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against float64; of a large problem, of some queries of every head.
+        """Error against float64; of a large problem, of some queries of every head, or the gradients of some heads.
 
-        A result is a mean of values of the order of 1, whose weights have the roundoff of the precision.
+        A result is a mean of values of the order of 1, whose weights have the roundoff of the precision; so are the
+        gradients, because the weights of a query add up to 1.
 
         Args:
-            operands: queries, keys and values.
-            result: array of `shape`.
+            operands: as `operands` gives them.
+            result: array of `shape`; backward the three gradients, of shape (3, *shape).
         """
-        if result.shape != self.shape:
+        forward = self.direction == "fwd"
+        if result.shape != (self.shape if forward else (3, *self.shape)):
             return Error(float("inf"), 0.0)
         whole = (self.work.flops or 0) <= FULL_CHECK_FLOPS
+        allowed, worst = allowed_relative_error(self.precision, self.size + self.length), 0.0
+        pairs = self._forward_pairs if forward else self._gradient_pairs
+        for found, reference in pairs(operands, result, whole):
+            one = compare(found, reference, allowed)
+            worst = max(worst, one.largest) if one.largest == one.largest else float("nan")
+            if worst != worst:
+                break
+        return Error(worst, allowed, not whole)
+
+    def _forward_pairs(self, operands: tuple[Array, ...], result: Array, whole: bool) -> Iterator[tuple[Array, Array]]:
+        """Results and references of every head, of all queries or of some."""
         count = self.length if whole else min(self.length, _CHECKED_QUERIES)
         chosen = np.sort(np.random.default_rng(self.length).choice(self.length, count, replace=False))
-        query, key, value = operands
-        allowed, worst = allowed_relative_error(self.precision, self.size + self.length), 0.0
-        for sample in range(self.batch):
-            for head in range(self.heads):
-                k, v = (x[sample, head].astype(np.float64) for x in (key, value))
-                scores = query[sample, head, chosen].astype(np.float64) @ k.T / self.size**0.5
-                if self.causal:
-                    scores[np.arange(self.length) > chosen[:, None]] = -np.inf
-                weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-                reference = weights @ v / weights.sum(axis=1, keepdims=True)
-                one = compare(result[sample, head, chosen], reference, allowed)
-                worst = max(worst, one.largest) if one.largest == one.largest else float("nan")
-                if worst != worst:
-                    return Error(worst, allowed, not whole)
-        return Error(worst, allowed, not whole)
+        for head in np.ndindex(self.batch, self.heads):
+            query, key, value = (x[head].astype(np.float64) for x in operands)
+            yield result[head][chosen], self._weights(query, key, chosen) @ value
+
+    def _gradient_pairs(self, operands: tuple[Array, ...], result: Array, whole: bool) -> Iterator[tuple[Array, Array]]:
+        """Gradients and references of all heads or of some: a key's gradient needs all queries."""
+        heads = list(np.ndindex(self.batch, self.heads))
+        each = (self.work.flops or 0) / len(heads)
+        count = len(heads) if whole else max(1, int(FULL_CHECK_FLOPS / each))
+        for index in np.random.default_rng(self.length).choice(len(heads), count, replace=False):
+            head = heads[index]
+            query, key, value, gradient = (x[head].astype(np.float64) for x in operands)
+            to_query, to_key, to_value = (np.zeros_like(query) for _ in range(3))
+            for begin in range(0, self.length, _QUERIES_AT_ONCE):
+                rows = np.arange(begin, min(begin + _QUERIES_AT_ONCE, self.length))
+                weights = self._weights(query, key, rows)
+                to_weights = gradient[rows] @ value.T
+                to_scores = weights * (to_weights - (to_weights * weights).sum(axis=1, keepdims=True)) / self.size**0.5
+                to_query[rows] = to_scores @ key
+                to_key += to_scores.T @ query[rows]
+                to_value += weights.T @ gradient[rows]
+            yield from zip(result[(slice(None), *head)], (to_query, to_key, to_value), strict=True)
+
+    def _weights(self, query: Array, key: Array, rows: Array) -> Array:
+        """Weights of the keys for some queries of a head; shape (rows, length)."""
+        scores = query[rows] @ key.T / self.size**0.5
+        if self.causal:
+            scores[np.arange(self.length) > rows[:, None]] = -np.inf
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))

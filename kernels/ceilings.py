@@ -12,6 +12,7 @@ from ..profiling.hardware.ceilings import Ceiling, Ceilings
 from ..profiling.hardware.host import describe_versions
 from ..profiling.hardware.precisions import PRECISIONS
 from .attention import ALGORITHMS, Attention
+from .attention import DIRECTIONS as ATTENTION_DIRECTIONS
 from .backends import Backend, peak_problems
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
@@ -56,7 +57,11 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
     """One problem of each benchmark with a suitable backend; arguments like `ceiling_problems`."""
     gemm = Gemm(2048, 2048, 2048)
     conv = [Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1), direction=direction) for direction in DIRECTIONS]
-    attention = [Attention(4, 8, 512, 64, algorithm, precision="bf16") for algorithm in ALGORITHMS]
+    attention = [
+        Attention(4, 8, 512, 64, algorithm, precision="bf16", direction=direction)
+        for algorithm in ALGORITHMS
+        for direction in ATTENTION_DIRECTIONS
+    ]
     rows = [RowOperator(4096, 1024, kind) for kind in ROW_KINDS]
     jobs = [(library, single(problem)) for problem in (gemm, *conv, *attention, *rows)]
     for level in memory_levels(streams.describe()):

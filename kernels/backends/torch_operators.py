@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..attention import Attention
 from ..gemm import Gemm
 from ..problem import Array, Problem
@@ -63,14 +65,60 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
     elif algorithm in ("efficient", "cudnn"):
         raise UnsupportedError(f"a CPU has no {algorithm} attention: flash or math")
     flash = aten._scaled_dot_product_flash_attention if cuda else aten._scaled_dot_product_flash_attention_for_cpu
+    query, key, value, *gradient = tensors
+    operands, backward = (query, key, value), bool(gradient)
+    # The backward pass needs the logarithms of the sums.
     calls: dict[str, Callable[[], Any]] = {
-        "flash": partial(flash, *tensors, 0.0, causal),
-        "efficient": partial(aten._scaled_dot_product_efficient_attention, *tensors, None, False, 0.0, causal),
-        "cudnn": partial(aten._scaled_dot_product_cudnn_attention, *tensors, None, False, 0.0, causal, False),
-        "math": partial(aten._scaled_dot_product_attention_math, *tensors, None, 0.0, causal),
+        "flash": partial(flash, *operands, 0.0, causal),
+        "efficient": partial(aten._scaled_dot_product_efficient_attention, *operands, None, backward, 0.0, causal),
+        "cudnn": partial(aten._scaled_dot_product_cudnn_attention, *operands, None, backward, 0.0, causal, False),
+        "math": partial(aten._scaled_dot_product_attention_math, *operands, None, 0.0, causal),
     }
-    run = calls[algorithm]
-    return Prepared(run, lambda: host_array(run()[0]), f"torch attention {algorithm}")
+    name = f"torch attention {algorithm}"
+    if not backward:
+        run = calls[algorithm]
+        return Prepared(run, lambda: host_array(run()[0]), name)
+    if algorithm == "math":
+        to_operands = _math_gradients(torch, operands, gradient[0], causal)
+    else:
+        key_of_call = "flash on a CPU" if algorithm == "flash" and not cuda else algorithm
+        to_operands = _fused_gradients(aten, key_of_call, (*gradient, *operands), calls[algorithm](), causal)
+    return Prepared(to_operands, lambda: np.stack([host_array(one) for one in to_operands()[:3]]), f"{name} backward")
+
+
+def _math_gradients(torch: Any, operands: tuple[Any, ...], gradient: Any, causal: bool) -> Callable[[], Any]:
+    """The gradients of attention by single operators, which autograd runs."""
+    with torch.enable_grad():
+        leaves = [one.detach().requires_grad_() for one in operands]
+        result = torch.ops.aten._scaled_dot_product_attention_math(*leaves, None, 0.0, causal)[0]
+    return partial(torch.autograd.grad, result, leaves, gradient, retain_graph=True)
+
+
+def _fused_gradients(
+    aten: Any, algorithm: str, tensors: tuple[Any, ...], results: tuple[Any, ...], causal: bool
+) -> Callable[[], Any]:
+    """The backward operator of a fused attention, with the arguments that autograd gives it (derivatives.yaml).
+
+    Args:
+        aten: torch's operators.
+        algorithm: flash, efficient or cudnn, or "flash on a CPU".
+        tensors: gradient of the result, queries, keys and values.
+        results: results of the forward operator.
+        causal: whether a query sees only the keys up to itself.
+    """
+    if algorithm == "flash on a CPU":
+        return partial(aten._scaled_dot_product_flash_attention_for_cpu_backward, *tensors, *results[:2], 0.0, causal)
+    if algorithm == "efficient":
+        to_all_but_bias = [True, True, True, False]
+        call = aten._scaled_dot_product_efficient_attention_backward
+        return partial(call, *tensors, None, *results[:4], 0.0, to_all_but_bias, causal)
+    out, sums, *lengths = results[:6]  # lengths: first positions and longest, of queries and of keys
+    seed, offset = results[6:8]
+    if algorithm == "cudnn":
+        call = aten._scaled_dot_product_cudnn_attention_backward
+        return partial(call, *tensors, out, sums, seed, offset, None, *lengths, 0.0, causal)
+    call = aten._scaled_dot_product_flash_attention_backward
+    return partial(call, *tensors, out, sums, *lengths, 0.0, causal, seed, offset)
 
 
 def prepare_rows(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:

@@ -41,6 +41,41 @@ def test_a_causal_mask_does_about_half_the_work():
     assert masked.flops == whole.flops * 10 / 16
 
 
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("algorithm", ["flash", "math"])
+def test_the_gradients_of_attention_on_this_cpu_pass_their_check(algorithm, causal):
+    problem = Attention(2, 3, 16, 8, algorithm, causal, "fp32", "bwd")
+    operands = problem.operands(np.random.default_rng(0))
+    prepared = prepare_attention(torch, problem, [torch.from_numpy(x) for x in operands], "cpu")
+    prepared.run()
+    error = problem.error(operands, prepared.result())
+    assert (error.acceptable, error.projected) == (True, False)
+    assert prepared.result().shape == (3, 2, 3, 16, 8)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+@pytest.mark.parametrize("checked", [10**12, 0], ids=["all heads", "one head"])
+def test_a_wrong_gradient_is_found_in_any_of_the_three(monkeypatch, wrong, checked):
+    monkeypatch.setattr(attention, "FULL_CHECK_FLOPS", checked)
+    monkeypatch.setattr(attention, "_QUERIES_AT_ONCE", 5)
+    problem = Attention(1, 2, 12, 8, "math", 1, "fp64", "bwd")
+    operands = problem.operands(np.random.default_rng(0))
+    result = prepare_attention(torch, problem, [torch.from_numpy(x) for x in operands], "cpu").result()
+    assert problem.error(operands, result).acceptable
+    result[wrong] *= 1.01
+    assert not problem.error(operands, result).acceptable
+    result[wrong] = np.nan
+    assert not problem.error(operands, result).acceptable
+
+
+def test_the_backward_pass_has_five_products_for_the_two_of_the_forward_pass():
+    forward, backward = (Attention(1, 2, 4, 8, "flash", 1, direction=d) for d in ("fwd", "bwd"))
+    assert backward.work.flops == 2.5 * forward.work.flops
+    assert backward.work.bytes_compulsory == 2 * 8 * (2 * 4 * 8)  # four operands and the result, and three gradients
+    assert (forward.phase, backward.phase) == ("forward", "backward")
+    assert backward.label.startswith("attention bwd flash")
+
+
 def test_operators_over_rows_by_hand():
     x = np.array([[1.0, 3.0], [2.0, 2.0]])
     np.testing.assert_allclose(RowOperator(2, 2, "layer_norm", "fp64").reference((x,)), [[-1, 1], [0, 0]], atol=1e-4)
@@ -62,6 +97,7 @@ def test_bytes_of_an_embedding_are_those_of_the_rows_that_it_reads():
         (partial(Attention, 1, 1, 8, 8, "fast"), "choose from flash"),
         (partial(Attention, 1, 1, 8, 8, precision="int8"), "measured in fp64"),
         (partial(Attention, 1, 0, 8, 8), "at least 1"),
+        (partial(Attention, 1, 1, 8, 8, direction="down"), "choose from fwd"),
         (partial(RowOperator, 8, 8, "sort"), "choose from layer_norm"),
         (partial(RowOperator, 8, 8, precision="tf32"), "measured in fp64"),
     ],
@@ -93,6 +129,41 @@ def test_each_implementation_is_called_itself_with_the_arguments_of_its_schema(a
     assert algorithm in name
     assert given["is_causal"] is True
     assert given["dropout_p"] == 0.0
+
+
+# Names of results that the backward operator takes under another name.
+TAKEN_AS = {"output": "out", "log_sumexp": "logsumexp", "rng_state": "philox_seed", "unused": "philox_offset"}
+
+
+@pytest.mark.parametrize("algorithm", ["flash", "efficient", "cudnn"])
+def test_each_gradient_is_called_itself_with_the_results_of_the_forward_pass(algorithm):
+    schemas = {s.name: s for s in torch._C._jit_get_all_schemas() if not s.overload_name}
+
+    class Results(Torch):
+        def __getattr__(self, name):
+            def call(*arguments, **named):
+                self.called.append((name, arguments))
+                return tuple(one.name for one in schemas[f"aten::{name}"].returns)
+
+            return call
+
+    fake = Results((9, 0))
+    problem = Attention(1, 1, 8, 8, algorithm, 1, direction="bwd")
+    prepare_attention(fake, problem, ["query", "key", "value", "gradient"], "cuda:0").run()
+    (_, forward), (name, arguments) = fake.called
+    assert forward[:3] == ("query", "key", "value")
+    if algorithm != "flash":
+        assert forward[4] is True  # the logarithms of the sums
+    assert name.endswith(f"{algorithm}_attention_backward")
+    names = [argument.name for argument in schemas[f"aten::{name}"].arguments]
+    given = dict(zip(names, arguments, strict=False))
+    assert given.pop(names[0]) == "gradient"
+    assert given.pop("is_causal") is True
+    assert given.pop("dropout_p") == 0.0
+    assert given.pop("attn_bias", None) is None
+    assert given.pop("grad_input_mask", [True, True, True, False]) == [True, True, True, False]
+    assert {argument: TAKEN_AS.get(value, value) for argument, value in given.items()} == {a: a for a in given}
+    assert {"query", "key", "value", "out", "logsumexp", "philox_seed", "philox_offset"} <= set(given)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Scaled dot-product attention alone: softmax(Q Kᵀ / √size) V of shape (batch, heads, length, size).
+"""Scaled dot-product attention alone: softmax(Q Kᵀ / √size) V of shape (batch, heads, length, size), and its gradients.
 
-Axes: batch, heads, length, size (of a head), algorithm (flash, efficient, cudnn, math), causal (0, 1). Each algorithm
-is called itself, so that none takes the place of another; a device that lacks one says so. `--axis length=128..4096`
-is a cost curve over the length.
+Axes: batch, heads, length, size (of a head), algorithm (flash, efficient, cudnn, math), causal (0, 1), direction (fwd,
+bwd: the gradients of all three). Each algorithm is called itself, so that none takes the place of another; a device
+that lacks one says so. `--axis length=128..4096` is a cost curve over the length.
 """
 
 from __future__ import annotations

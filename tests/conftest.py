@@ -6,13 +6,16 @@ import gc
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from curvescope.analysis.render import documents
 from curvescope.profiling.hardware import heap
+
+from .shared import shared_folder
 
 # A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
 # interrupts would inherit that.
@@ -59,6 +62,24 @@ def document_validator(schema):
         definition["additionalProperties"] = False
     (name,) = (n for n, one in whole["$defs"].items() if one["properties"].get("schema", {}).get("const") == schema)
     return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
+
+
+PROFILES = Path(__file__).parent / "data" / "profiles"
+
+
+@pytest.fixture(scope="session")
+def imported_profile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of recordings of `data/profiles`, each imported once with the usual options; tests only read them."""
+
+    def get(name: str) -> Path:
+        from curvescope.profiling.readers import import_profile
+
+        def make(folder: Path) -> None:
+            import_profile(PROFILES / name, folder / "r")
+
+        return shared_folder(tmp_path_factory, f"imported-{name}", make) / "r"
+
+    return get
 
 
 @pytest.fixture

@@ -9,15 +9,33 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.analysis import roofline
+from curvescope.analysis.decompose import breakdown
 from curvescope.cli import main
 from curvescope.profiling.attribution.kernel_precision import kernel_precision
 from curvescope.profiling.hardware.limits import hardware_of
-from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDINGS = sorted(path.parent for path in DATA.rglob("recording.json"))
 PROFILES = sorted(path for path in (DATA / "profiles").iterdir() if path.suffix not in (".md", ".py"))
+
+
+@pytest.fixture(autouse=True)
+def _computed_once(monkeypatch):
+    """The JSON and the text of a view show one result, which takes most of the time to compute."""
+    made = {}
+
+    def once(compute):
+        def call(first, second, by, *others):
+            if (compute, by) not in made:
+                made[compute, by] = compute(first, second, by, *others)
+            return made[compute, by]
+
+        return call
+
+    monkeypatch.setattr(breakdown, "break_down", once(breakdown.break_down))
+    monkeypatch.setattr(roofline, "roofline", once(roofline.roofline))
 
 
 def views(path, capsys):
@@ -37,10 +55,10 @@ def views(path, capsys):
 
 
 @pytest.mark.parametrize("path", [*RECORDINGS, *PROFILES], ids=lambda path: path.name)
-def test_a_rate_above_the_roof_is_marked(path, tmp_path, capsys, monkeypatch):
+def test_a_rate_above_the_roof_is_marked(path, imported_profile, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     if path in PROFILES:
-        path = import_profile(path, tmp_path / "r").path
+        path = imported_profile(path.name)
     hardware = hardware_of(open_recording(path).meta)
     most = {roof.level: roof.per_s for level in ("compute", "DRAM") if (roof := hardware.roof(level)) is not None}
     for view, document, text in views(path, capsys):

@@ -41,11 +41,12 @@ RUN = [p for p in PAGES if any(b.kind in ("console", "sh") for b in run_blocks.b
 NAMES = [str(p.relative_to(DOCS)) for p in RUN]
 
 
-@pytest.mark.parametrize("path", [p.relative_to(DOCS) for p in load("generate_reference").pages()], ids=str)
+GENERATED = load("generate_reference").pages()
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: str(path.relative_to(DOCS)))
 def test_reference_is_what_the_code_says(path):
-    assert (DOCS / path).read_text() == load("generate_reference").pages()[DOCS / path], (
-        "run `python docs/generate_reference.py`"
-    )
+    assert path.read_text() == GENERATED[path], "run `python docs/generate_reference.py`"
 
 
 @pytest.mark.parametrize("page", RUN, ids=NAMES)

@@ -7,11 +7,11 @@
 
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <utility>
 #include <vector>
 
-#define __global__
+// Compiled where a test launches it only.
+#define __global__ inline
 #define __device__
 #define __shared__ static
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -29,14 +29,15 @@ namespace emulation {
 
 struct Fiber {
   ucontext_t context;
-  std::vector<char> stack;
   bool at_barrier = false;
   bool done = false;
 };
 
 inline ucontext_t scheduler;
 inline Fiber* running = nullptr;
-inline std::function<void()> body;
+inline void (*body)();
+inline void** arguments_of_body;
+inline char stacks[1024][1 << 16];  // for the largest block
 
 inline void run_body() {
   body();
@@ -46,13 +47,13 @@ inline void run_body() {
 // Runs one block; false if some threads wait at a barrier that others never reach.
 inline bool run_block(unsigned threads, bool falling) {
   std::vector<Fiber> fibers(threads);
-  for (Fiber& fiber : fibers) {
-    fiber.stack.resize(1 << 16);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = fiber.stack.size();
-    fiber.context.uc_link = &scheduler;
-    makecontext(&fiber.context, run_body, 0);
+  for (unsigned thread = 0; thread < threads; ++thread) {
+    ucontext_t& context = fibers[thread].context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks[thread];
+    context.uc_stack.ss_size = sizeof stacks[thread];
+    context.uc_link = &scheduler;
+    makecontext(&context, run_body, 0);
   }
   for (;;) {
     unsigned waiting = 0;
@@ -71,12 +72,16 @@ inline bool run_block(unsigned threads, bool falling) {
 
 // Arguments as cuLaunchKernel takes them: a pointer to each.
 template <typename... Parameters>
-bool launch(void (*kernel)(Parameters...), const unsigned* grid, unsigned threads, bool falling, void** arguments) {
-  body = [&] {
-    [&]<std::size_t... i>(std::index_sequence<i...>) {
-      kernel(*static_cast<std::remove_const_t<Parameters>*>(arguments[i])...);
-    }(std::index_sequence_for<Parameters...>{});
-  };
+void call(void (*kernel)(Parameters...), [[maybe_unused]] void** arguments) {
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    kernel(*static_cast<std::remove_const_t<Parameters>*>(arguments[i])...);
+  }(std::index_sequence_for<Parameters...>{});
+}
+
+template <auto kernel>
+bool launch(const unsigned* grid, unsigned threads, bool falling, void** arguments) {
+  body = [] { call(kernel, arguments_of_body); };
+  arguments_of_body = arguments;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {threads, 1, 1};
   for (unsigned z = 0; z < grid[2]; ++z) {

@@ -16,26 +16,36 @@ SHIM_FOLDER = Path(__file__).parent
 PAD = 4096  # NaNs around every array: a read beyond its end makes the result NaN, a write is seen
 
 
+def compile_source(source: str, folder: Path, names=None, edit=lambda text: text):
+    """Build SOURCE.so from kernels/cuda/SOURCE.cu in a folder.
+
+    Args:
+        source: name of the source.
+        folder: empty folder.
+        names: kernels to build; None for all that the catalog has of the source for every architecture.
+        edit: function that changes the texts first, to plant an error.
+    """
+    for path in SOURCE_FOLDER.glob("*.cu*"):
+        (folder / path.name).write_text(edit(path.read_text()))
+    names = names or [kernel.name for kernel in KERNELS if kernel.source == source and kernel.since == 35]
+    assert all(re.search(rf"\b{name}\(", (folder / f"{source}.cu").read_text()) for name in names)
+    entries = "\n".join(
+        f'extern "C" bool emulate_{name}(const unsigned* grid, unsigned threads, bool falling, void** arguments) {{'
+        f" return emulation::launch<{name}>(grid, threads, falling, arguments); }}"
+        for name in names
+    )
+    (folder / "entries.cpp").write_text(f'#include "cuda_shim.h"\n#include "{source}.cu"\n{entries}\n')
+    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+    command += ["-shared", "-fPIC", f"-I{SHIM_FOLDER}", str(folder / "entries.cpp")]
+    subprocess.run([*command, "-o", str(folder / f"{source}.so")], check=True, timeout=120)
+
+
 class Emulated:
     """The kernels of one source. `launch` is what cuLaunchKernel would do."""
 
-    def __init__(self, source: str, folder: Path, edit=lambda text: text):
-        """Build kernels/cuda/SOURCE.cu in a folder; `edit` changes the texts first, to plant an error."""
-        for path in SOURCE_FOLDER.glob("*.cu*"):
-            (folder / path.name).write_text(edit(path.read_text()))
-        names = [kernel.name for kernel in KERNELS if kernel.source == source and kernel.since == 35]
-        assert all(re.search(rf"\b{name}\(", (folder / f"{source}.cu").read_text()) for name in names)
-        entries = "\n".join(
-            f'extern "C" bool emulate_{name}(const unsigned* grid, unsigned threads, bool falling, void** arguments) {{'
-            f" return emulation::launch({name}, grid, threads, falling, arguments); }}"
-            for name in names
-        )
-        (folder / "entries.cpp").write_text(f'#include "cuda_shim.h"\n#include "{source}.cu"\n{entries}\n')
-        library = folder / f"{source}.so"
-        command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
-        command += ["-shared", "-fPIC", f"-I{SHIM_FOLDER}", str(folder / "entries.cpp"), "-o", str(library)]
-        subprocess.run(command, check=True, timeout=120)
-        self._library = ctypes.CDLL(str(library))
+    def __init__(self, source: str, folder: Path):
+        """Load what `compile_source` built in a folder."""
+        self._library = ctypes.CDLL(str(folder / f"{source}.so"))
         self._threads = {kernel.name: kernel.block_threads for kernel in KERNELS}
 
     def launch(self, name, grid, *arguments, falling=False):

@@ -70,7 +70,7 @@ def test_compiling_leaves_the_encoding_of_files_as_it_was():
     assert locale.nl_langinfo(locale.CODESET) == before
 
 
-def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture_on():
+def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture_on(kept_cubins):
     sources = [source for source in nvrtc.own_sources() if source.name not in ("gemm", "convolution")]
     pairs = [(source, architecture) for architecture in (35, 52, 60, 70, 80) for source in sources]
     for compiled in nvrtc.compile_many(pairs):

@@ -47,9 +47,7 @@ extern "C" __global__ void dynamic(float* a) {
 BEYOND = (100, 120)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path_factory.getbasetemp() / "cache"))
+pytestmark = pytest.mark.usefixtures("kept_cubins")
 
 
 def compiled(source, architecture):

@@ -14,7 +14,7 @@ from curvescope.kernels.catalog import KERNELS, tile_grid
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.cuda_plans import convolution_launch
 
-from .emulation import Emulated, Guarded
+from .emulation import Emulated, Guarded, compile_source
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++: apt-get install g++")
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
@@ -102,7 +102,8 @@ def test_convolutions_are_exact_in_all_directions(build, conv):
     ids=["no barrier", "wrong width", "wrong element", "first stage left out"],
 )
 def test_a_planted_error_is_found(tmp_path, planted, replacement):
-    broken = Emulated("convolution", tmp_path, lambda text: text.replace(planted, replacement))
+    compile_source("convolution", tmp_path, ["convolution_forward"], lambda text: text.replace(planted, replacement))
+    broken = Emulated("convolution", tmp_path)
     launch, left, right, expected = reference(CONVOLUTIONS["3x3 padded"])["fwd"]
     found = []
     for falling in (False, True):

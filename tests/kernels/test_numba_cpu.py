@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from curvescope.kernels.peak import Peak
 from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
-pytest.importorskip("numba")
+pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 
 # 1000 elements do not spread evenly over threads of any number but few.
 PROBLEMS = [

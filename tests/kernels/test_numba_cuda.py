@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +20,7 @@ from curvescope.kernels.memory import Memory
 from curvescope.kernels.timers import CudaEvents, EventApi
 from curvescope.profiling.errors import BackendMissingError
 
-pytest.importorskip("numba")
+pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 
 
 def test_every_kernel_is_right_in_the_simulator_and_a_wrong_result_is_seen():

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import sys
 import textwrap
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording
 
+from ..shared import shared_folder
 from .doubles import COMPILER, HERE, build_doubles
+from .warm_python import WarmPython
 
 
 @pytest.fixture(scope="session")
@@ -21,16 +23,22 @@ def doubles(tmp_path_factory):
     """The folder of libcuda.so.1 and libcupti.so.12, both test doubles; the workers of a session share it."""
     if shutil.which(COMPILER) is None:
         pytest.skip("no C++ compiler to build the test doubles of libcupti and the driver with")
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = shared / "doubles"
-    with (shared / "doubles.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            made = tmp_path_factory.mktemp("doubles")
-            build_doubles(made)
-            made.rename(folder)
-    return folder
+    return shared_folder(tmp_path_factory, "doubles", build_doubles)
+
+
+@pytest.fixture(scope="session")
+def run_warm():
+    """Runs a program: its text, the folder and its variables, of which LD_LIBRARY_PATH chooses the server."""
+    with ExitStack() as stack:
+
+        @cache
+        def server(libraries):
+            return stack.enter_context(WarmPython(libraries))
+
+        def run(program, cwd, environment):
+            return server(environment.get("LD_LIBRARY_PATH", "")).run(program, cwd, environment)
+
+        yield run
 
 
 @pytest.fixture

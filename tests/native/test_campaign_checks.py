@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from .doubles import HERE
@@ -39,14 +37,10 @@ print(json.dumps({check.__name__: check(OnDouble("cuda:0", "double", 1)) for che
 """
 
 
-def test_the_questions_to_the_collector_have_answers_on_the_double(doubles, tmp_path):
+def test_the_questions_to_the_collector_have_answers_on_the_double(doubles, run_warm, tmp_path):
     cupti = str(doubles / "libcupti.so.12")
     fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
-        env={**os.environ, **fake, "PYTHONPATH": os.pathsep.join([str(HERE), str(GPU)])},
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = run_warm(_PROGRAM, tmp_path, {**os.environ, **fake, "PYTHONPATH": os.pathsep.join([str(HERE), str(GPU)])})
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     assert answers["device_record"].startswith("yes: ")

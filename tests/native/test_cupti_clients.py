@@ -6,8 +6,6 @@ CUPTI has one subscriber, one pair of callbacks and one set of enabled kinds, an
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -33,26 +31,14 @@ START = """
 
 
 @pytest.fixture
-def run_blocks(tmp_path, doubles):
+def run_blocks(tmp_path, doubles, run_warm):
     """Runs a program that records blocks of itself beside the doubles; gives the folder of its recordings."""
 
     def run(program, **environment):
         cupti = str(doubles / "libcupti.so.12")
-        result = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(START) + textwrap.dedent(program)],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(HERE),
-                "LD_LIBRARY_PATH": str(doubles),
-                "FAKE_CUPTI": cupti,
-                "CURVESCOPE_CUPTI": cupti,
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,  # against a deadlock
-        )
+        fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
+        variables = {**os.environ, "PYTHONPATH": str(HERE), **fake, **environment}
+        result = run_warm(textwrap.dedent(START) + textwrap.dedent(program), tmp_path, variables)
         assert result.returncode == 0, result.stderr
         return tmp_path
 

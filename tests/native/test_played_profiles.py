@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
@@ -42,7 +41,9 @@ def rows(recording, table, process):
         ("play_kineto", "hta_alexnet_trace.json.gz"),
     ],
 )
-def test_the_collectors_recording_of_a_profiles_records_is_the_readers_import(record_fake, tmp_path, player, file):
+def test_the_collectors_recording_of_a_profiles_records_is_the_readers_import(
+    record_fake, imported_profile, player, file
+):
     path = PROFILES / file
     code, played = record_fake(
         f"""
@@ -51,13 +52,13 @@ def test_the_collectors_recording_of_a_profiles_records_is_the_readers_import(re
         """
     )
     assert code == 0
-    imported = open_recording(import_profile(path, tmp_path / "imported").path)
-    processes = imported.frame("kernels")["process"].dropna().unique()
+    read = open_recording(imported_profile(file))
+    processes = read.frame("kernels")["process"].dropna().unique()
     process = min(processes) if len(processes) > 1 else None
     assert played.count_rows("kernels") > 50
     for table in ("kernels", "memory"):
-        assert rows(played, table, None) == rows(imported, table, process), table
-    here, there = rows(played, "api_calls", None), rows(imported, "api_calls", process)
+        assert rows(played, table, None) == rows(read, table, process), table
+    here, there = rows(played, "api_calls", None), rows(read, "api_calls", process)
     # The collector leaves out calls that start, move, allocate and wait for nothing.
     wanted = {row[1] for row in here}
     assert here == [row for row in there if row[1] in wanted]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
@@ -15,18 +12,11 @@ from .doubles import HERE
 
 
 @pytest.fixture
-def run(tmp_path, doubles):
+def run(tmp_path, run_warm):
     """Runs a program in `tmp_path` that records blocks of itself."""
 
     def run(program, **environment):
-        result = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(HERE), **environment},
-            capture_output=True,
-            text=True,
-            timeout=600,  # against a deadlock; a busy machine takes 30 s
-        )
+        result = run_warm(program, tmp_path, {**os.environ, "PYTHONPATH": str(HERE), **environment})
         assert result.returncode == 0, result.stderr
         return result.stdout
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
 from .doubles import HERE
 
 
-def run(doubles, program, **environment):
-    cupti = str(doubles / "libcupti.so.12")
-    fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti, "PYTHONPATH": str(HERE)}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, **fake, **environment}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def run(doubles, run_warm, tmp_path):
+    """Runs a program on the doubles, and reads the JSON that it prints."""
+
+    def run(program, **environment):
+        cupti = str(doubles / "libcupti.so.12")
+        fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
+        done = run_warm(program, tmp_path, {**os.environ, "PYTHONPATH": str(HERE), **fake, **environment})
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
 
 
 _PROGRAM = """
@@ -35,16 +35,16 @@ _PROGRAM = """
 """
 
 
-def test_every_kernel_of_the_self_test_is_recorded_with_its_geometry(doubles):
-    seen = run(doubles, _PROGRAM)
+def test_every_kernel_of_the_self_test_is_recorded_with_its_geometry(run, doubles):
+    seen = run(_PROGRAM)
     assert (seen["launched"], seen["recorded"], seen["with_geometry"]) == (1000, 1000, 1000)
     assert seen["status"] == "recording"
     assert seen["cupti_path"] == str(doubles / "libcupti.so.12")
     assert seen["passed"]
 
 
-def test_a_collector_without_libcupti_fails_the_self_test_and_says_why(doubles):
-    seen = run(doubles, _PROGRAM, CURVESCOPE_CUPTI="off")
+def test_a_collector_without_libcupti_fails_the_self_test_and_says_why(run):
+    seen = run(_PROGRAM, CURVESCOPE_CUPTI="off")
     assert (seen["launched"], seen["recorded"], seen["passed"]) == (1000, 0, False)
     assert "CURVESCOPE_CUPTI=off" in seen["status"]
 
@@ -59,19 +59,18 @@ _COUNTING = """
 """
 
 
-def test_ten_kernels_are_counted_in_the_process_itself(doubles):
-    assert run(doubles, _COUNTING) == 10
+def test_ten_kernels_are_counted_in_the_process_itself(run):
+    assert run(_COUNTING) == 10
 
 
-def test_counters_that_are_kept_for_root_are_said_with_the_remedy(doubles):
-    said = run(doubles, _COUNTING, FAKE_CUPTI_FAIL="cuptiRangeProfilerEnable=35")
+def test_counters_that_are_kept_for_root_are_said_with_the_remedy(run):
+    said = run(_COUNTING, FAKE_CUPTI_FAIL="cuptiRangeProfilerEnable=35")
     assert said.startswith("cuptiRangeProfilerEnable: only administrators may read performance counters")
 
 
 @pytest.mark.parametrize(("index", "passes"), [(0, True), (1, False)])
-def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(doubles, index, passes):
+def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(run, index, passes):
     seen = run(
-        doubles,
         f"""
         import json
         from curvescope.profiling.errors import BackendMissingError

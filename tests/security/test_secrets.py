@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import gzip
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def test_recordings_have_nothing_of_the_environment(tmp_path, monkeypatch, argum
     monkeypatch.chdir(tmp_path)
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SOME_VARIABLE"):
         monkeypatch.setenv(name, PLANTED)
-    subprocess.run([sys.executable, "-m", "curvescope.cli", *arguments], check=True, capture_output=True)
+    assert main(arguments) == 0
     assert list(Path("r").rglob("recording.json"))
     for content in whole(Path("r")):
         assert PLANTED.encode() not in content

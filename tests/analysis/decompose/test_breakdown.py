@@ -95,8 +95,8 @@ def assert_as_plainly(found, steps, kernels, by, batch=None):
 
 @pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
 @pytest.mark.parametrize("name", ["kineto_resnet50_w0_a.pt.trace.json.gz", "josiahdavis_lm_net_17ed.sql.gz"])
-def test_real_profiles_break_down_as_plainly(name, by, tmp_path):
-    recording = open_recording(import_profile(PROFILES / name, tmp_path / "r", Options()).path)
+def test_real_profiles_break_down_as_plainly(name, by, imported_profile):
+    recording = open_recording(imported_profile(name))
     steps, work = recording.frame("steps"), device_work(recording)
     kernels = pd.concat([piece.to_pandas() for piece in work(COLUMNS)], ignore_index=True)
     assert (kernels["name"].str.startswith("Memcpy")).any()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 import pytest
 
 from curvescope.profiling.attribution.kernel_names import RULES, UNKNOWN, family, read_name, short_name
+from curvescope.profiling.recording.store import open_recording
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
@@ -81,20 +80,19 @@ def test_tiles_are_read_where_the_name_has_them(name, tile):
 
 
 @pytest.mark.parametrize("profile", ["kineto_resnet50_w0_a.pt.trace.json.gz", "hta_alexnet_trace.json.gz"])
-def test_no_kernel_of_a_real_profile_is_unknown(profile):
-    events = json.loads(gzip.decompress((PROFILES / profile).read_bytes()))["traceEvents"]
-    names = {e["name"] for e in events if str(e.get("cat", "")).lower() == "kernel"}
-    assert names
+def test_no_kernel_of_a_real_profile_is_unknown(profile, imported_profile):
+    names = open_recording(imported_profile(profile)).frame("kernels")["name"].unique()
+    assert len(names)
     assert [name for name in names if family(name) == UNKNOWN] == []
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES.glob("*.json.gz")), ids=lambda path: path.name[:30])
-def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(profile):
-    events = json.loads(gzip.decompress(profile.read_bytes()))
-    events = events["traceEvents"] if isinstance(events, dict) else events
-    kernels = [event for event in events if str(event.get("cat", "")).lower() == "kernel"]
-    unknown = sum(event["dur"] for event in kernels if family(event["name"]) == UNKNOWN)
-    assert unknown <= 0.05 * sum(event["dur"] for event in kernels)
+def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(profile, imported_profile):
+    kernels = open_recording(imported_profile(profile.name)).frame("kernels")
+    kernels = kernels[kernels["device"].notna()]
+    times_ns = kernels.groupby("name")["duration_ns"].sum()
+    unknown_ns = sum(time_ns for name, time_ns in times_ns.items() if family(name) == UNKNOWN)
+    assert unknown_ns <= 0.05 * times_ns.sum()
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def test_generated_kernels_in_nsys_exports_have_their_operators_in_the_layer_of_
     assert rows[0].label.startswith("fc1")
 
 
-def test_the_work_of_a_product_under_autocast_is_on_its_kernel_and_not_on_a_cast(tmp_path):
-    recording = open_recording(import_profile(PROFILES / "parttrans_bs128.pt.trace.json.gz", tmp_path / "run").path)
+def test_the_work_of_a_product_under_autocast_is_on_its_kernel_and_not_on_a_cast(imported_profile):
+    recording = open_recording(imported_profile("parttrans_bs128.pt.trace.json.gz"))
     kernels = recording.frame("kernels").dropna(subset=["flops"])
     products = kernels[kernels["op"].isin(["aten::linear", "aten::matmul", "aten::bmm", "aten::addmm", "aten::mm"])]
     families = products.groupby(products["name"].map(family))["flops"].sum()

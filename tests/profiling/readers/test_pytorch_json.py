@@ -30,9 +30,9 @@ def events_of(path):
     return [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e["ph"] == "X"]
 
 
-@pytest.fixture(scope="module")
-def resnet(tmp_path_factory):
-    return open_recording(import_profile(RESNET, tmp_path_factory.mktemp("resnet") / "recording").path)
+@pytest.fixture
+def resnet(imported_profile):
+    return open_recording(imported_profile(RESNET.name))
 
 
 def covered_us(intervals):
@@ -45,8 +45,8 @@ def covered_us(intervals):
 
 
 @pytest.mark.parametrize("path", [RESNET, ALEXNET, COUNTERS], ids=lambda p: p.name[:12])
-def test_counts_and_times_are_those_of_the_file(path, tmp_path):
-    recording = open_recording(import_profile(path, tmp_path / "r").path)
+def test_counts_and_times_are_those_of_the_file(path, imported_profile):
+    recording = open_recording(imported_profile(path.name))
     events = events_of(path)
     category = Counter(e["cat"].lower() for e in events)
     kernels, memory = recording.frame("kernels"), recording.frame("memory")
@@ -358,9 +358,9 @@ def test_kernels_of_graphs_have_the_graph(tmp_path):
     assert graphs == {"replayed": 4, "alone": None, "old": None}
 
 
-def test_collectives_have_their_message_and_group(tmp_path):
+def test_collectives_have_their_message_and_group(imported_profile):
     """The all-gather of the B200 trace: 25,136 elements of BFloat16 from each of 8 ranks."""
-    kernels = open_recording(import_profile(PROFILES / "tl_b200_eager.json.gz", tmp_path / "r").path).frame("kernels")
+    kernels = open_recording(imported_profile("tl_b200_eager.json.gz")).frame("kernels")
     (row,) = kernels[kernels["collective"].notna()].to_dict("records")
     assert (row["collective"], row["group_size"], row["message_bytes"]) == ("AllGather", 8, 2 * 8 * 25_136)
     assert row["communicator"] == "3 [0, 1, 2, 3, 4, 5, 6, 7]"

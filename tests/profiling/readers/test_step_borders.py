@@ -35,8 +35,9 @@ def steps_of(path, target, **options):
         ("pipit_cloverleaf.sqlite.gz", 5, "repetition of the kernel sequence", None, None),
     ],
 )
-def test_steps_of_real_profiles(name, count, steps_from, batch, mode, tmp_path):
-    meta, steps = steps_of(PROFILES / name, tmp_path / "run")
+def test_steps_of_real_profiles(name, count, steps_from, batch, mode, imported_profile):
+    recording = open_recording(imported_profile(name))
+    meta, steps = recording.meta, recording.frame("steps")
     assert (len(steps), meta["steps_from"]) == (count, steps_from)
     assert set(steps["batch"].dropna()) == ({batch} if batch else set())
     assert set(steps["mode"].dropna()) == ({mode} if mode else set())
@@ -127,9 +128,9 @@ def test_two_optimizers_of_one_backward_pass_end_one_step(tmp_path):
     assert (len(steps), meta["steps_from"]) == (3, "the ends of the optimizer's steps")
 
 
-def test_work_of_one_device_can_be_read_alone(tmp_path):
+def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
     two = PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz"
-    both = open_recording(import_profile(two, tmp_path / "both").path)
+    both = open_recording(imported_profile(two.name))
     one = open_recording(import_profile(two, tmp_path / "one", Options(device=1)).path)
     assert set(both.frame("kernels")["device"]) == {0, 1}
     assert set(one.frame("kernels")["device"]) == {1}

@@ -27,8 +27,8 @@ NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_export_and_import_again_keep_every_row(name, tmp_path):
-    first = open_recording(import_profile(PROFILES / name, tmp_path / "first").path)
+def test_export_and_import_again_keep_every_row(name, tmp_path, imported_profile):
+    first = open_recording(imported_profile(name))
     export.export_trace(first, tmp_path / "trace.json.gz")
     again = open_recording(import_profile(tmp_path / "trace.json.gz", tmp_path / "again").path)
     for table in TABLES:

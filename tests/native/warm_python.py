@@ -1,0 +1,69 @@
+"""Runs programs as forks of a Python that has imported what they import; most of a short program is its imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+_LONGEST_S = 600  # against a deadlock; a busy machine takes 30 s
+# The server is the main program, so that a child ends as any Python does. Nothing of NVTX or CUPTI is loaded here.
+_SERVER = """
+import json, os, sys
+import pandas, pyarrow.parquet
+import curvescope.profiling.collect.inject, curvescope.profiling.collect.merge
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    sys.path[1:1] = asked["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    for number, name in ((0, os.devnull), (1, asked["out"]), (2, asked["err"])):
+        os.dup2(os.open(name, os.O_RDWR), number)
+    exec(compile(asked["program"], "<program>", "exec"), {"__name__": "__main__"})
+    break
+"""
+
+
+class WarmPython:
+    """A server of programs; a context manager.
+
+    Args:
+        libraries: folders in which they find shared libraries; a process cannot change its own.
+    """
+
+    def __init__(self, libraries: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "LD_LIBRARY_PATH": libraries},
+        )  # fmt: skip
+
+    def run(self, program: str, cwd: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end, in a folder and with these variables alone."""
+        out, err = (Path(self._folder.name, name) for name in ("out", "err"))
+        for path in (out, err):
+            path.write_text("")
+        asked = {"program": textwrap.dedent(program), "cwd": str(cwd), "environment": environment}
+        assert self._server.stdin is not None and self._server.stdout is not None  # noqa: PT018
+        print(json.dumps({**asked, "out": str(out), "err": str(err)}), file=self._server.stdin, flush=True)
+        assert select.select([self._server.stdout], [], [], _LONGEST_S)[0], f"the program hangs: {err.read_text()}"
+        code = int(self._server.stdout.readline())
+        return subprocess.CompletedProcess(program, code, out.read_text(), err.read_text())
+
+    def __enter__(self) -> WarmPython:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.kill()
+        self._server.communicate()
+        self._folder.cleanup()

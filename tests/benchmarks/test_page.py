@@ -126,7 +126,7 @@ def test_judgement(load, code, err, problems):
     assert load("faults").judged(code, err).problems == problems
 
 
-def test_what_is_changed_lost_or_half_is_seen(load, monkeypatch):
+def test_what_is_changed_lost_or_half_is_seen(load, tmp_path, monkeypatch):
     """A fault that changes the store, and one that leaves half a recording and half a report."""
     faults = load("faults")
 
@@ -136,6 +136,9 @@ def test_what_is_changed_lost_or_half_is_seen(load, monkeypatch):
             (folder / name).write_text("{")
         return faults.Outcome(0, "")
 
+    (tmp_path / "store" / "model").mkdir(parents=True)
+    (tmp_path / "store" / "model" / "recording.json").write_text("{}")
+    monkeypatch.setattr(faults, "template", lambda: tmp_path)
     outcome = faults.trial(faults.Fault("x", "x", ("runs",), 1, inject), "runs", 0)
     assert [p.split(":")[0] for p in outcome.problems] == [
         "what was recorded before was changed",
@@ -144,6 +147,7 @@ def test_what_is_changed_lost_or_half_is_seen(load, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "command"), [("disk", "report"), ("interrupt", "record"), ("read-only", "diagnose")])
 def test_one_trial_of_some_faults(load, name, command, monkeypatch):
     faults = load("faults")

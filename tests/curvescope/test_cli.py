@@ -136,6 +136,7 @@ def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command)
     assert command("breakdown", "swept/my_model-small_training_fp32", cwd=workplace).returncode == 0
 
 
+@pytest.mark.slow
 def test_steps_run_in_ranges_that_a_recorder_sees(workplace, command, capfd):
     step = (sys.executable, "-m", "curvescope.cli", "step", *MODEL, "--batch", "2", "--steps", "2", "--warm-up", "1")
     done = command("record", "-o", "recorded_steps", "--", *step, cwd=workplace)

@@ -36,7 +36,8 @@ def layers_by_phase(recording):
 
 
 def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(command, workplace):
-    done = command("diagnose", "--step", "train:make_step", "--batch", "4,8", *SHORT, "-o", "loader", cwd=workplace)
+    how = ("--batch", "4,8", *SHORT, *UNTESTED)
+    done = command("diagnose", "--step", "train:make_step", *how, "-o", "loader", cwd=workplace)
     assert done.returncode == 0, done.stderr
     assert "train:make_step, own step" in done.stdout
     recording = curvescope.open_recording(workplace / "loader")

@@ -213,6 +213,7 @@ def cluster():
             yield started
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_result(job, cluster):
     jobs, _ = find_ranks([str(job)])
     many = [rank_jobs.Job(rank_jobs.RankId(j.rank_id.rank + RANKS * i), j.path) for j in jobs for i in range(5)]
@@ -229,6 +230,7 @@ def test_a_killed_worker_costs_no_result(job, cluster):
     assert killed
 
 
+@pytest.mark.slow
 def test_a_cluster_elsewhere_answers_the_same(job, cluster, capsys):
     alone = answer(capsys, job, "--workers", 1)
     assert answer(capsys, job, "--scheduler", cluster.scheduler_address) == alone

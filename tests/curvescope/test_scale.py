@@ -1,4 +1,8 @@
-"""`curvescope scale` with real processes over Gloo; the slow tests ask how large the planted delays are found."""
+"""`curvescope scale`: the slow tests are of real processes over Gloo, with planted delays.
+
+The others ask what it refuses and says. Scaling runs of four ranks that are fakes are in
+`tests/profiling/measure/test_experiment.py`, and the split of their losses in `tests/analysis/test_scaling.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from curvescope.profiling.measure.scaling_launch import describe_failure
 from curvescope.profiling.recording.rank_info import RankInfo, rank_info_of
 from curvescope.profiling.recording.store import Status, open_recording
 
+from ..shared import shared_folder
 from . import scale_models as planted
 
 HERE = Path(__file__).parent
@@ -29,22 +34,15 @@ SHORT = ["--quick", "--time-limit", "0.1"]  # the least number of rounds
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory, command):
     """Two processes, weak and strong; the folder and the document."""
-    folder = tmp_path_factory.mktemp("scale") / "run"
-    options = ["--devices", "1,2", "--batch", "8", "--total-batch", "16", "--input", "scale_models:load"]
-    done = command("scale", *NETWORK, *options, *SHORT, "-o", folder, "--json", cwd=HERE)
-    assert done.returncode == 0, done.stderr
-    return folder, json.loads(done.stdout)
 
+    def make(folder):
+        options = ["--devices", "1,2", "--batch", "8", "--total-batch", "16", "--input", "scale_models:load"]
+        done = command("scale", *NETWORK, *options, *SHORT, "-o", folder / "run", "--json", cwd=HERE)
+        assert done.returncode == 0, done.stderr
+        (folder / "document.json").write_text(done.stdout)
 
-def scale(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "curvescope", "scale", *arguments],
-        cwd=HERE,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    folder = shared_folder(tmp_path_factory, "scale", make)
+    return folder / "run", json.loads((folder / "document.json").read_text())
 
 
 def point_of(document, kind, devices):
@@ -56,6 +54,7 @@ def parts_of(point):
     return {part["kind"]: part["ms"]["value"] for part in point["loss"]["shares"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["weak", "strong"])
 def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
     alone, point = (point_of(measured[1], kind, devices) for devices in (1, 2))
@@ -100,6 +99,7 @@ def test_planted_slow_input_shows_as_input(measured):
     assert parts_of(point_of(measured[1], "weak", 2))["input"] > 0.9e3 * planted.SLOW_INPUT_S
 
 
+@pytest.mark.slow
 def test_clock_of_the_other_node_is_found_to_its_stated_error(measured):
     recording = open_recording(measured[0] / "devices2" / "rank1")
     clock = alignment_of(recording.meta["distributed"]["clock"])
@@ -109,6 +109,7 @@ def test_clock_of_the_other_node_is_found_to_its_stated_error(measured):
     assert point_of(measured[1], "weak", 2)["clock_error_ns"] > 0
 
 
+@pytest.mark.slow
 def test_a_recording_per_rank_says_whose_it_is(measured):
     folder = measured[0]
     found = {path.parent.relative_to(folder).as_posix() for path in folder.glob("*/*/recording.json")}
@@ -116,6 +117,7 @@ def test_a_recording_per_rank_says_whose_it_is(measured):
     assert rank_info_of(open_recording(folder / "devices2" / "rank1").meta) == RankInfo(1, 2, 1, node=1)
 
 
+@pytest.mark.slow
 def test_collectives_name_the_group_they_ran_over(measured):
     kernels = open_recording(measured[0] / "devices2" / "rank0").frame("kernels")
     collectives = kernels["name"].str.startswith("gloo:")
@@ -124,6 +126,7 @@ def test_collectives_name_the_group_they_ran_over(measured):
     assert kernels["communicator"][~collectives].isna().all()
 
 
+@pytest.mark.slow
 def test_a_complete_run_is_printed_again_without_measuring(measured, capsys):
     assert main(["scale", "--resume", str(measured[0]), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
@@ -215,17 +218,19 @@ def test_three_processes_of_an_existing_launch(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dying_rank_ends_the_run_and_resume_continues_it(tmp_path):
+def test_a_dying_rank_ends_the_run_and_resume_continues_it(tmp_path, command, monkeypatch):
     folder = tmp_path / "run"
     options = [*NETWORK, "--devices", "1,2", "--batch", "4", *SHORT, "-o", str(folder)]
     # The first round has three visits' steps on two devices: it is whole; the second is not.
-    done = scale(*options, CURVESCOPE_TEST_DIE_AT="12")
+    with monkeypatch.context() as environment:
+        environment.setenv("CURVESCOPE_TEST_DIE_AT", "12")
+        done = command("scale", *options, cwd=HERE)
     assert done.returncode == 2
     assert "Rank 1 was killed by SIGKILL" in done.stderr
     assert not ranks_alive(folder)
     before = {path: path.read_bytes() for path in folder.glob("devices*/rank0/steps/*.parquet")}
     assert before
-    done = scale("--resume", str(folder), "--json")
+    done = command("scale", "--resume", folder, "--json", cwd=HERE)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["complete"]

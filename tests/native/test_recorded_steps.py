@@ -123,26 +123,3 @@ def test_every_command_works_on_recordings_of_the_collector(record_fake, tmp_pat
     assert said("roofline", path, "--batch", "32")["time_without_work_s"] == pytest.approx(2.5e-3)
     assert main(["report", path, "-o", str(tmp_path / "report.html")]) == 0
     assert "gemm_conv1" in (tmp_path / "report.html").read_text()
-
-
-def test_layers_that_annotate_marks_have_their_class(record_fake, capsys):
-    _, recording = record_fake(
-        """
-        import threading, curvescope, torch
-        from torch import nn
-        gpu = FakeGpu()
-        gpu.start()
-
-        class Launches(nn.Module):
-            def forward(self, x):
-                launch(gpu, "gemm", 1, threading.get_native_id())
-                return x
-
-        model = nn.Sequential(Launches(), nn.Identity())
-        with curvescope.annotate(model), torch.no_grad():
-            model(torch.zeros(1))
-        """
-    )
-    assert recording.meta["layer_classes"] == {"0": "Launches", "1": "Identity"}
-    assert main(["breakdown", str(recording.path)]) == 0
-    assert "0 (Launches) forward" in capsys.readouterr().out

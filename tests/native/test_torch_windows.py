@@ -6,16 +6,14 @@ import importlib.util
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.collect.inject import FOLDER_VARIABLE, STARTUP
+from curvescope.profiling.collect.inject import STARTUP
 from curvescope.profiling.collect.merge import merge_chunks
 from curvescope.profiling.collect.torch_events import read_processes
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
@@ -145,6 +143,7 @@ OWN_AFFAIRS = """
 """
 
 
+@pytest.mark.slow
 def test_threads_processes_forks_and_compiled_modules_are_unharmed_and_recorded(record, tmp_path, monkeypatch):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "sitecustomize.py").write_text('mine = "the program\'s own"\n')
@@ -175,7 +174,7 @@ specification.loader.exec_module(torch_windows)
 torch_windows._LEAST_WINDOW_NS = 1
 for path in sys.argv[1:]:
     if child := os.fork():
-        assert os.waitpid(child, 0)[1] == 0, path
+        assert os.waitpid(child, 0)[1] in (0, 9), path
         continue
     torch_windows.start(torch, path.removesuffix(".py"))
     net = torch.nn.Linear(4, 4)
@@ -222,27 +221,40 @@ IN_A_RANGE = """
 """
 
 
+KILLED = """
+    while sum(name.endswith(".window.json") for name in os.listdir(path.removesuffix(".py"))) < 2:
+        net(x)
+    net(x)
+    os.kill(os.getpid(), 9)
+"""
+
+
 @pytest.fixture(scope="module")
-def windows(tmp_path_factory):
-    """The windows of both programs."""
+def folders(tmp_path_factory):
+    """The folders with the windows of the programs."""
     root = tmp_path_factory.mktemp("windows")
-    sources = [root / "threads.py", root / "range.py"]
-    for source, program in zip(sources, (WITH_OTHER_THREADS, IN_A_RANGE), strict=True):
+    sources = [root / "threads.py", root / "range.py", root / "killed.py"]
+    for source, program in zip(sources, (WITH_OTHER_THREADS, IN_A_RANGE, KILLED), strict=True):
         source.with_suffix("").mkdir()
         source.write_text(textwrap.dedent(program))  # TorchScript reads it
     command = [sys.executable, "-c", SHORT_WINDOWS, *map(str, sources)]
     subprocess.run(command, env={**os.environ, "MALLOC_PERTURB_": "165"}, check=True)
-    return [[json.loads(path.read_text()) for path in sorted(root.glob(f"{s.stem}/*.window.json"))] for s in sources]
+    return [source.with_suffix("") for source in sources]
 
 
-def test_windows_come_and_go_while_other_threads_compute(windows):
-    assert len(windows[0]) == 40
-    assert {kind for window in windows[0] for _, kind, _ in window["boundaries"]} == {"training", "optimizer"}
+def windows_of(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.window.json"))]
 
 
-def test_no_window_begins_in_a_range_that_began_under_another(windows):
+def test_windows_come_and_go_while_other_threads_compute(folders):
+    windows = windows_of(folders[0])
+    assert len(windows) == 40
+    assert {kind for window in windows for _, kind, _ in window["boundaries"]} == {"training", "optimizer"}
+
+
+def test_no_window_begins_in_a_range_that_began_under_another(folders):
     # The first call, at whose end the range begins; then the two after the range.
-    assert [len(window["boundaries"]) for window in windows[1]] == [1, 1, 1]
+    assert [len(window["boundaries"]) for window in windows_of(folders[1])] == [1, 1, 1]
 
 
 EVALUATING = """
@@ -267,19 +279,8 @@ EVALUATING = """
 """
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
-    """Exit code, recording, and what the program itself printed to both streams."""
-    folder = tmp_path_factory.mktemp("evaluated")
-    (folder / "program.py").write_text(textwrap.dedent(EVALUATING))
-    program = [sys.executable, "-W", "error", "program.py"]
-    command = [sys.executable, "-m", "curvescope", "record", "-o", "r", "--", *program]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    return done.returncode, open_recording(folder / "r"), done.stdout, own_errors(done.stderr)
-
-
-def test_an_evaluation_between_training_steps_does_not_belong_to_them(evaluated):
-    code, recording, _, err = evaluated
+def test_evaluations_are_no_training_steps_and_a_program_that_profiles_itself_has_the_profiler(record):
+    code, recording, out, err = record(EVALUATING)
     assert (code, err) == (0, "")
     steps = recording.frame("steps").sort_values("start_ns")
     assert list(steps["batch"]) == [8, 8, 5, 5, 5] * 2
@@ -288,6 +289,10 @@ def test_an_evaluation_between_training_steps_does_not_belong_to_them(evaluated)
     assert dict(per_step) == {
         step: 2 * batch * 4 * 4 for step, batch in zip(steps["step"], steps["batch"], strict=True)
     }
+    # The program's own profile holds the call in it, and the recording neither that call nor the one after it.
+    assert out == "1\n"
+    assert 2 not in set(steps["batch"])
+    assert "profiler itself" in recording.meta["collectors"][0]["torch_status"]
 
 
 def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monkeypatch):
@@ -301,28 +306,11 @@ def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monke
     assert torch_windows._clock_offset_ns() == 10**18
 
 
-def test_a_program_that_profiles_itself_has_torchs_profiler_for_its_own(evaluated):
-    """Its own profile holds the call in it, and the recording neither that call nor the one after it."""
-    _, recording, out, _ = evaluated
-    assert out == "1\n"
-    assert 2 not in set(recording.frame("steps")["batch"])
-    assert "profiler itself" in recording.meta["collectors"][0]["torch_status"]
-
-
-def test_killed_the_windows_before_the_last_are_there(tmp_path):
-    chunks = tmp_path / "chunks"
-    chunks.mkdir()
-    program = "import time, torch\nnet = torch.nn.Linear(4, 4)\nwhile True: net(torch.ones(2, 4)), time.sleep(0.02)"
-    environment = {**os.environ, "PYTHONPATH": str(STARTUP), FOLDER_VARIABLE: str(chunks)}
-    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
-        while len(list(chunks.glob("*.window.json"))) < 2:
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-    (found,) = read_processes(chunks)
+def test_killed_the_windows_before_the_last_are_there(folders, tmp_path):
+    (found,) = read_processes(folders[2])
     assert found.windows >= 2
     with RecordingWriter(tmp_path / "r", {"device": None}) as writer:
-        merge_chunks(chunks, writer)
+        merge_chunks(folders[2], writer)
     recording = open_recording(tmp_path / "r")
     assert recording.arrow("kernels").num_rows == sum(table.num_rows for table in found.kernels)
     assert recording.arrow("steps").num_rows == (recording.frame("kernels")["flops"] > 0).sum() >= 2

@@ -175,6 +175,27 @@ def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, mo
     assert len(went_on) == 1
 
 
+def test_the_question_after_the_end_of_a_server_starts_another(monkeypatch):
+    class Server:
+        started = 0
+
+        def __init__(self):
+            Server.started += 1
+
+        def call(self, name, arguments):
+            if arguments == ("kill",):
+                raise worker_server.ServerEnded
+            return name, arguments, Server.started
+
+    monkeypatch.setattr(worker_server, "_server", None)
+    monkeypatch.setattr(worker_server, "_Server", Server)
+    assert worker_server.call("pick", "cpu") == worker_server.call("pick", "cpu") == ("pick", ("cpu",), 1)
+    with pytest.raises(worker_server.ServerEnded):
+        worker_server.call("visit", "kill")
+    assert worker_server.call("pick", "cpu") == ("pick", ("cpu",), 2)
+
+
+@pytest.mark.slow
 def test_a_server_answers_until_it_ends_and_the_next_question_starts_another():
     try:
         assert worker_server.call("pick", "cpu") == "cpu"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import warnings
 from collections import Counter
 
 import pytest
@@ -11,7 +14,7 @@ from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
-from curvescope.profiling.recording.store import Status, open_recording
+from curvescope.profiling.recording.store import RecordingWriter, Status, open_recording
 
 from .fake_measurers import CARD, FakeMeasurer, machine
 
@@ -64,6 +67,37 @@ def test_who_ends_for_good_leaves_its_recording_to_be_resumed_and_the_others_go_
     assert run_plan(folder, PLAN, measurers=[second := FakeMeasurer()]) == []
     assert len(second.visited) == VISITS - 2  # nothing is measured twice
     for recording in recordings(folder).values():
+        assert visits(recording) == {(batch, round_): 1 for batch in PLAN.batches for round_ in (0, 1)}
+
+
+def test_a_sweep_that_is_killed_in_a_write_resumes_and_measures_nothing_twice(folder, monkeypatch):
+    """Of the fourth visit all is written but the steps, which come last."""
+    written, write = [], RecordingWriter.write
+
+    def killed(writer, table, *arguments):
+        written.append(table)
+        if written.count("steps") == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(writer, table, *arguments)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads, which wait here
+        child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(RecordingWriter, "write", killed)
+            run_plan(folder, PLAN, measurers=[FakeMeasurer()])
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    kept = {path: path.read_bytes() for path in folder.rglob("steps/*.parquet")}
+    assert len(kept) == 3
+    assert run_plan(folder, PLAN, measurers=[second := FakeMeasurer()]) == []
+    assert len(second.visited) == len(SETTINGS) * VISITS - 3
+    assert {path: path.read_bytes() for path in kept} == kept
+    for recording in recordings(folder).values():
+        assert recording.meta["status"] == Status.COMPLETE
+        assert recording.frame("steps")["step"].is_unique
         assert visits(recording) == {(batch, round_): 1 for batch in PLAN.batches for round_ in (0, 1)}
 
 

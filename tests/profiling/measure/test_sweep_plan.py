@@ -124,6 +124,7 @@ if __name__ == "__main__":
 UNDISTURBED = (configuration("linear"), configuration("deep", "forward"))
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_resumes_and_ends_with_the_steps_of_an_undisturbed_one(workplace):
     """At its worst moment: of the fourth visit all is written but the steps, which come last."""
     undisturbed = visited_steps(sweep(workplace / "whole", UNDISTURBED, (1, 2), TWO_ROUNDS)[0])
@@ -150,6 +151,7 @@ def test_a_killed_sweep_resumes_and_ends_with_the_steps_of_an_undisturbed_one(wo
     assert {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")} == written
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_leaves_nothing_running(workplace):
     plan = SweepPlan((configuration("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
     PLAN_FILE.write(workplace / "r", plan)
@@ -241,6 +243,7 @@ def test_every_configuration_has_a_recording_that_says_what_it_is(workplace):
     assert all(len(r.frame("clocks")) >= 2 for r in recordings)
 
 
+@pytest.mark.slow
 def test_a_compiled_step_has_phases_and_layers(workplace):
     profiled = Protocol("profiled", (1, 1), 1, (1, 1), visit_s=0.0, profiled_steps=1, time_limit_s=None)
     (recording,), failed = sweep(workplace / "r", [configuration("deep", compiled=True)], (2,), profiled)
@@ -283,6 +286,7 @@ def test_a_newer_plan_is_refused(tmp_path):
         PLAN_FILE.read(tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
     plan = SweepPlan((configuration("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
     PLAN_FILE.write(workplace / "r", plan)

@@ -33,6 +33,7 @@ _PAIRS = 5_000  # a round fits into a thread's ring
 _ROUNDS = 100
 _GOAL_P999_NS = 150  # of 999 of 1,000 records, in the user's thread, beyond a client that does nothing
 _GOAL_RECORDS_PER_S = 10_000_000  # by the writer's CPU time
+_IDLE_BUFFERS = {"idle": 1, "many": 208, "collector": 0}  # a burst fills 208; 0 for the collector's own
 _COSTS = {
     "median": "median_ns",
     "99.9 %": "p999_ns",
@@ -83,7 +84,8 @@ def sustain(folder: Path) -> dict[str, float]:
 def cost(folder: Path) -> dict[str, dict[str, float]]:
     """Cost of a record to the thread that emits it, in bursts that fit into the buffers.
 
-    Turn by turn with a client that does nothing with its one buffer, and with the collector.
+    Turn by turn with a client that does nothing with its one buffer, with one that has a buffer for all records of a
+    burst, as a client needs that keeps them, and with the collector.
     """
     from curvescope.profiling.native import record_start, record_stop
 
@@ -92,11 +94,11 @@ def cost(folder: Path) -> dict[str, dict[str, float]]:
     before, began = fake.fake_ticks(), time.perf_counter_ns()
     time.sleep(0.2)
     ticks_per_ns = (fake.fake_ticks() - before) / (time.perf_counter_ns() - began)
-    ticks = {name: np.ones((_BURSTS, _BURST), np.uint32) for name in ("idle", "collector")}  # touched here, not below
+    ticks = {name: np.ones((_BURSTS, _BURST), np.uint32) for name in _IDLE_BUFFERS}  # touched here, not below
     used: dict[str, list[tuple[float, ...]]] = {name: [] for name in ticks}
     for burst in range(_BURSTS):
         for name, of_bursts in ticks.items():
-            fake.fake_use_idle_client(name == "idle")
+            fake.fake_use_idle_client(_IDLE_BUFFERS[name])
             before_usage, before_s = resource.getrusage(resource.RUSAGE_THREAD), time.perf_counter()
             emit(fake, _BURST, of_bursts[burst])
             elapsed_s, usage = time.perf_counter() - before_s, resource.getrusage(resource.RUSAGE_THREAD)
@@ -225,10 +227,11 @@ def main() -> None:
         print(f"  bytes per record: {size / _RECORDS:.1f}; lost: {lost}")
 
         costs = child("cost", chunks, fake)
-        print("cost of a record in the thread that emits it, ns, turn by turn (idle client, collector, difference)")
+        print("cost of a record in the thread that emits it, ns, turn by turn: a client that does nothing with its one")
+        print(f"buffer, one that does nothing with {_IDLE_BUFFERS['many']}, the collector, and how much more it takes")
         for label, name in _COSTS.items():
-            idle, ours = costs["idle"][name], costs["collector"][name]
-            print(f"  {label:<26} {idle:12,.1f} {ours:12,.1f} {ours - idle:+12,.1f}")
+            one, many, ours = (costs[client][name] for client in _IDLE_BUFFERS)
+            print(f"  {label:<26} {one:12,.1f} {many:12,.1f} {ours:12,.1f} {ours - one:+12,.1f} {ours - many:+12,.1f}")
         print(
             f"that thread, {_BURSTS * _BURST:,} records: page faults, switches, s without a core, longest record in ms"
         )

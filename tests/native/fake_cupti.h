@@ -36,9 +36,9 @@ FAKE_API void fake_wait_for_room(int wait);
 // The client's reading of records stands still, as where it waits for the disk.
 FAKE_API void fake_hold_reader(int hold);
 
-// A client that does nothing with its one buffer, to hold the cost of one that does against; or again the one that
-// registered.
-FAKE_API void fake_use_idle_client(int idle);
+// A client that does nothing with its buffers, which it gives in turn, to hold the cost of one that does against; with
+// none, again the one that registered.
+FAKE_API void fake_use_idle_client(int buffers);
 
 // Buffers that CUPTI zeroed in the thread that needed them, and buffers that came with old data despite the client's
 // word.

@@ -291,17 +291,20 @@ void fake_finish_kernels(std::uint64_t end_ns) {
 }
 
 // Not while a thread emits.
-void fake_use_idle_client(int idle) {
+void fake_use_idle_client(int buffers) {
+  constexpr std::size_t kBytes = std::size_t{512} << 10;
+  static std::vector<std::vector<std::uint8_t>> idle_buffers;
+  static std::size_t used, next;
   flush_buffers(true);
-  if (idle == 0) {
+  if (buffers == 0) {
     request = registered_request;
     complete = registered_complete;
     return;
   }
+  used = static_cast<std::size_t>(buffers);
+  if (idle_buffers.size() < used) idle_buffers.resize(used, std::vector<std::uint8_t>(kBytes));
   request = [](std::uint8_t** buffer, std::size_t* bytes, std::size_t*) {
-    constexpr std::size_t kBytes = std::size_t{512} << 10;
-    static std::uint8_t* const data = static_cast<std::uint8_t*>(std::memset(std::malloc(kBytes), 1, kBytes));
-    *buffer = data;
+    *buffer = idle_buffers[next++ % used].data();
     *bytes = kBytes;
   };
   complete = [](CUcontext, std::uint32_t, std::uint8_t*, std::size_t, std::size_t) {};

@@ -13,7 +13,7 @@ from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from .curve import Curve, cost_curve
-from .kernel_times import Ints, Work, group_times, kernel_totals, profiled_steps, with_kind
+from .kernel_times import COPIES, Ints, Work, group_times, kernel_totals, profiled_steps, with_kind
 from .terms import (
     COMMUNICATION,
     IDLE,
@@ -29,6 +29,7 @@ from .terms import (
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
+_DURATION = "duration_ns"
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Row:
         calls: kernels per step, of a fused one its part; None for idle and what follows it.
         flops: FLOPs per step; None if no row's work is known.
         gflop_per_s: known FLOPs over the time of the kernels that have them; None if none are known.
-        gb_per_s: compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes.
+        gb_per_s: compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count with their
+            whole durations, as they mostly run beside other work.
         measured_gb_per_s: measured DRAM bytes over the time of the kernels that have them.
         flops_time_share: share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate.
         bytes_time_share: the same for `gb_per_s`.
@@ -137,7 +139,7 @@ def break_down(
     profiled = profiled if batch is None else profiled[profiled["batch"] == batch]
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    groups, idle_ns = group_times(work, profiled, _grouped_by(by), _AMOUNTS)
+    groups, idle_ns = group_times(work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION))
     if groups.empty and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
         raise CurvescopeError(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
@@ -184,7 +186,7 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
 
 def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but no start."""
-    groups = kernel_totals(work, _grouped_by(by), _AMOUNTS).assign(step=0)
+    groups = kernel_totals(work, _grouped_by(by), (*_AMOUNTS, _DURATION)).assign(step=0)
     if groups.empty:
         raise CurvescopeError(
             "No kernel, memcpy or memset of this recording has a duration: there is nothing to break down. "
@@ -195,8 +197,8 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
 
 
 def _grouped_by(by: str) -> list[str]:
-    """Columns of `kernels` to group by; layers need the names, which tell communication from other work."""
-    return [*KEYS[by], "name"] if by == "layer" else KEYS[by]
+    """Columns of `kernels` to group by, with the names, which tell communication and copies from other work."""
+    return list(dict.fromkeys([*KEYS[by], "name"]))
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
@@ -230,20 +232,24 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
     np.add.at(per_step_ns, (code[inside], step[inside]), groups["exclusive_ns"].to_numpy()[inside])
     sums = groups[["calls", *_AMOUNTS]][inside].groupby(code[inside]).sum(min_count=1).reindex(range(len(labels)))
     low, high = np.percentile(per_step_ns / 1e6, [25, 75], axis=1)
-    known_ms = np.zeros((len(_AMOUNTS), len(labels)))
+    # Times of the kernels that have an amount: exclusive ones, and those of its rate.
+    known_ms, rated_ms = np.zeros((2, len(_AMOUNTS), len(labels)))
+    exclusive = groups["exclusive_ns"].to_numpy(np.float64)
+    rated = np.where(groups["name"].str.startswith(COPIES), groups[_DURATION], exclusive)
     for i, amount in enumerate(_AMOUNTS):
         known = inside & groups[amount].notna().to_numpy()
-        known_ms[i] = np.bincount(code[known], groups["exclusive_ns"].to_numpy()[known] / 1e6, len(labels))
+        for times, of_groups in ((known_ms, exclusive), (rated_ms, rated)):
+            times[i] = np.bincount(code[known], of_groups[known] / 1e6, len(labels))
     fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * groups["shared"])[inside], len(labels))
     rows = []
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
-        known = list(zip(values, known_ms[:, i].tolist(), strict=True))
         # Nanoseconds over milliseconds make the use of tensor pipes a share, too.
-        gflops, gbs, measured_gbs, tensor = (_giga_per_s(value, ms) for value, ms in known)
+        gflops, gbs, measured_gbs, tensor = map(_giga_per_s, values, rated_ms[:, i].tolist())
         of_flops, of_bytes, of_measured, of_tensor = (
-            None if value is None or not time_ms else min(ms / time_ms, 1.0) for value, ms in known
+            None if value is None or not time_ms else min(ms / time_ms, 1.0)
+            for value, ms in zip(values, known_ms[:, i].tolist(), strict=True)
         )
         rows.append(
             Row(

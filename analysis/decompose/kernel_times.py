@@ -38,6 +38,7 @@ AMOUNTS = (
     *("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles"),
     *("achieved_occupancy", "tensor_pipe_use"),
 )
+COPIES = ("Memcpy", "Memset")  # how the names of copies among the device work begin
 _TIMES = ("step", "start_ns", "duration_ns")
 _BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
 _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
@@ -124,7 +125,7 @@ def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str]
     """
     read = _with_fused(keys)
     collected = _Groups(read, amounts)
-    for piece in work([*read, *amounts, "duration_ns"]):
+    for piece in work(list(dict.fromkeys([*read, *amounts, "duration_ns"]))):
         timed = piece.filter(piece["duration_ns"].is_valid())
         collected.add(timed.append_column("exclusive_ns", timed["duration_ns"]))
     groups = split_fused(collected.frame(), keys, amounts)

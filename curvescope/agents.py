@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Runs a command with these arguments and returns its document.
 Ask: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 
+_REASONS = 5  # of idle time
 _LISTED = 30  # recordings of a folder
 _LABEL = 120  # characters of a name
 _LONGEST_S = 600  # of experiments in one call
@@ -79,6 +80,7 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
         document = await document_of("breakdown", f"--by={by}", *_batch(batch), paths=(recording,))
         for row in document["rows"]:
             del row["spread_ms"], row["flops_time_share"], row["bytes_time_share"], row["measured_time_share"]
+        document |= _shortened("idle", document["idle"], _REASONS)
         return _kept(document, rows)
 
     @server.tool()

@@ -15,15 +15,16 @@ import pandas as pd
 
 from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.kernel_names import short_name
-from ..decompose.kernel_times import Work, kernels_of
+from ..decompose.idle import HOST_COLUMNS, HostSpans, find_gaps, reasons
+from ..decompose.kernel_times import COPIES, Work, kernels_of
 
 # A screen is about 2000 pixels wide: a span shorter than half a pixel is merged with its neighbour.
 _FINEST = 1 / 4000
 MOST_LANES = 8  # of streams with kernels
 _MOST_OTHERS = 2  # lanes of host threads, of streams with copies, and of streams with communication
-_MOST_GAPS = 400  # gaps whose reason is looked for, the longest
 _COLUMNS = ("step", "start_ns", "duration_ns", "name", "layer", "phase", "process", "device", "stream")
-_COPIES = ("Memcpy", "Memset")  # how `device_work` names them
+
+_IDLE = "idle: "  # before the reason of a gap
 
 Floats = npt.NDArray[np.float64]
 
@@ -96,17 +97,22 @@ def timeline(
     for kind, most in (("kernels", MOST_LANES), ("copies", _MOST_OTHERS), ("communication", _MOST_OTHERS)):
         of_kind = mine[kinds == kind]
         hidden += _add_groups(found, kind, of_kind, _streams(of_kind), most)
-    found.add("idle", "idle", *_idle(mine, step_us, bool(len(calls)), calls, read_ranges, start_ns))
+    found.add("idle", "idle", *_idle(mine, start_ns, int(chosen["duration_ns"]), api_calls, read_ranges))
     return {
         "batch": batch or None,
         "step": int(chosen["step"]),
         "step_us": step_us,
         "lanes": found.lanes,
         "spans": found.spans,
-        "names": [[short_name(name or ""), layer, phase] for name, layer, phase in found.names],
+        "names": [[_shown(name or ""), layer, phase] for name, layer, phase in found.names],
         "kernels": len(mine),
         "hidden": hidden,
     }
+
+
+def _shown(name: str) -> str:
+    """A short name; reasons of idle time stay as they are."""
+    return name if name.startswith(_IDLE) else short_name(name)
 
 
 def _timed(rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
@@ -128,7 +134,7 @@ def _inside(table: pd.DataFrame | None, start_ns: int, step_us: float, mine: pd.
 
 
 def _kind(name: str) -> str:
-    return "copies" if name.startswith(_COPIES) else "communication" if is_communication(name) else "kernels"
+    return "copies" if name.startswith(COPIES) else "communication" if is_communication(name) else "kernels"
 
 
 def _names(rows: pd.DataFrame) -> list[tuple[str | None, ...]]:
@@ -188,48 +194,23 @@ def _layers(mine: pd.DataFrame) -> tuple[Floats, Floats, list[tuple[str | None, 
 
 def _idle(
     mine: pd.DataFrame,
-    step_us: float,
-    has_calls: bool,
-    calls: pd.DataFrame,
-    read_ranges: Callable[[], pd.DataFrame] | None,
     start_ns: int,
+    length_ns: int,
+    api_calls: pd.DataFrame | None,
+    read_ranges: Callable[[], pd.DataFrame] | None,
 ) -> tuple[Floats, Floats, list[tuple[str | None, ...]]]:
     """Gaps in which no device work runs: their starts, ends, and what the host did, with the layer that follows."""
-    begin, end = np.clip(mine["begin"].to_numpy(), 0, step_us), np.clip(mine["end"].to_numpy(), 0, step_us)
-    until = np.concatenate([[0.0], np.maximum.accumulate(end)]) if len(end) else np.zeros(1)
-    following = np.concatenate([begin, [step_us]])
-    gaps = np.flatnonzero(following > until)
-    long = set(gaps[np.argsort(-(following - until)[gaps], kind="stable")][:_MOST_GAPS].tolist())
-    ranges = None
-    names: list[tuple[str | None, ...]] = []
+    begin = mine["start_ns"].to_numpy(np.int64)
+    gaps = find_gaps(begin, begin + mine["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns)
+    calls = HostSpans(pd.DataFrame(columns=HOST_COLUMNS) if api_calls is None else api_calls)
+    ranges = None if read_ranges is None else lambda: HostSpans(read_ranges())
+    why = reasons(gaps, mine["process"].dropna().unique().tolist(), calls, ranges)
     labels = [*_names(mine), ("the end", None, None)]
-    for gap in gaps.tolist():
-        reason = None
-        if gap in long:
-            reason = _during(calls, until[gap], following[gap], "host in {}")
-            if reason is None and read_ranges is not None:
-                ranges = _inside(read_ranges(), start_ns, step_us, mine) if ranges is None else ranges
-                reason = _during(ranges, until[gap], following[gap], "host in range {}", innermost=True)
-            if reason is None and has_calls:
-                reason = "host outside API calls"
-        names.append((f"idle: {reason}" if reason else "idle", labels[gap][1], labels[gap][2]))
-    return until[gaps], following[gaps], names
-
-
-def _during(rows: pd.DataFrame, first: float, last: float, text: str, innermost: bool = False) -> str | None:
-    """The call that took most of a gap, or the shortest range around most of it; None if none took half of it."""
-    begin, end = rows["begin"].to_numpy(np.float64), rows["end"].to_numpy(np.float64)
-    overlap = np.minimum(end, last) - np.maximum(begin, first)
-    near = np.flatnonzero(overlap > 0)
-    if innermost:
-        near = near[overlap[near] >= 0.5 * (last - first)]
-        if not len(near):
-            return None
-        return text.format(short_name(str(rows["name"].iloc[near[np.argmin((end - begin)[near])]])))
-    taken = pd.Series(overlap[near]).groupby(rows["name"].to_numpy()[near]).sum()
-    if taken.empty or taken.max() < 0.5 * (last - first):
-        return None
-    return text.format(taken.idxmax())
+    names: list[tuple[str | None, ...]] = [
+        (_IDLE + reason if reason else "idle", labels[following][1], labels[following][2])
+        for reason, following in zip(why, gaps.following.tolist(), strict=True)
+    ]
+    return (gaps.begin_ns - start_ns) / 1e3, (gaps.end_ns - start_ns) / 1e3, names
 
 
 def _covered(begin: Floats, end: Floats) -> float:

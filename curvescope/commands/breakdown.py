@@ -24,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.cost_model.recording import is_modelled
     from ..analysis.decompose.breakdown import above_roofs, break_down
     from ..analysis.decompose.communication import communication
+    from ..analysis.decompose.idle import explain_idle
     from ..analysis.decompose.kernel_times import device_work
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         steps = recording.frame("steps")
         breakdown = break_down(steps, work, args.by, args.batch, recording.statistic, classes)
         shared = communication(work, steps, breakdown.batch)
+        idle = explain_idle(recording, work, breakdown)
         modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)
     if args.json:
@@ -44,17 +46,22 @@ def run(args: argparse.Namespace) -> int:
         from ..analysis.render.documents import print_document
 
         document["communication"] = None if shared is None else dataclasses.asdict(shared)
+        document["idle"] = [dataclasses.asdict(one) for one in idle]
         print_document("breakdown", document)
         return 0
 
     from ..analysis.render import terminal
     from ..analysis.render.communication import render_communication
+    from ..analysis.render.idle import render_idle
     from ..analysis.render.text import render_breakdown
 
     console = terminal.console()
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
     console.print(render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta)))
+    if idle:
+        console.print()
+        console.print(render_idle(idle, breakdown.time_ms, None if args.all else 5))
     if shared is not None:
         console.print()
         console.print(render_communication(shared, None if args.all else 8))

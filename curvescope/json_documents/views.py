@@ -8,6 +8,7 @@ from typing import Any
 
 from ..analysis.decompose.breakdown import Breakdown, Row
 from ..analysis.decompose.communication import Communication
+from ..analysis.decompose.idle import IdleTime
 from ..analysis.ranks.difference import Difference
 from ..analysis.ranks.stragglers import Ranks
 from ..analysis.roofline import Roofline
@@ -47,12 +48,14 @@ class BreakdownDocument(Breakdown):
         by: layer, kernel, phase or op.
         modelled: whether the cost model predicted the times.
         communication: collectives of the step, and kernels beside them; null without communication.
+        idle: idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle.
     """
 
     by: str
     modelled: bool
     rows: tuple[RatedRow, ...]
     communication: Communication | None
+    idle: Sequence[IdleTime]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,237 @@
+"""What the host did while no device work ran: the reason for each gap in a step.
+
+A gap has the first of these reasons: the API call that took at least half of it; the shortest range (of NVTX, or of the
+profiler's own annotations) around at least half of it; no API call, if others were recorded. Calls and ranges are those
+of the processes that the device work belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...profiling.attribution.range_names import RangeNames
+from ...profiling.recording.store import Recording
+from .breakdown import Breakdown
+from .kernel_times import Ints, Work, of_steps, profiled_steps
+from .terms import IDLE, undisturbed
+
+HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
+OUTSIDE_CALLS = "host outside API calls"
+LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
+_HALF = 0.5
+_LONGEST_NAME = 120  # characters of a range's name that are kept
+_COLUMNS = ("step", "start_ns", "duration_ns", "process", "layer")
+_STEP_NUMBER = re.compile(r"[\[(]|[ _#:=.-]*\d")  # in `ProfilerStep#7`, `step[DECODE bs=8]`
+_NAMES = RangeNames()
+
+
+@dataclass(frozen=True)
+class IdleTime:
+    """The idle time with one reason, in a mean step.
+
+    Attributes:
+        reason: what the host did; None if neither a call nor a range tells it.
+        time_ms: idle time per step.
+        gaps: number of gaps per step.
+        before: layer of the device work that follows most of this time; None if that has no layer.
+    """
+
+    reason: str | None
+    time_ms: float
+    gaps: float
+    before: str | None
+
+
+class Gaps(NamedTuple):
+    """The gaps in the device work of one step, in order of time.
+
+    Attributes:
+        begin_ns: starts; begin_ns, end_ns and following have the shape (gaps,).
+        end_ns: ends.
+        following: position of the device work after the gap; the number of all work for a gap at the step's end.
+    """
+
+    begin_ns: Ints
+    end_ns: Ints
+    following: Ints
+
+
+class HostSpans:
+    """The calls or ranges of the host, in order of their starts."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        """Take the spans of a table with `HOST_COLUMNS`; rows without start or duration are left out."""
+        known = table[table["start_ns"].notna() & table["duration_ns"].notna()].sort_values("start_ns", kind="stable")
+        self.start_ns = known["start_ns"].to_numpy(np.int64)
+        self.end_ns = self.start_ns + known["duration_ns"].to_numpy(np.int64)
+        codes, self.names = pd.factorize(known["name"])
+        self.codes: Ints = codes.astype(np.int64)
+        self.processes = known["process"].to_numpy(np.float64, na_value=np.nan)
+        self._ended_ns = np.maximum.accumulate(self.end_ns) if len(known) else self.end_ns
+
+    def during(self, begin_ns: int, end_ns: int, processes: Sequence[float]) -> Ints:
+        """Positions of the spans that overlap a time.
+
+        Args:
+            begin_ns: start of the time.
+            end_ns: its end.
+            processes: processes whose spans count, besides those of an unknown process; empty for all.
+        """
+        first = np.searchsorted(self._ended_ns, begin_ns, side="right")
+        near = np.arange(first, np.searchsorted(self.start_ns, end_ns, side="left"))
+        near = np.asarray(near[self.end_ns[near] > begin_ns], np.int64)
+        if not len(processes):
+            return near
+        own = self.processes[near]
+        return np.asarray(near[np.isin(own, processes) | np.isnan(own)])
+
+
+def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
+    """The time of a step in which no device work runs.
+
+    Args:
+        begin_ns: starts of the device work, increasing.
+        end_ns: their ends.
+        first_ns: start of the step.
+        last_ns: its end.
+    """
+    begin, end = np.clip(begin_ns, first_ns, last_ns), np.clip(end_ns, first_ns, last_ns)
+    until = np.append(first_ns, np.maximum.accumulate(end))
+    following = np.append(begin, last_ns)
+    gaps = np.flatnonzero(following > until)
+    return Gaps(until[gaps], following[gaps], gaps)
+
+
+def reasons(
+    gaps: Gaps, processes: Sequence[float], calls: HostSpans, read_ranges: Callable[[], HostSpans] | None
+) -> list[str | None]:
+    """The reason for each gap of a step; None where nothing tells it.
+
+    Args:
+        gaps: the gaps.
+        processes: processes that the step's device work belongs to; empty for unknown.
+        calls: calls of the API.
+        read_ranges: gives the ranges; it is called only if calls leave a gap without a reason.
+    """
+    found: list[str | None] = [None] * len(gaps.begin_ns)
+    if not found:
+        return found
+    inside = int(gaps.begin_ns[0]), int(gaps.end_ns[-1])
+    near = calls.during(*inside, processes)
+    for gap, code in _mostly(gaps, calls, near):
+        found[gap] = f"host in {calls.names[code]}"
+    if None in found and read_ranges is not None:
+        ranges = read_ranges()
+        for gap, code in _innermost(gaps, ranges, ranges.during(*inside, processes)):
+            found[gap] = found[gap] or f"host in range {_range_name(str(ranges.names[code]))}"
+    return [one or OUTSIDE_CALLS for one in found] if len(near) else found
+
+
+def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
+    """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE` of the step."""
+    idle_ms = sum(row.time_ms for row in breakdown.rows if row.label == IDLE)
+    if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
+        return ()
+    profiled = profiled_steps(recording.frame("steps"))
+    if breakdown.batch is not None:
+        profiled = profiled[profiled["batch"] == breakdown.batch]
+    used = profiled.iloc[undisturbed(profiled["duration_ns"].to_numpy(np.float64) / 1e6)]
+    calls = HostSpans(recording.frame("api_calls", HOST_COLUMNS))
+    return idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))
+
+
+def idle_times(
+    work: Work, steps: pd.DataFrame, calls: HostSpans, read_ranges: Callable[[], HostSpans] | None
+) -> tuple[IdleTime, ...]:
+    """The idle time of a mean step by reason, the longest first; their times add up to all of it.
+
+    Args:
+        work: result of `kernel_times.device_work`.
+        steps: the steps, by number, as `kernel_times.profiled_steps` gives them.
+        calls: calls of the API.
+        read_ranges: gives the ranges.
+    """
+    found: dict[str | None, list[tuple[str | None, int]]] = {}  # layer after it and length of each gap
+    for start_ns, length_ns, rows in _by_step(work, steps):
+        begin = rows["start_ns"].to_numpy(np.int64)
+        gaps = find_gaps(begin, begin + rows["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns)
+        layers = [*rows["layer"].astype(object).where(rows["layer"].notna(), None), None]
+        why = reasons(gaps, rows["process"].dropna().unique().tolist(), calls, read_ranges)
+        for reason, begin_ns, end_ns, following in zip(why, *(one.tolist() for one in gaps), strict=True):
+            found.setdefault(reason, []).append((layers[following], end_ns - begin_ns))
+    times = []
+    for reason, lengths in found.items():
+        by_layer: dict[str | None, int] = {}
+        for layer, length_ns in lengths:
+            by_layer[layer] = by_layer.get(layer, 0) + length_ns
+        time_ms = sum(by_layer.values()) / len(steps) / 1e6
+        times.append(IdleTime(reason, time_ms, len(lengths) / len(steps), max(by_layer, key=by_layer.__getitem__)))
+    return tuple(sorted(times, key=lambda one: -one.time_ms))
+
+
+def _range_name(name: str) -> str:
+    """What a range is, without what differs from call to call: the number of a step, the shapes of an operator."""
+    parsed = _NAMES.read(name)
+    plain = _STEP_NUMBER.split(name)[0] if parsed.step else parsed.op or parsed.layer
+    return (plain or name)[:_LONGEST_NAME]
+
+
+def _by_step(work: Work, steps: pd.DataFrame) -> Iterator[tuple[int, int, pd.DataFrame]]:
+    """Start and length in ns of each step, and its device work by start."""
+    number = steps["step"].to_numpy(np.int64)
+    pieces = []
+    for piece in work(_COLUMNS):
+        inside, position = of_steps(piece, number)
+        pieces.append(inside.to_pandas().assign(step=position))
+    if not pieces:
+        return
+    rows = pd.concat(pieces, ignore_index=True).sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
+    edges = np.searchsorted(rows["step"].to_numpy(), np.arange(len(number) + 1)).tolist()
+    times = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
+    for start_ns, length_ns, low, high in times:
+        yield int(start_ns), int(length_ns), rows.iloc[low:high]
+
+
+def _overlaps(gaps: Gaps, spans: HostSpans, near: Ints) -> tuple[Ints, Ints, Ints]:
+    """Gap, span and length in ns of every overlap of a gap with one of some spans."""
+    start, end = spans.start_ns[near], spans.end_ns[near]
+    first = np.searchsorted(gaps.end_ns, start, side="right")
+    count = np.maximum(np.searchsorted(gaps.begin_ns, end, side="left") - first, 0)
+    span = np.repeat(np.arange(len(near)), count)
+    gap = np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    length = np.minimum(end[span], gaps.end_ns[gap]) - np.maximum(start[span], gaps.begin_ns[gap])
+    return gap, near[span], length
+
+
+def _mostly(gaps: Gaps, calls: HostSpans, near: Ints) -> list[tuple[int, int]]:
+    """The gaps of which calls of one name took at least half, with the code of the name that took most."""
+    gap, span, length = _overlaps(gaps, calls, near)
+    names = len(calls.names)
+    key, which = np.unique(gap * names + calls.codes[span], return_inverse=True)
+    taken = np.bincount(which, length, len(key)).astype(np.int64)
+    of_gap, code = np.divmod(key, names) if names else (key, key)
+    return _first(of_gap, -taken, code, taken >= _HALF * (gaps.end_ns - gaps.begin_ns)[of_gap])
+
+
+def _innermost(gaps: Gaps, ranges: HostSpans, near: Ints) -> list[tuple[int, int]]:
+    """The gaps with a range around at least half of them, with the code of the shortest one's name."""
+    gap, span, length = _overlaps(gaps, ranges, near)
+    lasting = ranges.end_ns[span] - ranges.start_ns[span]
+    return _first(gap, lasting, ranges.codes[span], length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap])
+
+
+def _first(gap: Ints, rank: Ints, code: Ints, chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """For each gap the code of the lowest rank among the chosen ones."""
+    gap, rank, code = gap[chosen], rank[chosen], code[chosen]
+    order = np.lexsort((rank, gap))
+    gap, code = gap[order], code[order]
+    first = np.flatnonzero(np.diff(gap, prepend=-1))
+    return list(zip(gap[first].tolist(), code[first].tolist(), strict=True))

@@ -1,0 +1,40 @@
+"""The idle time of a step as text: what the host did meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..decompose.idle import IdleTime
+from .numbers import number
+from .tables import table
+from .text import share
+
+_RULE = "Idle: the API call that took at least half of the gap, else the shortest range around half of it."
+_BEFORE = " Before: the layer whose work follows most of it."
+_UNTOLD = "The recording has no API calls and no ranges there, so it does not tell what the host did in the idle time."
+
+
+def render_idle(times: Sequence[IdleTime], step_ms: float, limit: int | None = None) -> RenderableType:
+    """What the host did in the idle time of a mean step, the longest first.
+
+    Args:
+        times: result of `idle.explain_idle`, not empty.
+        step_ms: time of the step.
+        limit: number of rows; None for all.
+    """
+    if all(one.reason is None for one in times):
+        return Text(_UNTOLD, "dim")
+    layered = any(one.before for one in times)
+    rows = table("idle", "ms", "share", "gaps", *(["before"] if layered else []), left=("before",))
+    for one in times[:limit]:
+        cells = (number(one.time_ms), share(one.time_ms, step_ms), number(one.gaps, 3))
+        rows.add_row(one.reason or "unknown", *cells, *([one.before or ""] if layered else []))
+    if rest := times[len(times[:limit]) :]:
+        rest_ms = math.fsum(one.time_ms for one in rest)
+        gaps = number(sum(one.gaps for one in rest), 3)
+        rows.add_row(f"{len(rest)} others", number(rest_ms), share(rest_ms, step_ms), gaps, *([""] if layered else []))
+    return Group(rows, Text(_RULE + _BEFORE * layered, "dim"))

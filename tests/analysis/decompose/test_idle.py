@@ -1,0 +1,98 @@
+"""What the host did in the idle time of a step: reasons against a plain search, and the time of a breakdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.analysis.decompose.idle import Gaps, HostSpans, explain_idle, find_gaps, idle_times, reasons
+from curvescope.analysis.decompose.kernel_times import device_work
+from curvescope.analysis.decompose.terms import IDLE
+from curvescope.profiling.readers import Options, import_profile
+from curvescope.profiling.recording.store import open_recording
+
+from ..synthetic import work_of
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+
+
+def host(*rows, process=7):
+    """Calls or ranges; each row is name, start and end in ns."""
+    table = pd.DataFrame(rows, columns=["name", "start_ns", "end"]).assign(process=process)
+    return HostSpans(table.assign(duration_ns=table["end"] - table["start_ns"]))
+
+
+def test_idle_time_has_the_reason_of_its_gap_and_the_layer_that_follows():
+    steps = pd.DataFrame({"step": [3, 4], "start_ns": [0, 1000], "duration_ns": [400, 400]})
+    work = pd.DataFrame({"step": [3, 3, 4], "start_ns": [100, 300, 1200], "duration_ns": [100, 100, 100]})
+    work = work.assign(process=7, layer=["conv", None, "conv"])
+    calls = host(("cudaFree", 30, 95), ("cudaLaunchKernel", 1310, 1330))
+    ranges = host(("ProfilerStep#3", 0, 400), ("ProfilerStep#4", 1000, 1290), ("load", 1010, 1190))
+    found = idle_times(work_of(work), steps, calls, lambda: ranges)
+    assert [(one.reason, one.time_ms, one.gaps, one.before) for one in found] == [
+        ("host in range load", 100e-6, 0.5, "conv"),
+        ("host in cudaFree", 50e-6, 0.5, "conv"),
+        ("host in range ProfilerStep", 50e-6, 0.5, None),
+        ("host outside API calls", 50e-6, 0.5, None),
+    ]
+
+
+spans = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 30)), max_size=12)
+
+
+@given(spans, spans, spans)
+def test_reasons_are_those_of_a_plain_search(busy, called, around):
+    begin = np.array(sorted(start for _, start, _ in busy), np.int64)
+    end = begin + np.array([length for _, _, length in busy], np.int64)
+    gaps = find_gaps(begin, end, 5, 70)
+    idle = [t for t in range(5, 70) if not any(b <= t < e for b, e in zip(begin, end, strict=True))]
+    inside = [t for a, b in zip(gaps.begin_ns.tolist(), gaps.end_ns.tolist(), strict=True) for t in range(a, b)]
+    assert inside == idle
+    calls, ranges = ([(name, start, start + length) for name, start, length in one] for one in (called, around))
+    found = reasons(gaps, [7], host(*calls), lambda: host(*ranges))
+    if not idle:
+        return
+    first, last = gaps.begin_ns[0], gaps.end_ns[-1]
+    any_call = any(start < last and end > first for _, start, end in calls)
+    for reason, a, b in zip(found, gaps.begin_ns.tolist(), gaps.end_ns.tolist(), strict=True):
+        overlap = [(max(min(e, b) - max(s, a), 0), name, e - s) for name, s, e in calls]
+        taken = {name: sum(o for o, own, _ in overlap if own == name) for _, name, _ in overlap}
+        near = [(e - s, name) for name, s, e in ranges if 2 * (min(e, b) - max(s, a)) >= b - a]
+        if taken and 2 * max(taken.values()) >= b - a:
+            assert reason in {f"host in {name}" for name, time in taken.items() if time == max(taken.values())}
+        elif near:
+            assert reason in {f"host in range {name}" for length, name in near if length == min(near)[0]}
+        else:
+            assert reason == ("host outside API calls" if any_call else None)
+
+
+def test_calls_of_other_processes_and_outside_the_gap_do_not_count():
+    gap = Gaps(np.array([10]), np.array([20]), np.array([0]))
+    assert reasons(gap, [8], host(("cudaFree", 10, 20)), None) == [None]
+    assert reasons(gap, [], host(("cudaFree", 10, 20)), None) == ["host in cudaFree"]
+    assert reasons(gap, [8], host(("cudaFree", 10, 20), process=None), None) == ["host in cudaFree"]
+    assert reasons(gap, [7], host(("cudaFree", 0, 10), ("cudaFree", 20, 30)), None) == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("kineto_resnet50_w0_a.pt.trace.json.gz", "host in range enumerate(DataLoader)#_SingleProcessDataLoaderIter"),
+        ("pipit_cloverleaf.sqlite.gz", None),
+    ],
+)
+def test_the_idle_time_of_real_profiles_adds_up_to_that_of_the_breakdown(name, reason, tmp_path):
+    recording = open_recording(import_profile(PROFILES / name, tmp_path / "r", Options()).path)
+    work = device_work(recording)
+    breakdown = break_down(recording.frame("steps"), work, "phase")
+    found = explain_idle(recording, work, breakdown)
+    idle_ms = next(row.time_ms for row in breakdown.rows if row.label == IDLE)
+    assert sum(one.time_ms for one in found) == pytest.approx(idle_ms, rel=1e-9)
+    if reason is not None:
+        assert found[0].reason.startswith(reason)

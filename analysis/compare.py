@@ -22,10 +22,12 @@ import pandas as pd
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
-from .aligned_rows import align
+from ..profiling.recording.store import Recording
+from .aligned_rows import KEYS, align
 from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
 from .decompose.curve import Curve, cost_curve
+from .decompose.kernel_times import device_work, kernel_times
 from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 
@@ -156,6 +158,21 @@ class Comparison:
             for side, change in zip(self.sides[1:], line.changes, strict=True)
             if change is not None and change.real and change.growth > over
         ]
+
+
+def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
+    """Prepare a recording for comparison, with the columns by which rows are aligned.
+
+    Args:
+        name: name to show.
+        recording: the recording.
+        steps: its `steps` table, or a part of it.
+
+    Raises:
+        CurvescopeError: there is no step.
+    """
+    times = kernel_times(device_work(recording), steps, KEYS, ())
+    return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 
 
 def side(

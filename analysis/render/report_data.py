@@ -23,12 +23,13 @@ from ...profiling.recording.store import Recording
 from .. import roofline
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
 from ..causes.context import Recorded
-from ..compare import compare, comparison_line, side
+from ..compare import compare, comparison_line, recorded_side
 from ..cost_model.recording import is_modelled
 from ..cost_model.uncertainty import diagnose_modelled
 from ..decompose import anomalies
 from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.functionals import excess, neighbours
+from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps
 from ..experiments.answer import answered
@@ -50,7 +51,6 @@ from .report_timeline import timeline
 MOST_KERNEL_ROWS = 2000
 _SHARES = {"occupancy": "achieved_occupancy", "tensor": "tensor_pipe_use"}  # measured, of kernels
 _FACTS = ("device", "precision", "compiled", "graphed", "protocol", "host", "versions", "imported_from", "created_utc")
-_RANGE_COLUMNS = ("name", "start_ns", "duration_ns", "process")
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
 MOST_SHARES = 12
@@ -106,17 +106,7 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
     """Every recording compared with the first; None for a single recording, or without a common batch size."""
     if len(inputs) < 2:
         return None
-    sides = [
-        side(
-            one.name,
-            one.meta,
-            one.recorded.steps,
-            one.kernel_times,
-            one.recording.statistic,
-            one.recorded.clocks,
-        )
-        for one in inputs
-    ]
+    sides = [recorded_side(one.name, one.recording, one.recorded.steps) for one in inputs]
     try:
         found = compare(sides)
     except CurvescopeError:
@@ -150,7 +140,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
         for batch in batches
     }
     focus = _focus(found.explanations, batches)
-    read_ranges = cache(lambda: one.recording.frame("ranges", _RANGE_COLUMNS))
+    read_ranges = cache(lambda: one.recording.frame("ranges", HOST_COLUMNS))
     axis = found.axis
     has_energy = bool(steps["energy_uj"].notna().any()) and bool((steps["batch"] > 0).all())
     return {

@@ -43,19 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; returns 1 if --fail-over is given and a step time grew."""
-    from ..analysis.aligned_rows import KEYS
-    from ..analysis.compare import compare, side
-    from ..analysis.decompose.kernel_times import device_work, kernel_times
+    from ..analysis.compare import compare, recorded_side
     from ..profiling.recording.store import open_recording
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
-    sides = []
-    for path in (args.base, *args.others):
-        recording = open_recording(path)
-        steps = recording.frame("steps")
-        parts = kernel_times(device_work(recording), steps, KEYS, ())
-        clocks = recording.frame("clocks")
-        sides.append(side(str(path), recording.meta, steps, parts, recording.statistic, clocks))
+    recordings = [(str(path), open_recording(path)) for path in (args.base, *args.others)]
+    sides = [recorded_side(name, recording, recording.frame("steps")) for name, recording in recordings]
     comparison = compare(sides, args.by, args.batch)
     grown = [] if over is None else comparison.regressions(over)
     if args.json:

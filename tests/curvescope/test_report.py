@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from ..analysis.test_energy import write as write_energy
 from ..browser import Page, find_chromium
 from .recordings import write_planted
 
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>"
 
 browser = pytest.mark.skipif(find_chromium() is None, reason="no Chromium here: install chromium to run browser tests")
@@ -468,3 +470,18 @@ def test_numbers_read_as_in_the_terminal(page):
                     continue
                 shown = opened.evaluate(f"{name}({', '.join(map(json.dumps, (value, *rest)))})")
                 assert shown.replace("−", "-") == python[name](value, *rest), (name, value, rest)
+
+
+def test_rows_of_two_recordings_are_those_of_compare(tmp_path, capsys):
+    """Without layers, rows are operators with their shapes, which only some columns of the kernels tell."""
+    profile, runs = PROFILES / "tl_torch_compile_triton.json.gz", [tmp_path / "one", tmp_path / "two"]
+    for run in runs:
+        assert main(["import", str(profile), "--batch", "8", "--steps", "whole", "-o", str(run)]) == 0
+    assert main(["report", *map(str, runs), "-o", str(tmp_path / "page.html")]) == 0
+    capsys.readouterr()
+    assert main(["compare", *map(str, runs), "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    shown = embedded(tmp_path / "page.html")["comparison"]
+    assert compared["by"] == shown["by"]
+    assert compared["rows"][: len(shown["rows"])] == shown["rows"]
+    assert any(re.search(r" \d+x\d+", row["label"]) for row in shown["rows"])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from .convolution_shapes import with_third_shapes
 from .kernel_names import ALGORITHMS, family, gradient
 from .nesting import NONE, Bools, Codes, Ints, Nest
 from .operator_work import Operation, Work
@@ -54,16 +55,17 @@ def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: Count
     flops, size = np.full((2, len(work.span)), NONE, np.int64)
     if spans.call is None or not spans.operations or not len(work.span):
         return flops, size
-    counted = [count(operation) for operation in spans.operations]
+    operations, operation_of = with_third_shapes(spans.operations, spans.call, nested.parent)
+    counted = [count(operation) for operation in operations]
     known = np.array([one.flops is not None or one.bytes_compulsory is not None for one in counted], np.bool_)
-    call = np.where((spans.call != NONE) & known[spans.call], np.arange(len(spans.call)), NONE)
+    call = np.where((operation_of != NONE) & known[operation_of], np.arange(len(operation_of)), NONE)
     for rows in nested.levels:  # from the outside in
         above = call[nested.parent[rows]]
         call[rows] = np.where(above == NONE, call[rows], above)
     of_row = np.where(work.span == NONE, NONE, call[work.span])
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
     group, calls = pd.factorize(of_row[rows])
-    used, operation = np.unique(spans.call[calls], return_inverse=True)  # few distinct calls
+    used, operation = np.unique(operation_of[calls], return_inverse=True)  # few distinct calls
     parts = [[counted[one], *map(dict(counted[one].parts).get, _ROLES[1:])] for one in used.tolist()]
     wanted = np.array([[False, *(part is not None for part in row[1:])] for row in parts], np.bool_)
     wanted = wanted.reshape(-1, len(_ROLES))

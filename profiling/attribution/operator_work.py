@@ -56,13 +56,17 @@ UNKNOWN = Work(None, None)
 
 
 class Operation(NamedTuple):
-    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides."""
+    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides.
+
+    `third` is the shape of a convolution's tensor that is no argument, see `convolution_shapes`; empty if unknown.
+    """
 
     name: str
     shapes: Sequence[Any]
     dtypes: Sequence[str] = ()
     concrete: Sequence[Any] = ()
     strides: Sequence[Any] = ()
+    third: Shape = ()
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,14 @@ class Call:
         item_bytes: bytes of one element of the first argument with a known type.
         concrete: per argument the scalar value, or empty.
         dtypes: per argument its type, or empty.
+        third: shape of a convolution's tensor that is no argument; empty if unknown.
     """
 
     shapes: Sequence[Any]
     item_bytes: int
     concrete: Sequence[Any]
     dtypes: Sequence[str] = ()
+    third: Shape = ()
 
     def shape(self, index: int) -> Shape:
         """Shape of an argument; empty if it has none."""
@@ -110,7 +116,9 @@ class Call:
         return total
 
 
-def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequence[Any] = ()) -> Work:
+def work(
+    op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequence[Any] = (), third: Shape = ()
+) -> Work:
     """FLOPs and compulsory bytes of one call.
 
     Args:
@@ -118,6 +126,7 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
         shapes: shape of each argument, as torch.profiler records it with `record_shapes=True`.
         dtypes: type of each argument, from the same record.
         concrete: scalar arguments, from the same record; they hold stride and padding of convolutions.
+        third: shape of a convolution's tensor that is no argument; empty if unknown.
     """
     if op.startswith("triton_") and _PARTIAL.search(op):
         return UNKNOWN
@@ -128,7 +137,7 @@ def work(op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequen
     if item_bytes is None:
         return UNKNOWN
     try:
-        return rule(Call(shapes, item_bytes, concrete, dtypes))
+        return rule(Call(shapes, item_bytes, concrete, dtypes, third))
     except (IndexError, TypeError, ValueError):
         return UNKNOWN  # the rule does not know this form of the call
 
@@ -137,7 +146,7 @@ def count_work(operation: Operation) -> Work:
     """The work of an operator call, from its shapes."""
     if not operation.shapes:
         return UNKNOWN
-    return work(operation.name, operation.shapes, operation.dtypes, operation.concrete)
+    return work(operation.name, operation.shapes, operation.dtypes, operation.concrete, operation.third)
 
 
 def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
@@ -201,7 +210,10 @@ def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 
     image, weight = call.shape(0), call.shape(1)
     if call.value(6) is True:
         return _transposed_convolution(call)
-    out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
+    if call.third and call.value(stride) is None:
+        out: Shape = call.third[2:]
+    else:
+        out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
     bias = prod(call.shape(2)) if call.shape(2) else 0
     result = image[0] * weight[0] * prod(out)
     # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining element
@@ -254,23 +266,45 @@ def _convolution_backward(call: Call) -> Work:
     if not isinstance(mask, (list, tuple)) or len(mask) != 3:
         raise ValueError("the output mask was not recorded")
     to_data, to_weights, to_bias = (bool(m) for m in mask)
-    total = _gradients(call, to_data, to_weights, to_bias)
+    tensors, transposed = (call.shape(0), call.shape(1), call.shape(2)), call.value(7) is True
+    total = _gradients(call, tensors, to_data, to_weights, to_bias, transposed)
     if not (to_data and to_weights):
         return total
     # The kernel of the weights' gradient mostly sums up that of the bias, too.
-    data, weights = _gradients(call, True, False, False), _gradients(call, False, True, to_bias)
+    data = _gradients(call, tensors, True, False, False, transposed)
+    weights = _gradients(call, tensors, False, True, to_bias, transposed)
     return Work(total.flops, total.bytes_compulsory, (("data", data), ("weights", weights)))
 
 
-def _gradients(call: Call, to_data: bool, to_weights: bool, to_bias: bool) -> Work:
-    gradient, image, weight = call.shape(0), call.shape(1), call.shape(2)
+def _gradients(
+    call: Call,
+    tensors: tuple[Shape, Shape, Shape],
+    to_data: bool,
+    to_weights: bool,
+    to_bias: bool = False,
+    transposed: bool = False,
+) -> Work:
+    """The work of a convolution's gradients, from its result's gradient, its image and its weights."""
+    gradient, image, weight = tensors
     # As many products as forward: by the weights of a group for each result or, if transposed, for each input.
-    each = prod(image if call.value(7) is True else gradient)
+    each = prod(image if transposed else gradient)
     flops = 2 * each * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
     # Each operand once: the gradient, and the further operands and the result of each wanted gradient.
     elements = prod(gradient)
     elements += to_data * (prod(weight) + prod(image)) + to_weights * (prod(image) + prod(weight))
     return Work(flops, call.traffic(elements, to_bias * gradient[1]))
+
+
+def _one_gradient(to_data: bool) -> Callable[[Call], Work]:
+    """Rule for the call of one gradient in PyTorch before 1.11: of the image (data), else of the weights."""
+
+    def rule(call: Call) -> Work:
+        if not call.third:
+            return UNKNOWN
+        image, weight = (call.third, call.shape(2)) if to_data else (call.shape(2), call.third)
+        return _gradients(call, (call.shape(1), image, weight), to_data, not to_data)
+
+    return rule
 
 
 def _elementwise(reads: int, flops_per_element: int = 1) -> Callable[[Call], Work]:
@@ -406,6 +440,7 @@ def _triton_product(call: Call) -> Work:
     return Work(found.pop() if len(found) == 1 else None, _triton(call).bytes_compulsory)
 
 
+_LIBRARIES = ("cudnn", "miopen", "mkldnn")
 _RULES: dict[str, Callable[[Call], Work]] = {
     "mm": _mm,
     "addmm": _addmm,
@@ -416,11 +451,17 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     "mkldnn_convolution": _mkldnn_convolution,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
     "convolution_backward": _convolution_backward,
+    **{f"{library}_convolution_backward_input": _one_gradient(True) for library in _LIBRARIES},
+    **{f"{library}_convolution_backward_weight": _one_gradient(False) for library in _LIBRARIES},
+    "mkldnn_convolution_backward_weights": _one_gradient(False),
     **dict.fromkeys(("relu", "relu_", "clamp_min", "clamp_min_", "mul_", "div_"), _elementwise(1)),
     **dict.fromkeys(("threshold_backward", "add", "add_", "sub", "mul", "div"), _elementwise(2)),
     **dict.fromkeys(("sigmoid", "tanh"), _elementwise(1, 4)),
     # Mean, variance, subtraction, scale and shift are five FLOPs per element.
     **dict.fromkeys(("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)),
+    # Two for the normalised input, three for the two sums that the gradient needs, four for the result.
+    **dict.fromkeys(("native_batch_norm_backward", "cudnn_batch_norm_backward"), _elementwise(2, 9)),
+    "miopen_batch_norm_backward": _elementwise(2, 9),
     **dict.fromkeys(("_softmax", "_log_softmax"), _elementwise(1, 5)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _elementwise(2, 4)),
     # Square, sum, and two scalings; dx takes the sum of gradient times input besides.

@@ -63,6 +63,18 @@ def test_counts_and_times_are_those_of_the_file(path, imported_profile):
         assert kernels["registers_per_thread"].sum() == sum(e["args"]["registers per thread"] for e in device_kernels)
 
 
+def test_convolutions_without_strides_have_the_work_of_resnet50(resnet):
+    """torch 1.9 wrote no strides; the first layer needs no gradient of its image."""
+    kernels = resnet.frame("kernels")
+    flops = kernels["flops"].groupby([kernels["step"], kernels["op"]]).sum()
+    forward, backward = (flops.xs(op, level="op") for op in ("aten::conv2d", "CudnnConvolutionBackward"))
+    first = 2 * 32 * 64 * 112 * 112 * 3 * 7 * 7
+    assert len(forward) == 6
+    # 4.09 GFLOP of products per image, by the paper's table (He et al. 2016, 3.8 with other strides in v1).
+    assert set(forward) == {2 * 32 * 4_087_136_256}
+    assert (backward == 2 * forward - first).all()
+
+
 def test_breakdown_is_the_device_time_of_the_file(resnet):
     events = events_of(RESNET)
     launched = {e["args"]["correlation"]: e["ts"] for e in events if e["cat"] == "Runtime"}

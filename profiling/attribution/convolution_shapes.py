@@ -1,0 +1,96 @@
+"""Finds the shape that a convolution's arguments do not show, where a trace has shapes but no scalars.
+
+PyTorch before 2.1 wrote no strides and paddings, so that the result of `aten::conv2d` is unknown, and the call for each
+gradient has the size of one operand as a list of numbers. The backward call around it takes all three tensors: the
+image, the gradient of the result, which has its shape, and the weights. A forward call takes the image and the weights;
+its result is known if all backward calls with these two agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from .nesting import NONE, Codes, Ints
+from .operator_work import Operation
+
+_IMAGE, _RESULT, _WEIGHT = "image", "result", "weight"
+# Operators, and the tensor that each argument is, by native_functions.yaml of torch 1.8 to 1.13; "" for others.
+_FORWARD = re.compile(r"aten::(?:conv[123]d|_?convolution)"), (_IMAGE, _WEIGHT)
+_LIBRARY = r"aten::(?:cudnn|miopen|mkldnn)_convolution_backward"
+_BACKWARD = (
+    (re.compile(_LIBRARY), (_IMAGE, _RESULT, _WEIGHT)),
+    (re.compile("aten::convolution_backward"), (_RESULT, _IMAGE, _WEIGHT)),
+)
+_GRADIENTS = (
+    (re.compile(_LIBRARY + "_input"), ("", _RESULT, _WEIGHT)),
+    (re.compile(_LIBRARY + "_weights?"), ("", _RESULT, _IMAGE)),
+)
+_Shapes = dict[str, tuple[int, ...]]
+
+
+def with_third_shapes(
+    operations: Sequence[Operation], call: Ints | Codes, parent: Ints | Codes
+) -> tuple[list[Operation], Ints]:
+    """The operations, those of convolutions with the shape of the tensor that is none of their arguments, if known.
+
+    Args:
+        operations: distinct operator calls.
+        call: index into `operations` of each span, `NONE` for spans without a call.
+        parent: index of the span around each span, or `NONE`.
+
+    Returns:
+        The operations, and the index of each span into them: gradients of equal shapes may differ in the third.
+    """
+    completed = _with_results(operations)
+    tensors = [_tensors(one, *_GRADIENTS) for one in operations]
+    is_gradient = np.array([*map(bool, tensors), False], np.bool_)  # the last value: no call
+    spans = np.flatnonzero(is_gradient[call] & (parent != NONE))
+    of_span = np.asarray(call, np.int64).copy()
+    pairs, pair = np.unique(np.stack([of_span[spans], of_span[parent[spans]]]), axis=1, return_inverse=True)
+    numbers = []
+    for own, around in pairs.T.tolist():
+        whole = {} if around == NONE else _tensors(operations[around], *_BACKWARD)
+        (missing,) = {_IMAGE, _RESULT, _WEIGHT}.difference(tensors[own])
+        fits = len(whole) == 3 and all(whole[name] == shape for name, shape in tensors[own].items())
+        numbers.append(len(completed) if fits else own)
+        if fits:
+            completed.append(operations[own]._replace(third=whole[missing]))
+    of_span[spans] = np.array(numbers, np.int64)[pair.reshape(-1)] if numbers else of_span[spans]
+    return completed, of_span
+
+
+def _with_results(operations: Sequence[Operation]) -> list[Operation]:
+    """The operations, forward convolutions with their result."""
+    results: dict[tuple[tuple[int, ...], ...], set[tuple[int, ...]]] = {}
+    for one in operations:
+        known = _tensors(one, *_BACKWARD)
+        if len(known) == 3 and _is_direct(known):
+            results.setdefault((known[_IMAGE], known[_WEIGHT]), set()).add(known[_RESULT])
+    completed = []
+    for one in operations:
+        known = _tensors(one, _FORWARD)
+        found = results.get((known[_IMAGE], known[_WEIGHT]), set()) if len(known) == 2 else set()
+        completed.append(one._replace(third=next(iter(found))) if len(found) == 1 else one)
+    return completed
+
+
+def _tensors(operation: Operation, *forms: tuple[re.Pattern[str], tuple[str, ...]]) -> _Shapes:
+    """The tensors of a convolution among the arguments; empty if it has none of these forms or an argument lacks."""
+    names = next((names for form, names in forms if form.fullmatch(operation.name)), ())
+    shapes = {name: shape for name, shape in zip(names, operation.shapes, strict=False) if name}
+    readable = all(
+        isinstance(shape, list) and shape and all(type(n) is int for n in shape) for shape in shapes.values()
+    )
+    if not readable or len(shapes) != sum(map(bool, names)):
+        return {}
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def _is_direct(tensors: _Shapes) -> bool:
+    """Whether it may be a convolution that is not transposed, whose result is mostly larger than its image."""
+    image, result, weight = (tensors[name] for name in (_IMAGE, _RESULT, _WEIGHT))
+    alike = len(image) == len(result) == len(weight) > 2 and image[0] == result[0] and result[1] == weight[0]
+    return alike and all(out <= size for out, size in zip(result[2:], image[2:], strict=True))

@@ -4,12 +4,16 @@ Inductor's own names and graphs tell it while it compiles: `compile_fx` calls th
 graph, whose nodes name their modules (`nn_module_stack`; `fwd_nn_module_stack` in a backward graph) and the operators
 that they were written as (`original_aten`), and Inductor notes the nodes of each kernel it writes. A version of torch
 without one of these compiles all the same, and its kernels have no layer.
+
+A user's own `torch.compile` has its kernels kept by the same means, see `keep_kernels`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -20,6 +24,8 @@ from ..recording.operators import TORCH_DTYPES
 # Of every graph that this process compiled, by the name in the profiler's annotation of its calls.
 COMPILED: dict[str, tuple[CompiledKernel, ...]] = {}
 
+# Paths of the modules of a user's model by their `id`, which is how a graph's `nn_module_stack` numbers them.
+_PATHS: dict[int, str] = {}
 _DTYPES = {f"torch.{dtype}": name for name, dtype in reversed(TORCH_DTYPES.items())}
 # Each switch, with the part of `torch._inductor.config` that has it: C++ kernels have events of the profiler; the nodes
 # of kernels are noted; and a graph is compiled even if an equal one of other modules is in the cache. Compiled C++ and
@@ -30,8 +36,9 @@ _SWITCHES = {
     "fx_graph_cache": False,
 }
 _MOST_VERSIONS = 256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
-_ROOT = re.compile(r"^L\['\w+'\]\.?")
+_ROOT = re.compile(r"^[LG]\['\w+'\]\.?")
 _SUBMODULE = re.compile(r"\.?_modules\['([^']+)'\]")
+_WRAPPER = re.compile(r"\b_orig_mod(?:\.|$)")  # torch.compile's module around a compiled one
 _HANDLE = re.compile(r":\d+$")  # Inductor's number of a kernel's call, after its name
 
 
@@ -50,15 +57,62 @@ def compile_module(module: Any) -> Any:
     return torch.compile(module, backend=_compile_graph, dynamic=False)
 
 
+def keep_kernels() -> None:
+    """Keep, in `COMPILED`, the kernels of everything that this process compiles with torch.compile from now on.
+
+    A process that has not imported torch is left as it is. The compiler itself is loaded by the first compilation.
+    """
+    wrapper = getattr(sys.modules.get("torch"), "_TorchCompileInductorWrapper", None)
+    if wrapper is None or getattr(wrapper.__call__, "__module__", None) == __name__:
+        return
+    original = wrapper.__call__
+
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        from torch._inductor import compile_fx as module
+
+        if getattr(module.compile_fx, "__module__", None) != __name__:
+            module.compile_fx = _keeping(module.compile_fx)
+        return original(self, *arguments, **options)
+
+    wrapper.__call__ = call
+
+
+def name_modules(model: Any) -> None:
+    """Name the layers of what is compiled from now on by the paths of their modules in a model; None for no model."""
+    _PATHS.clear()
+    if model is not None:
+        _PATHS.update((id(module), _WRAPPER.sub("", path).rstrip(".")) for path, module in model.named_modules())
+
+
+def _keeping(compile_fx: Callable[..., Any]) -> Callable[..., Any]:
+    """The function `compile_fx`, which also keeps the kernels; other options of a caller stay."""
+
+    def keeping(graph: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        if arguments or "inner_compile" in options:  # a caller with an inner function of its own, e.g. itself
+            return compile_fx(graph, inputs, *arguments, **options)
+        with _switches() as switches:
+            options["config_patches"] = {**switches, **(options.get("config_patches") or {})}
+            return compile_fx(graph, inputs, inner_compile=_compile_part, **options)
+
+    return keeping
+
+
 def _compile_graph(graph: Any, inputs: Any) -> Any:
-    import torch._functorch.config as functorch
-    import torch._inductor.config as inductor
     from torch._inductor.compile_fx import compile_fx
 
-    switches = {name: value for name, value in _SWITCHES.items() if _has(inductor, name)}
+    with _switches() as switches:
+        return compile_fx(graph, inputs, inner_compile=_compile_part, config_patches=switches)
+
+
+@contextlib.contextmanager
+def _switches() -> Iterator[dict[str, Any]]:
+    """The switches that this version of Inductor has; autograd's cache, which would keep kernels too, is off inside."""
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+
     kept = {"enable_autograd_cache": False} if hasattr(functorch, "enable_autograd_cache") else {}
     with functorch.patch(kept):
-        return compile_fx(graph, inputs, inner_compile=_compile_part, config_patches=switches)
+        yield {name: value for name, value in _SWITCHES.items() if _has(inductor, name)}
 
 
 def _compile_part(graph: Any, inputs: Any, **options: Any) -> Any:
@@ -136,8 +190,11 @@ def _operator(node: Any) -> str | None:
 def _layer(node: Any) -> str | None:
     """Path of the node's module; None if it is no submodule."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    path = next((entry[0] for entry in reversed(list(stack.values()))), "")
-    return _SUBMODULE.sub(r".\1", _ROOT.sub("", str(path))).lstrip(".") or None
+    key, (source, *_) = next(reversed(stack.items()), ("", ("",)))
+    number = str(key).partition("@")[0]  # of the module; after it stands the number of its call
+    if number.isdecimal() and int(number) in _PATHS:
+        return _PATHS[int(number)] or None
+    return _SUBMODULE.sub(r".\1", _ROOT.sub("", str(source))).lstrip(".") or None
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..collect import inductor
 from ..errors import CurvescopeError
 from ..hardware.memory_usage import memory_is_short
 from ..recording.axis import BATCH, Axis
@@ -165,12 +166,15 @@ class OwnStep(AnyWorkload):
         if batch == self._loaded:
             return
         self._unload()
+        inductor.keep_kernels()
         if batch not in self._kept:
             if memory_is_short(self.device):
                 self._drop_all()
             self._kept[batch] = self._make(batch)
             self._calls[batch] = 0
+            inductor.keep_kernels()  # if `make_step` imported torch
         self._loaded, self.model = batch, self._find_module(self._kept[batch])
+        inductor.name_modules(self.model)
 
     def try_step(self, batch: int) -> None:
         """Run one step, to check what `make_step` returns before anything is recorded, and to find the device.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +17,7 @@ from curvescope.profiling.collect.inductor import kernels_of
 from curvescope.profiling.measure.visit import record_step
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network
+from curvescope.profiling.workload.own_step import OwnStep
 
 aten = torch.ops.aten
 
@@ -74,6 +77,84 @@ def test_a_symbolic_extent_is_not_asked_for():
     (kernel,) = kernels_of(compiled, {"cpp_fused_add_relu_0:1": ["relu", "add"]})
     assert [one.bytes for one in kernel.operators] == [0, 0]
     assert (kernel.flops, kernel.bytes_compulsory) == (None, None)
+
+
+def test_a_module_of_the_users_model_has_its_path_there(monkeypatch):
+    """Dynamo numbers the modules of a graph by their id, and the calls of each; compiled modules are wrapped."""
+    monkeypatch.setattr(inductor, "_PATHS", {})
+    inner = torch.nn.Linear(2, 2)
+    encoder = torch.nn.Module()
+    encoder._orig_mod = torch.nn.Sequential(inner)
+    model = torch.nn.Module()
+    model.encoder = encoder
+    graph = torch.fx.Graph()
+    node = graph.create_node("call_function", aten.relu.default, ())
+
+    def layer_of(module, source):
+        node.meta["nn_module_stack"] = {f"{id(module)}@1": (source, type(module))}
+        return inductor._layer(node)
+
+    assert layer_of(inner, "G['net'].0") == "0"
+    inductor.name_modules(model)
+    assert layer_of(inner, "G['net'].0") == "encoder.0"
+    assert layer_of(encoder._orig_mod, "G['net']") == "encoder"
+    inductor.name_modules(None)
+    assert layer_of(inner, "L['self'].0") == "0"
+
+
+def test_what_the_user_compiles_is_kept_with_the_users_options(monkeypatch):
+    calls = []
+
+    class Wrapper:
+        """torch's, as far as it matters: it takes `compile_fx` when it compiles."""
+
+        def __call__(self, graph, inputs):
+            return compiler.compile_fx(graph, inputs, config_patches={"max_autotune": True, "fx_graph_cache": True})
+
+    def compile_fx(graph, inputs, inner_compile=None, config_patches=None):
+        calls.append((inner_compile, dict(config_patches or {})))
+        return f"{graph} compiled"
+
+    compiler = SimpleNamespace(compile_fx=compile_fx)
+    monkeypatch.setattr(torch, "_TorchCompileInductorWrapper", Wrapper)
+    monkeypatch.setattr(torch, "_inductor", SimpleNamespace(compile_fx=compiler), raising=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor", torch._inductor)
+    monkeypatch.setattr(inductor, "_switches", lambda: contextlib.nullcontext({"fx_graph_cache": False, "trace": 2}))
+    for _ in range(2):  # once is enough
+        inductor.keep_kernels()
+    assert Wrapper()("graph", ()) == "graph compiled"
+    # What the user chose stays as it is.
+    assert calls == [(inductor._compile_part, {"max_autotune": True, "fx_graph_cache": True, "trace": 2})]
+    compiler.compile_fx("graph", (), inner_compile=print)
+    assert calls[1] == (print, {})
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules
+def test_a_users_compiled_module_has_layers(monkeypatch, tmp_path, one_compile_thread):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    from torch._inductor import compile_fx
+
+    for where, name in ((torch._TorchCompileInductorWrapper, "__call__"), (compile_fx, "compile_fx")):
+        monkeypatch.setattr(where, name, getattr(where, name))  # put back at the end
+
+    def make_step(batch):
+        encoder = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU())
+        model = torch.nn.ModuleDict({"encoder": torch.compile(encoder), "head": torch.nn.Linear(8, 2)})
+        inputs = torch.randn(batch, 8)
+
+        def step():
+            model["head"](model["encoder"](inputs)).sum().backward()
+
+        step.module = model
+        return step
+
+    workload = OwnStep(make_step, name="made")
+    workload.try_step(4)
+    rows = record_step(workload, count_work).kernels
+    shares = [share for row in rows if row.get("fused") for share in decode_shares(row["fused"])]
+    assert {share.layer for share in shares} >= {"encoder.1", "encoder.2"}
+    assert {row["layer"] for row in rows} >= {"encoder.0", "head"}
 
 
 @pytest.mark.slow

@@ -62,6 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives their kernels layers",
     )
+    parser.add_argument(
+        "--inductor",
+        type=Path,
+        metavar="DIR",
+        help="folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG; gives generated kernels their operators",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -91,9 +97,12 @@ def _import(args: argparse.Namespace) -> Imported:
     from ..profile_files import progress
     from ..profiling.errors import CurvescopeError
     from ..profiling.readers import Options, import_profile
+    from ..profiling.readers.inductor_code import fused_in
 
     batches = _batches(args.batch)
     options = Options(range_pattern=args.range_pattern, steps=args.steps, device=args.device, capture=args.capture)
+    if args.inductor is not None:
+        options = replace(options, fused=fused_in(args.inductor))
     if args.kind == "sweep" and not args.table:
         from ..profiling.readers.sweep_import import import_sweep
 

@@ -318,7 +318,7 @@ class _Assembly:
         phases = _phases(step, columns["phase"])
         if table == "kernels":
             columns = self._of_communication(range_, batch) | columns
-        if table == "kernels" and (fused := _fused(batch["name"])) is not None:
+        if table == "kernels" and (fused := _fused(batch["name"], self._options.fused)) is not None:
             columns["fused"] = fused
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
@@ -367,13 +367,13 @@ def _demangled(batch: pa.Table) -> pa.Table:
     )
 
 
-def _fused(names: pa.ChunkedArray) -> pa.Array | None:
-    """The operators in each generated kernel, by its name; None if there is no such kernel."""
+def _fused(names: pa.ChunkedArray, known: Mapping[str, str]) -> pa.Array | None:
+    """The operators in each generated kernel, as far as known, else by its name; None if there is no such kernel."""
     encoded = dictionary(names)
-    if not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py():
+    if not known and not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py():
         return None
-    shares = pa.array([shares_of_name(name) for name in encoded.dictionary.to_pylist()], pa.string())
-    return shares.take(encoded.indices).dictionary_encode()
+    texts = [known.get(name) or shares_of_name(name) for name in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices).dictionary_encode()
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Options:
             the ranges match which mark a step.
         device: number of the only device whose work is read; None for all.
         capture: trace of the capture of the CUDA graphs that the profile replays; None without one.
+        fused: column `fused` of generated kernels by name, where the compiler's own code tells more than the name.
         report: callback for progress; takes the activity, the amount done, and the total amount.
     """
 
@@ -59,6 +60,7 @@ class Options:
     steps: str = AUTO
     device: int | None = None
     capture: Path | None = None
+    fused: Mapping[str, str] = field(default_factory=dict)
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
 
     @property

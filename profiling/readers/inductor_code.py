@@ -1,0 +1,149 @@
+"""Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or that of TORCH_COMPILE_DEBUG.
+
+The Python file of a compiled graph has a comment before each kernel that it generates: the operators as the program
+called them (`Original ATen`), which nodes of the graph each of the program's calls became, and, since PyTorch 2.9, the
+shapes of these nodes. So the operators are complete where the kernel's name is cut or tells none, and their parts of a
+kernel follow the bytes that each would move alone. The files name no modules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+from ..attribution.fused_kernels import VIEWS, FusedOperator, encode_shares, shares_of
+from ..errors import CurvescopeError
+
+_MOST_FILES = 50_000
+_LARGEST_BYTES = 64 << 20
+_MARK = b"Original ATen: ["
+_ORIGINAL = re.compile(r"Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
+_SOURCE = re.compile(r"(\S+) => (.+)")
+_NODE = re.compile(
+    r"%(?P<name>\w+) : (?:Tensor \"(?P<type>\w+)\[(?P<shape>[^\]]*)\][^\"]*\" ?)?(?:\[num_users=\d+\])? ?= "
+    r"(?:PlaceHolder|call_function)\[target=(?:torch\.ops\.(?P<space>\w+)\.(?P<op>\w+))?[\w.]*\]"
+    r"(?:\(args = (?P<arguments>.*), kwargs = )?"
+)
+_KERNEL = re.compile(r"(?P<name>(?:triton|cpp)\w*) = async_compile\.\w+\(")
+_COMMENT = re.compile(r"\s*(?:#|//)\s*(.*)")
+_RETURN = re.compile(r"return (%.*)")
+_OPERAND = re.compile(r"%(\w+)")
+_BITS = re.compile(r"[a-z]+(\d+)")
+
+
+class _Node(NamedTuple):
+    """A node of a graph: its operator (None for an input), the bytes of its result, and its operands."""
+
+    op: str | None
+    bytes: int
+    operands: tuple[str, ...]
+
+
+def fused_in(folder: Path) -> dict[str, str]:
+    """The column `fused` of the kernels in a folder of Inductor's, by name; names with several contents are left out.
+
+    Args:
+        folder: folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG, or one inside it.
+
+    Raises:
+        CurvescopeError: it is no folder, cannot be read, or has no code of Inductor.
+    """
+    if not folder.is_dir():
+        raise CurvescopeError(f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR.")
+    found: dict[str, set[str]] = {}
+    try:
+        for number, file in enumerate(folder.rglob("*.py")):
+            if number == _MOST_FILES:
+                raise CurvescopeError(f"--inductor {folder}: over {_MOST_FILES} files; give a folder inside it.")
+            if not file.is_file() or file.stat().st_size > _LARGEST_BYTES or _MARK not in (code := file.read_bytes()):
+                continue
+            for name, operators in _kernels(code.decode(errors="replace").splitlines()):
+                if (text := encode_shares(shares_of(operators))) is not None:
+                    found.setdefault(name, set()).add(text)
+    except OSError as error:
+        raise CurvescopeError(f"--inductor {folder}: {error.strerror or error}.") from error
+    if not found:
+        raise CurvescopeError(
+            f"--inductor {folder}: no code of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR when the program runs, and "
+            "give that folder."
+        )
+    return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
+
+
+def _kernels(lines: Iterable[str]) -> Iterator[tuple[str, list[FusedOperator]]]:
+    """The generated kernels of a file, each with the operators that the comment before it names."""
+    comments: list[str] = []
+    for line in lines:
+        if comment := _COMMENT.fullmatch(line):
+            comments.append(comment[1])
+            continue
+        if (kernel := _KERNEL.match(line)) and (operators := _operators(comments)):
+            yield kernel["name"], operators
+        if line.strip():
+            comments = []
+
+
+def _operators(comments: list[str]) -> list[FusedOperator]:
+    """The operators in one comment, with the bytes of their nodes; without bytes where these are not certain."""
+    match = next(filter(None, map(_ORIGINAL.search, comments)), None)
+    if match is None:
+        return []
+    originals = [_operator(name) for name in match[1].split(", ") if name]
+    moving = [op for op in originals if op not in VIEWS] or originals
+    own = _attributed(comments, moving)
+    return [FusedOperator(None, op, own.get(op, 0)) for op in moving]
+
+
+def _operator(name: str) -> str:
+    """The name as profiles write it: `aten.relu` is `aten::relu`."""
+    return name.replace(".", "::", 1)
+
+
+def _nodes(comments: Iterable[str]) -> dict[str, _Node]:
+    found = {}
+    for match in filter(None, map(_NODE.match, comments)):
+        op = f"{match['space']}::{match['op']}" if match["op"] else None
+        found[match["name"]] = _Node(op, _bytes(match), tuple(_OPERAND.findall(match["arguments"] or "")))
+    return found
+
+
+def _bytes(match: re.Match[str]) -> int:
+    """Bytes of a node's result; 0 if its shape or type is unknown."""
+    bits = _BITS.match(match["type"] or "")
+    extents = [part.strip() for part in (match["shape"] or "").split(",") if part.strip()]
+    if bits is None or not all(extent.isdecimal() for extent in extents):
+        return 0
+    return prod(map(int, extents)) * int(bits[1]) // 8
+
+
+def _attributed(comments: Iterable[str], originals: list[str]) -> dict[str, int]:
+    """The bytes that each operator moves alone; empty where it is not certain which nodes are whose.
+
+    A call that became one node of its own name is that operator. Calls of several nodes belong to the one operator that
+    then is left.
+    """
+    comments = list(comments)
+    nodes = _nodes(comments)
+    own: dict[str, set[str]] = {}
+    rest: set[str] = set()
+    for source in filter(None, map(_SOURCE.fullmatch, comments)):
+        names = {name for name in source[2].split(", ") if name in nodes and nodes[name].op not in VIEWS}
+        op = nodes[next(iter(names))].op if len(names) == 1 else None
+        (own.setdefault(op, set()) if op in originals and op is not None else rest).update(names)
+    left = [op for op in originals if op not in own]
+    if len(left) > 1 or (rest and not left):
+        return {}
+    own |= dict.fromkeys(left, rest)
+    returned = {name for match in filter(None, map(_RETURN.fullmatch, comments)) for name in _OPERAND.findall(match[1])}
+    moved = {op: _moved(names, nodes, returned) for op, names in own.items()}
+    return moved if all(moved.values()) else {}
+
+
+def _moved(inside: set[str], nodes: dict[str, _Node], returned: set[str]) -> int:
+    """Bytes that some nodes read from others and give to others, each tensor once."""
+    read = {operand for name in inside for operand in nodes[name].operands} - inside
+    used = {operand for name, node in nodes.items() if name not in inside for operand in node.operands} | returned
+    return sum(nodes[name].bytes for name in read | (used & inside) if name in nodes)

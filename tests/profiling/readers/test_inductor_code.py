@@ -1,0 +1,85 @@
+"""Operators of generated kernels from the code that Inductor leaves in its cache."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from curvescope.cli import main
+from curvescope.profiling.errors import CurvescopeError
+from curvescope.profiling.readers.inductor_code import fused_in
+from curvescope.profiling.recording.store import open_recording
+
+from .nsys_export import kernel, launch, push_pop, write_export
+
+# 64 floats are 256 bytes. The sum is one call and one node; the normalisation is one call and three nodes.
+CODE = """
+# kernel path: /somewhere/triton_0.py
+# Topologically Sorted Source Nodes: [x_1, norm], Original ATen: [aten.add, aten.view, aten.native_layer_norm]
+# Source node to ATen node mapping:
+#   norm => mean, mul, sub
+#   x_1 => add, view
+# Graph fragment:
+#   %a : Tensor "f32[8, 8][8, 1]cuda:0" = PlaceHolder[target=a]
+#   %b : Tensor "f32[8, 8][8, 1]cuda:0" = PlaceHolder[target=b]
+#   %add : Tensor "f32[8, 8][8, 1]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.add.Tensor](args = (%a, %b), kwargs = {})
+#   %view : Tensor "f32[64][1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.view.default](args = (%add, [64]), kwargs = {})
+#   %mean : Tensor "f32[8, 1][1, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.mean.dim](args = (%add, [1]), kwargs = {})
+#   %sub : Tensor "f32[8, 8][8, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.sub.Tensor](args = (%add, %mean), kwargs = {})
+#   %mul : Tensor "f32[8, 8][8, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%sub, 2), kwargs = {})
+#   return %mul
+triton_per_fused_0 = async_compile.triton('triton_per_fused_0', '''
+import triton
+''', device_str='cuda')
+"""  # noqa: E501
+OLD = CODE.replace('Tensor "f32[8, 8][8, 1]cuda:0"', "").replace("triton_per_fused_0", "triton_poi_fused_1")
+
+
+def written(folder, *codes):
+    for number, code in enumerate(codes):
+        (folder / f"c{number}").mkdir(parents=True)
+        (folder / f"c{number}" / "graph.py").write_text(code)
+    return folder
+
+
+def test_parts_follow_the_bytes_that_each_operator_moves(tmp_path):
+    """The sum reads two tensors and gives one, the normalisation reads one and gives one; a view moves nothing."""
+    found = fused_in(written(tmp_path, CODE))
+    assert json.loads(found["triton_per_fused_0"]) == [[None, "aten::add", 0.6], [None, "aten::native_layer_norm", 0.4]]
+
+
+def test_parts_are_equal_where_shapes_are_unknown(tmp_path):
+    assert json.loads(fused_in(written(tmp_path, OLD))["triton_poi_fused_1"]) == [
+        [None, "aten::add", 0.5],
+        [None, "aten::native_layer_norm", 0.5],
+    ]
+
+
+def test_a_name_with_two_contents_is_left_to_its_words(tmp_path):
+    other = CODE.replace("aten.add, ", "aten.sub, ")
+    assert fused_in(written(tmp_path, CODE, other, OLD)).keys() == {"triton_poi_fused_1"}
+
+
+def test_an_import_takes_the_operators_of_a_kernel_whose_name_tells_none(tmp_path, capsys):
+    columns = {"ranges": [push_pop("fc1", 0, 90)], "launches": [launch(1, 50)]}
+    strings = {1: "triton_per_fused_0", 3: "cudaLaunchKernel"}
+    path = write_export(tmp_path / "p", **columns, kernels=[kernel(1, 100, 200)], strings=strings)
+    folder = written(tmp_path / "cache", CODE)
+    assert main(["import", str(path), "--inductor", str(folder), "-o", str(tmp_path / "run")]) == 0
+    (fused,) = open_recording(tmp_path / "run").frame("kernels")["fused"]
+    assert [op for _, op, _ in json.loads(fused)] == ["aten::add", "aten::native_layer_norm"]
+    assert main(["import", str(path), "-o", str(tmp_path / "plain")]) == 0
+    assert open_recording(tmp_path / "plain").frame("kernels")["fused"].isna().all()
+
+
+def test_a_folder_without_code_of_inductor_is_refused(tmp_path):
+    (tmp_path / "other.py").write_text("print()")
+    for folder, message in ((tmp_path, "no code of Inductor"), (tmp_path / "none", "no folder")):
+        with pytest.raises(CurvescopeError, match=message):
+            fused_in(folder)
+
+
+@pytest.mark.parametrize("cut", range(0, len(CODE), 97))
+def test_code_that_is_cut_or_mixed_up_breaks_nothing(cut, tmp_path):
+    fused_in(written(tmp_path, OLD, CODE[cut:] + CODE[:cut], CODE[:cut].replace("8, 8", "s0, -1")))

@@ -30,9 +30,12 @@ _LONGEST_ERROR = 300  # characters
 _BATCH_ROWS = 50_000
 # Metrics that describe the device instead of the kernel. Clocks are in kHz, the bus in bits.
 _ATTRIBUTE = "device__attribute_"
-_NAME, _SMS, _CLOCK, _BUS, _MEMORY_CLOCK = (
-    _ATTRIBUTE + name
-    for name in ("display_name", "multiprocessor_count", "clock_rate", "global_memory_bus_width", "memory_clock_rate")
+DEVICE_ATTRIBUTES = _NAME, _SMS, _CLOCK, _BUS, _MEMORY_CLOCK = (
+    f"{_ATTRIBUTE}display_name",
+    f"{_ATTRIBUTE}multiprocessor_count",
+    f"{_ATTRIBUTE}clock_rate",
+    f"{_ATTRIBUTE}global_memory_bus_width",
+    f"{_ATTRIBUTE}memory_clock_rate",
 )
 _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 

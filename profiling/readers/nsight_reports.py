@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import metrics
+from .ncu_csv import DEVICE_ATTRIBUTES
 
 # The columns of `ncu --csv` that are read.
 _COLUMNS = ("ID", "Process ID", "Kernel Name", "Grid Size", "Block Size", "CC", "Metric Name", "Metric Unit")
@@ -56,7 +57,10 @@ def _write_table(report: Path, table: Path) -> bool:
 
 
 def _rows(report: Any) -> Iterator[list[Any]]:
-    """One row per metric that fills a column, and one row without metric for a kernel without any."""
+    """One row per metric that fills a column, and one row without metric for a kernel without any.
+
+    The first kernel also has the attributes of its device.
+    """
     known = metrics.known_names("ncu")
     number = 0
     for which in range(report.num_ranges()):
@@ -72,6 +76,11 @@ def _rows(report: Any) -> Iterator[list[Any]]:
             capability = ".".join(map(str, integers(f"{_CAPABILITY}major", f"{_CAPABILITY}minor")))
             texts = [f"({', '.join(map(str, size))})" if size else "" for size in sizes]
             about = [number, 0, action.name(), *texts, capability]
+            for name in DEVICE_ATTRIBUTES if number == 0 else ():
+                if name in present:
+                    metric = action.metric_by_name(name)
+                    value = metric.as_string() if name.endswith("_name") else metric.as_uint64()
+                    yield [*about, name, metric.unit(), value]
             number += 1
             for name in sorted(known & present) or [""]:
                 metric = action.metric_by_name(name) if name else None

@@ -33,6 +33,9 @@ NAME = "nvprof SQLite file"
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _KERNELS = (f"{_PREFIX}CONCURRENT_KERNEL", f"{_PREFIX}KERNEL")
 _COPIES = ((f"{_PREFIX}MEMCPY", "memcpy"), (f"{_PREFIX}MEMCPY2", "memcpy"), (f"{_PREFIX}MEMSET", "memset"))
+_UNIFIED = f"{_PREFIX}UNIFIED_MEMORY_COUNTER"
+# CUpti_ActivityUnifiedMemoryCounterKind of the counters that are migrations, and the column with their GPU.
+_MIGRATIONS = {1: ("HtoD", "dstId"), 2: ("DtoH", "srcId"), 8: ("DtoD", "dstId")}
 _CALLS = {"runtime": f"{_PREFIX}RUNTIME", "driver": f"{_PREFIX}DRIVER"}  # also the tables of cupti_calls.toml
 _MARKER, _METRIC, _EVENT, _DEVICE = (f"{_PREFIX}{name}" for name in ("MARKER", "METRIC", "EVENT", "DEVICE"))
 _MARKER_DATA = f"{_PREFIX}MARKER_DATA"
@@ -78,7 +81,7 @@ class _File:
 
     def profile(self) -> Profile:
         """The neutral tables."""
-        count = sum(map(self._tables.count, (*_KERNELS, *(name for name, _ in _COPIES))))
+        count = sum(map(self._tables.count, (*_KERNELS, *(name for name, _ in _COPIES), _UNIFIED)))
         ranges, launches = self._ranges(), self._launches()
         return Profile("nvprof", ranges, lambda: iter([launches]), self._kernels, self._memory, count, self._replayed)
 
@@ -209,6 +212,23 @@ class _File:
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for table, kind in _COPIES:
             yield from map(pa.table, scan_memory(self._tables, table, kind, needed))
+        yield from self._migrations(needed)
+
+    def _migrations(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
+        """Migrations of unified memory as memcpys: no call of the program started them, and they have no stream."""
+        wanted = dict.fromkeys(("counterKind", "value", "start", "end", "address", "srcId", "dstId"), _I64)
+        for batch in self._tables.scan(_UNIFIED, wanted):
+            for number, (kind, device) in _MIGRATIONS.items():
+                rows = batch.filter(pc.equal(batch["counterKind"], number))
+                known = {"start_ns": rows["start"], "end_ns": rows["end"], "device": rows[device]}
+                known |= {name: pa.nulls(rows.num_rows, _I64) for name in ("context", "stream", "correlation_id")}
+                if needed is None:
+                    known |= {"bytes": rows["value"], "address": rows["address"]}
+                else:
+                    known = {name: values for name, values in known.items() if name in needed}
+                known["kind"] = pa.repeat("memcpy", rows.num_rows)
+                known["memcpy_kind"] = pa.repeat(kind, rows.num_rows)
+                yield pa.table(known)
 
     def _names(self, ids: pa.ChunkedArray, *, demangled: bool = False) -> pa.DictionaryArray:
         """Texts of string ids, scrubbed, `?` for none; an id has one code in all batches: its index in the table."""

@@ -39,6 +39,9 @@ _LAUNCH_METRICS_CSV = re.compile(r'^"?Device"?,"?Context"?,"?Stream"?,"?Kernel"?
 _SUMMARY = re.compile(r'^(?:"?Type"?,)?"?Time\(%\)"?,|^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls', re.MULTILINE)
 _HEADERS = (_TRACE_CSV, _TRACE_TEXT, _METRICS_CSV, _METRICS_TEXT, _LAUNCH_METRICS_CSV)
 
+_DROPPED = re.compile(r"==+\d*=* Warning: (\d{1,15}) records have invalid timestamps")
+_SAID = re.compile(r"==+\d*=* (?:Warning|Error): (?P<text>.*profil.*|.*record.*)", re.IGNORECASE)
+_LONGEST_SAID = 300  # characters
 _VALUE = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?)\s*([A-Za-z%/]*)")
 _DEVICE = re.compile(r"(.*) \((\d{1,5})\)")
 _CORRELATION = re.compile(r" \[(\d{1,18})\]$")
@@ -69,14 +72,15 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """
     reader = _Output(writer, options)
     with source.open() as stream:
-        reader.run(lines_of(stream))
+        reader.run(reader.heeding(lines_of(stream)))
     if not reader.found:
         summary = (
             "the file has only a summary, without single kernels"
             if _SUMMARY.search(source.text)
             else "the file has no table"
         )
-        raise CurvescopeError(f"{summary}; record with `nvprof --csv --print-gpu-trace` or `--csv --metrics …`.")
+        said = f" nvprof says: {reader.said}" if reader.said else ""
+        raise CurvescopeError(f"{summary}; record with `nvprof --csv --print-gpu-trace` or `--csv --metrics …`.{said}")
     reader.finish()
 
 
@@ -90,6 +94,17 @@ class _Output:
         self._parts: set[str] = set()
         self._measured = 0
         self.found = False
+        self.said: str | None = None
+
+    def heeding(self, lines: Iterator[str]) -> Iterator[str]:
+        """The lines; counts what nvprof dropped by its own words, and keeps its first warning or error on recording."""
+        for line in lines:
+            if line.startswith("=="):
+                if match := _DROPPED.match(line):
+                    self._lost["nvprof_dropped"] += int(match[1])
+                if self.said is None and (match := _SAID.match(line)):
+                    self.said = scrub(match["text"].strip(), _LONGEST_SAID)
+            yield line
 
     def run(self, lines: Iterator[str]) -> None:
         for line in lines:

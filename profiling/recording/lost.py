@@ -56,6 +56,7 @@ _SENTENCES = {
         # Files of other profilers.
         "events_unreadable": "events without a readable name, time, thread or id; they are left out",
         "rows_unreadable": "rows of the table that could not be read; they are left out",
+        "nvprof_dropped": "records that nvprof dropped for lack of memory; record with a larger `--device-buffer-size`",
     },
     Severity.PARTIAL: {
         # The collector.

@@ -194,6 +194,7 @@ from pathlib import Path
 class Metric:
     def __init__(self, value, unit):
         self.as_double, self.as_uint64, self.unit = lambda: float(value), lambda: int(value), lambda: unit
+        self.as_string = lambda: str(value)
 
 class Action:
     def __init__(self, name, **metrics):
@@ -202,6 +203,8 @@ class Action:
 class Range:
     actions = [
         Action("gemm, a<b>", dram__bytes_sum=Metric(1, "byte"), **{
+            "device__attribute_display_name": Metric("NVIDIA H100 PCIe", ""),
+            "device__attribute_multiprocessor_count": Metric(114, ""),
             "dram__bytes.sum": Metric(4096, "byte"), "gpu__time_duration.sum": Metric(2500, "nsecond"),
             **{f"launch__grid_dim_{axis}": Metric(n, "") for axis, n in zip("xyz", (8, 2, 1))}}),
         Action("relu"),
@@ -238,6 +241,7 @@ def test_a_report_is_read_by_the_module_of_nsight_compute(ncu_report, tmp_path):
     assert (first["name"], first["dram_bytes"], first["duration_ns"]) == ("gemm, a<b>", 4096, 2500)
     assert (first["grid_x"], first["grid_y"], first["block_x"], first["start_ns"]) == (8, 2, None, None)
     assert (second["name"], second["dram_bytes"]) == ("relu", None)
+    assert (recording.meta["device"]["name"], recording.meta["device"]["sm_count"]) == ("NVIDIA H100 PCIe", 114)
     assert recording.meta["lost"]["kernels_without_known_metric"]["count"] == 1
 
 

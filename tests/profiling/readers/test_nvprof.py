@@ -164,6 +164,25 @@ def test_markers_have_their_colour_and_payload(tmp_path):
     assert [(row["color_argb"], row["payload"]) for row in ranges] == [(0xFF00FF00, str(1 << 63)), (255, "0.5")]
 
 
+def test_migrations_of_unified_memory_are_copies_with_bytes(tmp_path):
+    path = write_nvprof(tmp_path / "p", 11)
+    database = sqlite3.connect(path)
+    columns = ["counterKind", "value", "start", "end", "address", "srcId", "dstId", "streamId", "processId"]
+    database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER ({', '.join(map(json.dumps, columns))})")
+    host, fault = 2**32 - 1, 4  # the host's number, and a group of page faults of the GPU, which is no copy
+    rows = [(1, 65536, 100, 110, 4096, host, 0), (2, 4096, 150, 155, 4096, 1, host), (fault, 3, 100, 190, 0, 0, 0)]
+    database.executemany(
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER VALUES ({', '.join('?' * 9)})",
+        [(*row, 0, 7) for row in rows],
+    )
+    database.commit()
+    database.close()
+    found = imported(path, tmp_path).frame("memory")
+    shown = found[["kind", "memcpy_kind", "bytes", "duration_ns", "device"]].to_numpy().tolist()
+    assert shown == [["memcpy", "HtoD", 65536, 10, 0], ["memcpy", "DtoH", 4096, 5, 1]]
+    assert found[["stream", "correlation_id"]].isna().all(axis=None)
+
+
 @pytest.mark.parametrize(
     "row",
     [(2, 1, 9, b"", 5, 0), (None, 1, None, None, None, 0), (2, 1, 1, bytes(40), 2**40, 0)],
@@ -333,3 +352,19 @@ def test_a_device_name_that_nvprof_cut_costs_no_row(tmp_path):
     assert one.count_rows("kernels") == whole.count_rows("kernels") == 42
     assert one.meta["device"]["name"] == "GeForce GTX 1080"
     assert one.frame("kernels")["device"].isna().all()
+
+
+def test_what_nvprof_dropped_is_counted_as_lost(tmp_path):
+    said = "insufficient device buffer space. You can configure the buffer space using the option --device-buffer-size."
+    (tmp_path / "p").write_text(f"==764== Warning: 12 records have invalid timestamps due to {said}\n{TEXT_TRACE}")
+    recording = imported(tmp_path / "p", tmp_path)
+    assert recording.meta["lost"]["nvprof_dropped"]["count"] == 12
+    assert not recording.complete
+
+
+def test_a_file_without_a_table_quotes_nvprof(tmp_path):
+    said = "Some profiling data are not recorded. Make sure cudaProfilerStop() or cuProfilerStop() is called."
+    text = f"==9== Profiling result:\nNo kernels were profiled.\n==9== Warning: {said}\n"
+    (tmp_path / "p").write_text(text)
+    with pytest.raises(CurvescopeError, match="nvprof says: Some profiling data are not recorded"):
+        import_profile(tmp_path / "p", tmp_path / "r")

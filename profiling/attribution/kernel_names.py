@@ -40,6 +40,7 @@ QUANTISATION = "quantisation"
 ROUTING = "expert routing"
 COMMUNICATION = "communication"
 SORT = "sort and scan"
+CONVOLUTION = "convolution"  # by an algorithm that the name does not tell
 
 # Families that are algorithms of the same work.
 ALGORITHMS = frozenset(
@@ -81,6 +82,7 @@ _FLASHINFER = "FlashInfer, names of its kernels"
 _ROCM = "MIOpen, Tensile, Composable Kernel and AITER, names of their kernels"
 _XLA = "JAX 0.8 on MI300X (AMD-AGI/TraceLens), and XLA's names of fusions"
 _MAMBA = "Mamba, names of its Triton kernels"
+_TENSORFLOW = "TensorFlow 1 timeline of a CPU, whose kernels have the names of operators (dleebrown/ANNA)"
 _KEPLER = "nvprof of cuDNN 4 to 6 on Kepler and Maxwell, published logs"
 
 RULES: tuple[Rule, ...] = (
@@ -154,6 +156,9 @@ RULES: tuple[Rule, ...] = (
     Rule(r"^\w*(transpose|copy|concatenate|slice|pad)\w*_fusion", LAYOUT, None, "wrapped_transpose_fusion", _XLA),
     Rule(r"^\w*(scatter|gather)\w*_fusion", INDEXING, None, "loop_gather_fusion", _XLA),
     Rule(r"^(loop|wrapped|input)_\w+|^fusion(_\d+)?$", ELEMENTWISE, None, "loop_convert_fusion.kd", _XLA),
+    Rule(r"^Conv[23]D(Backprop(Filter|Input)(V2)?)?$", CONVOLUTION, "TensorFlow", "Conv2DBackpropFilter", _TENSORFLOW),
+    Rule(r"^(Batch)?MatMul(V[23])?$", GEMM, "TensorFlow", "MatMul", _TENSORFLOW),
+    Rule(r"^(Add(V2|N)?|Sub|Mul|RealDiv|Neg|Floor|Maximum|Minimum|Square|Sqrt|Rsqrt)$", ELEMENTWISE, "TensorFlow", "RealDiv", _TENSORFLOW),
     # Everything else.
     Rule(r"triton_(red|per)_", REDUCTION, "Triton", "triton_red_fused_native_layer_norm_0", _INDUCTOR),
     Rule(r"triton_(poi|for)_", ELEMENTWISE, "Triton", "triton_poi_fused_add_relu_1", _INDUCTOR),

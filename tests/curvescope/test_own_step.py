@@ -18,7 +18,7 @@ from ..browser import Page, find_chromium
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
-SHORT = ("--quick", "--time-limit", "1", "--device", "cpu")
+SHORT = ("--quick", "--time-limit", "0.1", "--device", "cpu")  # the least number of rounds
 UNTESTED = ("--experiments", "0")
 
 

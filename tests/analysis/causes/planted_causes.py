@@ -24,7 +24,7 @@ _LAST = BATCHES[-1]
 _SECOND_NS = 10**9
 
 
-@dataclass
+@dataclass(eq=False)  # so that what is made of one can be kept
 class Plan:
     """What a planted sweep does.
 

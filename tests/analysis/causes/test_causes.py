@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,15 @@ from .planted_causes import PLANS, planted
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
 
-def explained(cause, seed=1, functional=None):
-    steps, kernels, beside = planted(cause, seed)
-    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
+@cache
+def diagnosed(cause):
+    """The diagnosis of a planted sweep, and what was recorded beside its kernels."""
+    steps, kernels, beside = planted(cause, 1)
+    return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
+
+
+def explained(cause, functional=None):
+    found, beside = diagnosed(cause)
     return explain(functional or excess(8, 16), found.curve, found.terms, found.kernel_times, beside)
 
 
@@ -55,7 +62,7 @@ def test_a_planted_cause_is_named_with_evidence_and_a_refutation(cause):
 @pytest.mark.parametrize("cause", PLANS)
 @pytest.mark.parametrize("functional", [excess(8, 16), bend(4, 8, 16)], ids=["excess", "bend"])
 def test_amounts_add_up_to_the_anomaly_and_to_every_term(cause, functional):
-    explanation = explained(cause, 2, functional)
+    explanation = explained(cause, functional)
     causes = explanation.attribution.causes
     scale = sum(abs(p.value.value) for p in explanation.shares)
     assert math.fsum(c.amount for c in causes) == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -24,11 +25,17 @@ SLOW_FROM_16 = {4: 12.0, 8: 24.0, 16: 96.0}
 PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
 
 
+@cache
+def diagnosed(cause):
+    """The diagnosis of a planted sweep, and what was recorded beside its kernels."""
+    steps, kernels, beside = planted(cause, 1)
+    return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
+
+
 def explained(cause, experiments=(), functional=None, **others):
     """The explanation of a planted sweep with experiments: (experiment, times) of each."""
     functional = functional or excess(8, 16)
-    steps, kernels, beside = planted(cause, 1)
-    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
+    found, beside = diagnosed(cause)
     outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), {})]
     beside = replace(beside, outcomes=tuple(outcomes), **others)
     explanation = explain(functional, found.curve, found.terms, found.kernel_times, beside)

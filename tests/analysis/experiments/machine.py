@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from curvescope.analysis.experiments.plan import next_experiment
+from curvescope.analysis.explaining import explain, explain_again
 from curvescope.profiling.recording.experiments import FactorFacts, Scope, record_experiment
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -42,8 +43,11 @@ class Machine:
 
     def run(self, seconds=60.0, most=30):
         """Run planned experiments, each as if it took a second, until the plan ends."""
+        diagnosis = explain(open_recording(self.path))
         for second in range(most):
-            experiment = next_experiment(open_recording(self.path), seconds - second)
+            recording = open_recording(self.path)
+            diagnosis = explain_again(diagnosis, recording)
+            experiment = next_experiment(recording, seconds - second, diagnosis)
             if experiment is None:
                 return self
             self.run_one(experiment)

@@ -217,7 +217,8 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
     path = record(JUMP)
     Machine(path, {("conv3 backward", None): jump}).run_one(next_experiment(open_recording(path), 60.0))
     recording = open_recording(path)
-    screens = [next_experiment(recording, seconds) for seconds in (60.0, 10.0, 5.0, 4.0, 3.0)]
+    diagnosis = explain(recording)
+    screens = [next_experiment(recording, seconds, diagnosis) for seconds in (60.0, 10.0, 5.0, 4.0, 3.0)]
     whole, *shorter = [one.factors for one in screens if one is not None and one.stage == Stage.SCREEN]
     idle = {"cudnn_benchmark", "no_cudnn", "cublaslt", "small_workspace", "deterministic"}
     assert idle == set(whole[-len(idle) :])

@@ -84,6 +84,8 @@ _LIGHTNING_STEP = re.compile(
 )
 _COMMUNICATION_CALLS = ("record_param_comms", "FSDP::all_gather", "FSDP::reduce_scatter", "FSDP::all_reduce")
 _FSDP_MODULE = re.compile(r"FSDP::\w+ \(([^()]+)\)")
+# Modules that checkpointing, FSDP and torch.compile put around one of the user's.
+_AROUND = re.compile(r"(?:^|\.)_(?:checkpoint_wrapped_module|fsdp_wrapped_module|orig_mod)(?=\.|$)")
 _OPERATOR = re.compile(r"(?:aten|torch|torch::autograd|prims|c10d|torchvision|xformers|flash_attn)::\w+.*")
 _BACKWARD_NODE = re.compile(r"(?:torch::autograd::)?\w*Backwards?\d*")
 _HOME = re.compile(r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspace|[A-Za-z]:\\Users)[^\s'\":,;()]*[/\\]")
@@ -229,7 +231,7 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
     if name.startswith(_COMMUNICATION_CALLS):
         return _operator(name)
     if module := _FSDP_MODULE.fullmatch(name):
-        return RangeName(module[1], whole_layer=True)
+        return RangeName(_AROUND.sub("", module[1]).lstrip(".") or module[1], whole_layer=True)
     return RangeName(layer=name, batch=batch)
 
 

@@ -16,6 +16,7 @@ from .nesting import NONE, Bools, Codes, Ints, Nest
 from .placement import BatchSpans, HostSpans, place
 from .profile import AUTO, REPETITION, WHOLE, Options
 
+_HALF = 0.5
 _STRETCH_ROWS = 1 << 16  # intermediate results for so many rows stay in the processor's caches
 
 
@@ -259,8 +260,9 @@ class Timeline:
         if self._options.steps != WHOLE:
             columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
             found = steps.repeated_windows(*(column[kernels] for column in columns))
-        if found and self._options.steps == AUTO and self._share_in(found, work) < steps.LEAST_TIME_SHARE:
-            found = []
+        if found and self._options.steps == AUTO:
+            few = self._share_in(found, work) < steps.LEAST_TIME_SHARE
+            found = [] if few or self._are_layers(found, work) else found
         if not found and self._options.steps == REPETITION:
             raise CurvescopeError(
                 "--steps repetition: no sequence of kernels repeats three times; write `--steps whole`, or "
@@ -285,6 +287,19 @@ class Timeline:
             span = np.where(work.range_ == NONE, NONE, self._indivisible[work.range_])
             unit = np.where(span == NONE, unit, span)
         return unit
+
+    def _are_layers(self, windows: steps.Windows, work: DeviceWork) -> bool:
+        """Whether the windows are layers of one step: modules work in less than half of them, on average."""
+        modules = {one.layer for one in self._meanings if one.whole_layer and one.layer is not None}
+        is_module = np.array([*(layer in modules for layer in self.placement.layers), False], np.bool_)
+        if not is_module.any() or not len(self.placement.layer):
+            return False
+        layer = np.where(work.range_ == NONE, NONE, self.placement.layer[work.range_])
+        low = np.array([start_ns for start_ns, _ in windows])
+        at = np.searchsorted(low, work.start_ns, side="right") - 1
+        known = is_module[layer] & (at >= 0) & work.timed
+        pairs = np.unique(np.stack([layer[known], at[known]]), axis=1)
+        return bool(pairs.shape[1] < _HALF * len(windows) * len(np.unique(pairs[0])))
 
     @staticmethod
     def _share_in(windows: steps.Windows, work: DeviceWork) -> float:

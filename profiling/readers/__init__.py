@@ -157,7 +157,10 @@ def _reader(source: Source) -> ModuleType | None:
 def _unknown(source: Source) -> str:
     """The message for a file without a reader: its apparent format, and the remedy."""
     if source.tables is not None:
-        return "a SQLite database, but none of Nsight Systems or nvprof; export with `nsys export --type sqlite`."
+        return (
+            "a SQLite database, but none of Nsight Systems, nvprof or rocprofv3; export with `nsys export --type "
+            "sqlite`."
+        )
     if source.text.startswith("<"):
         return (
             "an XML file. A Visual Profiler session only names its data: give the file that nvprof wrote, "

@@ -13,6 +13,8 @@ from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording.store import open_recording
 
+from .nsys_export import kernel, launch, push_pop, write_export
+
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 PARTICLE_TRANSFORMER = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)]
 
@@ -192,3 +194,28 @@ def test_marks_of_inference_servers(name, expected):
 def test_numbers_of_calls_are_no_part_of_a_name(name, layer, op):
     found = RangeNames().read(name)
     assert (found.layer, found.op) == (layer, op)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "steps_from"),
+    [
+        # Six layers of one step, each with the same kernels.
+        ("FSDP::pre_forward (blocks.{}._checkpoint_wrapped_module), op_id = 7", 1, "the whole profile as one step"),
+        # Six steps of one layer each.
+        ("FSDP::pre_forward (blocks.0._checkpoint_wrapped_module), op_id = {}", 6, "repetition of the kernel sequence"),
+    ],
+)
+def test_repeated_kernels_of_different_modules_are_layers_and_no_steps(name, count, steps_from, tmp_path):
+    starts = range(0, 6000, 1000)
+    ranges = [push_pop(name.format(i), start, start + 400) for i, start in enumerate(starts)]
+    launches = [launch(10 * i + k, start + 10 + k) for i, start in enumerate(starts) for k in range(2)]
+    work = [
+        kernel(10 * i + k, start + 100 + 200 * k, start + 290 + 200 * k, demangledName=1 + k)
+        for i, start in enumerate(starts)
+        for k in range(2)
+    ]
+    path = write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=work)
+    meta, steps = steps_of(path, tmp_path / "run")
+    assert (len(steps), meta["steps_from"]) == (count, steps_from)
+    layers = set(open_recording(tmp_path / "run").frame("kernels")["layer"])
+    assert layers == ({f"blocks.{i}" for i in range(6)} if count == 1 else {"blocks.0"})

@@ -18,6 +18,7 @@ from ...profiling.errors import CurvescopeError
 from ...profiling.recording.schema import OPERATOR_MODE
 from .functionals import Condition, Functional
 from .statistics import (
+    FASTER_HALF,
     STATISTICS,
     Estimate,
     estimate,
@@ -26,6 +27,7 @@ from .statistics import (
     replicate,
     resample_rounds,
     time_estimate,
+    widened,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -234,6 +236,8 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         center = float(STATISTICS[statistic](values))
         if shared:
             drawn_times = replicate([rounds[r] for r in shared], drawn, statistic)
+            if statistic == FASTER_HALF:
+                drawn_times = widened(drawn_times, center, len(shared))
         else:
             drawn_times = np.full(len(drawn), center)
         low, high = np.percentile(values, [25, 75])

@@ -82,6 +82,20 @@ def faster_half(values: Floats, axis: int = -1) -> Any:
     return (np.take_along_axis(sums, faster - 1, -1) / faster)[..., 0]
 
 
+def widened(replicates: Floats, value: Any, rounds: int) -> Any:
+    """Replicates of the faster half, moved away from its value by √((R+2)/R).
+
+    Of few rounds they vary too little, though estimates allow for √(R/(R−1)): without this, 95 % intervals of the
+    difference of two faster halves of 4 to 20 normal values held it in 92 to 95 of 100 cases.
+
+    Args:
+        replicates: the replicates, shape (replicates, ...).
+        value: the faster half of all the data, shape (...).
+        rounds: number of rounds R.
+    """
+    return value + (replicates - value) * np.sqrt((rounds + 2) / rounds)
+
+
 FASTER_HALF = "mean of the faster half"
 STATISTICS: dict[str, Callable[..., Any]] = {"median": medians, "mean": np.nanmean, FASTER_HALF: faster_half}
 

@@ -28,6 +28,7 @@ from ..decompose.statistics import (
     ratio_estimate,
     resample_rounds,
     time_estimate,
+    widened,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -224,8 +225,9 @@ class Times:
     @classmethod
     def of(cls, rounds_ms: Floats) -> Times:
         """The times of some rounds, shape (rounds, batch sizes); equal rounds give equal replicates of all tables."""
-        drawn = resample_rounds(len(rounds_ms))
-        return cls(faster_half(rounds_ms, 0), faster_half(rounds_ms[drawn], 1), len(rounds_ms))
+        rounds = len(rounds_ms)
+        values, drawn = faster_half(rounds_ms, 0), faster_half(rounds_ms[resample_rounds(rounds)], 1)
+        return cls(values, widened(drawn, values, rounds), rounds)
 
     def times(self, factor: float) -> Times:
         """All times, multiplied by a number."""

@@ -125,7 +125,7 @@ def test_what_was_tried_before_counts_in_the_correction():
     times = dict.fromkeys(names, FC6_MS[None]) | FC6_MS
     tried = outcomes(screen, times)
     confirm = experiment(1)
-    noisy = {"rounds": 6, "noise": 0.05}
+    noisy = {"rounds": 6, "noise": 0.04}
     _, alone = outcomes(confirm, times, **noisy)
     _, among_many = outcomes(confirm, times, tried, **noisy)
     assert alone.taken == among_many.taken

@@ -21,10 +21,12 @@ import numpy as np
 import pandas as pd
 from evidence import beginning
 from fitting import holdout
-from fitting.anomalies import score, shapes
+from fitting.anomalies import score, shapes, share
 from fitting.fit import fit_constants
+from fitting.pools import write_pool_report
 from fitting.published import (
     BY_ALGORITHM,
+    K40_TRAINING,
     PRODUCTS_ALONE,
     Measured,
     read_by_algorithm,
@@ -32,6 +34,7 @@ from fitting.published import (
     read_choices,
     read_deepbench,
     read_k40,
+    read_k40_training,
     read_kepler_products,
     read_neusight,
     read_streams,
@@ -46,6 +49,7 @@ from fitting.reports import (
     write_width_table,
 )
 from fitting.tensor import compare_tensor_folds, fit_tensor, read_tensor_times
+from fitting.transfer import write_publication_report, write_transfer_report
 from fitting.trees import as_document
 from network_sweeps import CURVE, compare_sweeps, judge_shapes, read_later_sweeps, read_sweeps
 from scatter import Series, write_scatter
@@ -63,17 +67,17 @@ MISSED = (HERE / "cost_model_missed.md").read_text()  # the end of the page, wri
 LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
 
 
-def measurements() -> tuple[list[Measured], Measured]:
-    """What is fitted, and the K40's other half.
+def measurements() -> tuple[list[Measured], list[Measured]]:
+    """What is fitted, and the other half of the K40's tables.
 
     Of tables with far more rows than a group's weight in the fit, only every third or twelfth row is fitted.
     """
-    k40 = read_k40(PUBLISHED)
-    index = np.arange(len(k40.time_s))
+    k40, training = read_k40(PUBLISHED), read_k40_training(PUBLISHED)
+    index, steps = np.arange(len(k40.time_s)), np.arange(len(training.time_s))
     by_algorithm = [group.take(np.arange(len(group.time_s)) % 3 == 0) for group in read_by_algorithm(PUBLISHED)]
-    alone = [*by_algorithm, read_kepler_products(PUBLISHED), k40.take(index % 12 == 0)]
+    alone = [*by_algorithm, read_kepler_products(PUBLISHED), k40.take(index % 12 == 0), training.take(steps % 2 == 0)]
     fitted_to = [*read_deepbench(PUBLISHED), *read_streams(PUBLISHED), *alone]
-    return fitted_to, k40.take(index % 2 == 1)
+    return fitted_to, [k40.take(index % 2 == 1), training.take(steps % 2 == 1)]
 
 
 def _fit_without(by: str, left_out: str) -> dict[str, Constants]:
@@ -97,7 +101,7 @@ def refit(jobs: int) -> None:
     left_out = [
         ("nothing", ""),
         *(("device", name) for name in sorted({group.device for group in operators})),
-        # Kepler and Turing have no products nor gradients of their own.
+        # Of Kepler and Turing, products and gradients were not measured one by one.
         *(("architecture", name) for name in ("maxwell", "pascal", "volta")),
         *(("fold", str(fold)) for fold in range(holdout.FOLDS)),
     ]
@@ -107,13 +111,13 @@ def refit(jobs: int) -> None:
             without[by][name] = constants
             print(f"fitted without {by} {name}", flush=True)
     constants = without["nothing"][""]
-    judged = [group for group in fitted_to if group.source not in (BY_ALGORITHM, PRODUCTS_ALONE, "k40")]
+    judged = [group for group in fitted_to if group.source not in (BY_ALGORITHM, PRODUCTS_ALONE, K40_TRAINING, "k40")]
     gpus = holdout.compare_left_out(judged, "device", without["device"])
     frames = [
         gpus[gpus.known].assign(held_out="gpu"),
         holdout.compare_left_out(judged, "architecture", without["architecture"]).assign(held_out="architecture"),
         holdout.compare_folds(judged, without["fold"]).assign(held_out="problem"),
-        holdout.compare(k40_rest, constants["kepler"]).assign(held_out="k40 odd rows"),
+        *(holdout.compare(one, constants["kepler"]).assign(held_out=f"{one.source} odd rows") for one in k40_rest),
     ]
     frames += compare_choices(without["device"])
     for group in read_neusight(PUBLISHED):
@@ -186,7 +190,7 @@ def write_constants(values: dict[str, dict[str, float]], tensor: dict[str, float
     unseen = unseen.assign(architecture=[get_device(device).architecture for device in unseen.device])
     other = other[other.measured_ms >= LONG_MS]
     measured: dict[str, dict[str, list[str]]] = {}
-    for group in measurements()[0]:
+    for group in (group for group in measurements()[0] if group.source != K40_TRAINING):  # no kind of operator
         libraries = measured.setdefault(group.architecture, {}).setdefault(group.kind, [])
         libraries.extend([group.library] if group.library not in libraries else [])
     document = {
@@ -256,6 +260,7 @@ def write_operator_report() -> list[str]:
         "cudnn_scope, timed": "The same, the fastest algorithm",
         "problem": "A fifth of the shapes left out on every GPU",
         "k40 odd rows": "K40, TensorFlow 1.10: every second row",
+        f"{K40_TRAINING} odd rows": "K40, TensorFlow 1.10, steps of one convolution: every second row",
         "neusight": f"NeuSight (cuDNN 8, never fitted), rows over {LONG_MS:g} ms",
         "caffe streams": "ReLUs of native Caffe, which only move bytes, never fitted",
     }
@@ -322,7 +327,7 @@ def write_operator_report() -> list[str]:
     return [*lines, ""]
 
 
-OPERATOR_CURVE = ("source", "device", "kind", "problem")  # columns that name a curve
+OPERATOR_CURVE = ("source", "device", "release", "kind", "problem")  # columns that name a curve
 
 
 def write_anomaly_report(sweeps: pd.DataFrame) -> list[str]:
@@ -356,14 +361,10 @@ def write_anomaly_report(sweeps: pd.DataFrame) -> list[str]:
                 continue
             name = " ".join([title, *(str(getattr(row, column)) for column in by)]) if by else f"all {title}"
             lines.append(
-                f"| {name} | {row.anomaly} | {row.published} | {row.found}{_share(row.found, row.published)} | "
-                f"{row.quiet} | {row.false}{_share(row.false, row.quiet)} |"
+                f"| {name} | {row.anomaly} | {row.published} | {row.found}{share(row.found, row.published)} | "
+                f"{row.quiet} | {row.false}{share(row.false, row.quiet)} |"
             )
     return [*lines, ""]
-
-
-def _share(part: int, whole: int) -> str:
-    return f" ({part / whole:.0%})" if whole else ""
 
 
 def _as_published(residuals: pd.DataFrame) -> pd.DataFrame:
@@ -441,8 +442,10 @@ def main() -> None:
     sweeps, later = (compare_sweeps(read(PUBLISHED), left_out) for read in (read_sweeps, read_later_sweeps))
     lines += write_anomaly_report(pd.concat([sweeps, later]))
     residuals = pd.read_csv(RESIDUALS, keep_default_na=False)
+    lines += write_transfer_report(PUBLISHED)
     lines += write_choice_report(residuals, learn_choices(PUBLISHED))
     lines += write_operator_report()
+    lines += write_pool_report(PUBLISHED)
     lines += write_tensor_report(residuals[residuals.held_out == "fp16"], PUBLISHED)
     lines += write_network_report(
         "Whole networks",
@@ -458,6 +461,7 @@ def main() -> None:
         later,
         "cost_model_later_networks",
     )
+    lines += write_publication_report(PUBLISHED)
     (DOCS / "cost-model-validation.md").write_text("\n".join([*lines, MISSED]))
 
 

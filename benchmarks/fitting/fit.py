@@ -22,7 +22,7 @@ from curvescope.analysis.cost_model.constants import (
 )
 from curvescope.analysis.cost_model.problems import Floats
 
-from .published import BY_ALGORITHM, PRODUCTS_ALONE, Measured, predict
+from .published import BY_ALGORITHM, K40_TRAINING, PRODUCTS_ALONE, Measured, predict
 
 # Residuals are divided by this size; beyond _OUTLIER the loss grows linearly, so that single outliers have little
 # weight.
@@ -36,7 +36,8 @@ _SHARED_SPREAD, _ARCHITECTURE_SPREAD, _LOOP_SPREAD = 1.0, 0.3, 0.15
 _STEP = 1e-3
 # Constants that only forward algorithms depend on: fitted last, to times by algorithm.
 _OF_ALGORITHMS = frozenset({"plain_cycles", "precomputed_cycles", "winograd_cycles", "indices_us"})
-_OF_PRODUCTS = frozenset({"product"})  # of an architecture of which only products by a library alone are known
+# Of an architecture of which only these are known alone: products of one library, and gradients in steps of one layer.
+_ALONE = {PRODUCTS_ALONE: frozenset({"product"}), K40_TRAINING: frozenset({"data", "weights"})}
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,13 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
 
     First all constants to times with a known card and clock, then those of single forward algorithms to the times by
     algorithm, whose clocks are not published: only the ratios of a card's rows count there, and nothing that gradients
-    or products depend on.
+    or products depend on. Last, what one source alone tells of an architecture.
 
     Args:
         measured: published measurements.
         most_steps: maximum number of iterations.
     """
-    levelled = [group for group in measured if group.source not in (BY_ALGORITHM, PRODUCTS_ALONE)]
+    levelled = [group for group in measured if group.source not in (BY_ALGORITHM, *_ALONE)]
     architectures = tuple(sorted({group.architecture for group in levelled}))
     shared = tuple(p for p in PARAMETERS if not p.by_architecture)
     own = tuple(p for p in PARAMETERS if p.by_architecture)
@@ -103,22 +104,24 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
         last = tuple(p for p in own if p.name in _OF_ALGORITHMS)
         groups = [g for g in measured if g.architecture in by_algorithm and g.kind == "forward" and g.source != "k40"]
         fitted |= _fit(groups, _Layout(by_algorithm, (), last, known), most_steps)
-    return fit_products_alone(measured, fitted)
+    return fit_alone(measured, fitted)
 
 
-def fit_products_alone(measured: Sequence[Measured], fitted: Mapping[str, Constants]) -> dict[str, Constants]:
-    """Fit the products of architectures that have no others; everything else stays.
+def fit_alone(measured: Sequence[Measured], fitted: Mapping[str, Constants]) -> dict[str, Constants]:
+    """Fit what is known of an architecture from one source alone: its products, its gradients. Everything else stays.
 
     Args:
         measured: published measurements.
         fitted: constants by architecture.
     """
-    alone = [group for group in measured if group.source == PRODUCTS_ALONE and group.architecture in fitted]
-    if not alone:
-        return dict(fitted)
-    architectures = tuple(sorted({group.architecture for group in alone}))
-    own = tuple(p for p in PARAMETERS if p.name in _OF_PRODUCTS)
-    return dict(fitted) | _fit(alone, _Layout(architectures, (), own, fitted), most_steps=25)
+    fitted = dict(fitted)
+    for source, names in _ALONE.items():
+        alone = [group for group in measured if group.source == source and group.architecture in fitted]
+        if alone:
+            architectures = tuple(sorted({group.architecture for group in alone}))
+            own = tuple(p for p in PARAMETERS if p.name in names)
+            fitted |= _fit(alone, _Layout(architectures, (), own, fitted), most_steps=25)
+    return fitted
 
 
 def _fit(measured: Sequence[Measured], layout: _Layout, most_steps: int) -> dict[str, Constants]:

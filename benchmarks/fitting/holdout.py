@@ -41,7 +41,7 @@ def compare_left_out(
     frames = []
     for group in measured:
         if (constants := without.get(getattr(group, by))) is not None:
-            # Kepler's backward phases and products were never measured, so it stands in for no other architecture.
+            # Kepler's gradients and products were hardly measured, so it stands in for no other architecture.
             alike = {a: c for a, c in constants.items() if group.architecture == "kepler" or a != "kepler"}
             choices = (learned or {}).get(group.architecture)
             rows = compare(group, constants_for(group.architecture, alike), choices)
@@ -88,8 +88,8 @@ def compare(group: Measured, constants: Constants, learned: Mapping[str, Learned
         learned: choices of libraries learned without the group's architecture; default: none.
 
     Returns:
-        Columns source, device, library, kind, error_kind (which errors it counts among), problem, batch, algorithm
-        (predicted), published (the algorithm, empty where none), measured_ms, predicted_ms.
+        Columns source, device, library, release, kind, error_kind (which errors it counts among), problem, batch,
+        algorithm (predicted), published (the algorithm, empty where none), measured_ms, predicted_ms.
     """
     time_s, names = predict(group, constants, learned=learned)
     return pd.DataFrame(
@@ -97,6 +97,7 @@ def compare(group: Measured, constants: Constants, learned: Mapping[str, Learned
             "source": group.source,
             "device": group.device,
             "library": group.library,
+            "release": group.release,
             "kind": group.kind,
             "error_kind": _error_kinds(group),
             "problem": group.names,

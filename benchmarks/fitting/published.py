@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from curvescope.analysis.cost_model.choice import (
+    Library,
     choose_algorithm,
     estimate_products_of,
     get_library,
@@ -22,7 +23,7 @@ from curvescope.analysis.cost_model.frameworks import WAIT_S
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.learned import LearnedChoice
 from curvescope.analysis.cost_model.networks import load_operations
-from curvescope.analysis.cost_model.problems import ITEM_BYTES, Convolutions, Floats, Products, Streams
+from curvescope.analysis.cost_model.problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products, Streams
 from curvescope.profiling.hardware.devices import get_device
 
 # GPU of DeepBench -> device and library
@@ -40,7 +41,10 @@ _TIMED, _ASKED = "cudnn_scope, timed", "cudnn_scope, asked"
 _AUTOTUNED = ("k40", _TIMED)
 BY_ALGORITHM = "cudnn_scope"
 PRODUCTS_ALONE = "cudnn_scope, products"
-_CUDNN_SCOPE = {
+K40_TRAINING = "k40 training"
+CURRENT_RELEASE = "7.6.3"  # of cuDNN, that cudnn_scope ran on all five cards
+_BY_ALGORITHM_FILE = "cudnn_conv_by_algorithm.csv.gz"
+CUDNN_SCOPE_CARDS = {
     "Tesla_K80": "k80",
     "Tesla_M60": "m60",
     "Tesla_V100-SXM2-16GB": "v100",
@@ -58,13 +62,14 @@ class Measured:
         source: publication.
         device: key of the GPU.
         library: name of the library, empty for a stream.
-        kind: forward, backward_data, backward_weights, product or streaming.
+        kind: forward, backward_data, backward_weights, training (the sum of the three), product or streaming.
         problems: measured problems.
         time_s: measured times, shape (problems,).
         algorithms: published algorithm, empty if none; shape (problems,).
         names: name of the problem, the same for all batch sizes, shape (problems,).
         batches: batch size, or the width of a product; shape (problems,).
         around: measured time outside the operator, as a function of the GPU; None for none.
+        release: release of the library, where a card was measured with several.
     """
 
     source: str
@@ -77,6 +82,7 @@ class Measured:
     names: Labels
     batches: Floats
     around: Callable[[ModelledGpu], Floats] | None = field(default=None, repr=False)
+    release: str = ""
 
     @property
     def architecture(self) -> str:
@@ -89,7 +95,7 @@ class Measured:
         return Measured(
             self.source, self.device, self.library, self.kind, self.problems.take(rows), self.time_s[rows],
             self.algorithms[rows], self.names[rows], self.batches[rows],
-            None if around is None else lambda machine: around(machine)[rows],
+            None if around is None else lambda machine: around(machine)[rows], self.release,
         )  # fmt: skip
 
 
@@ -125,6 +131,11 @@ def predict(
             rows = measured.algorithms == name
             time_s[rows] = estimate_algorithms(measured.kind, problems.take(rows), machine, (name,))[name].time_s
         return time_s, measured.algorithms
+    if measured.kind == "training":
+        assert measured.around is not None
+        phases = (_fastest(phase, problems, machine, library) for phase in PHASES)
+        time_s = np.asarray(sum(phases) + measured.around(machine))
+        return time_s, np.full(len(measured.time_s), "all")
     estimates = estimate_algorithms(measured.kind, problems, machine)
     autotuned = measured.source in _AUTOTUNED
     taken = known_choice(library, measured.kind, problems, machine.device, learned or {}, timed=autotuned)
@@ -137,6 +148,12 @@ def predict(
     if measured.around is not None:
         time_s = time_s + measured.around(machine)
     return time_s, names
+
+
+def _fastest(phase: str, problems: Convolutions, machine: ModelledGpu, library: Library) -> Floats:
+    """Time of the fastest algorithm of a phase."""
+    estimates = estimate_algorithms(phase, problems, machine)
+    return choose_algorithm(estimates, problems, phase, library, autotuned=True).time_s
 
 
 def read_deepbench(folder: Path) -> list[Measured]:
@@ -228,14 +245,8 @@ def _believable(rows: pd.DataFrame, gpu: str) -> Labels:
 
 def read_k40(folder: Path) -> Measured:
     """Forward convolutions of TensorFlow 1.10 on a K40; times include session, transposes, bias and activation."""
-    rows = pd.read_csv(folder / "k40_conv_tf110.csv.gz")
-    # TensorFlow computes a 1x1 convolution of stride 1 as a product of the images as they are (conv_ops.cc).
-    rows = rows[(rows.r > 1) | (rows.s > 1) | (rows.stride_h > 1) | (rows.stride_w > 1)]
-    # SAME pads to out = ⌈in / stride⌉; the model supports only equal padding, and half of the total is closest.
-    same = (rows.padding == "SAME").to_numpy()
-    pad_h = np.where(same, np.maximum((rows.out_h - 1) * rows.stride_h + rows.r - rows.h, 0) / 2, 0)
-    pad_w = np.where(same, np.maximum((rows.out_w - 1) * rows.stride_w + rows.s - rows.w, 0) / 2, 0)
-    problems = convolutions(rows, pad_h, pad_w)
+    rows = _without_products(pd.read_csv(folder / "k40_conv_tf110.csv.gz"))
+    problems = _tensorflow_convolutions(rows)
     # TensorFlow stores images and filters channel-last; cuDNN gets them channel-first, and the result goes back.
     moved = 2 * (problems.input_bytes + problems.weight_bytes + problems.output_bytes)
     pointwise = 2 * problems.output_bytes
@@ -252,20 +263,64 @@ def read_k40(folder: Path) -> Measured:
     )  # fmt: skip
 
 
-def _read_cudnn_scope(folder: Path) -> Iterator[tuple[str, pd.DataFrame, Convolutions]]:
+def read_k40_training(folder: Path) -> Measured:
+    """Steps of single convolutions under TensorFlow 1.10 on a K40: forward, both gradients, and gradient descent.
+
+    Of the published optimizers and activations only the simplest, whose other work is known from the benchmark's
+    source: images, filters, bias and target are all variables that are updated, and the loss is a mean of squares
+    (prediction_model/Generate_train_data/benchmark_conv.py). Which tensors TensorFlow's layout pass transposes is not
+    published. Assumed is the least: images, filters and result once, and their gradients once.
+    """
+    rows = pd.read_csv(folder / "k40_conv_training_tf110.csv.gz")
+    rows = _without_products(rows[(rows.optimizer == "sgd") & (rows.activation == "none")])
+    problems = _tensorflow_convolutions(rows)
+    image, weight, result = problems.input_bytes, problems.weight_bytes, problems.output_bytes
+    biased = rows.bias.to_numpy() == 1
+
+    def around(machine: ModelledGpu) -> Floats:
+        def passes(moved_bytes: Floats) -> Floats:
+            return machine.streaming("pointwise", moved_bytes).time_s
+
+        transposes = sum(2 * machine.transforming("transpose", 2 * one).time_s for one in (image, weight, result))
+        bias = biased * (passes(2 * result) + passes(result))
+        # Difference, square and mean; the mean's gradient, twice the difference, their product, and its negative.
+        loss = sum(passes(count * result) for count in (3, 2, 1, 1, 2, 3, 2))
+        update = sum(passes(3 * one) for one in (image, weight, result))  # of images, filters and target
+        return np.asarray(machine.constants["session_us"] * 1e-6 + transposes + bias + loss + update)
+
+    return Measured(
+        K40_TRAINING, "k40", "cudnn7", "training", problems, rows.time_ms_median.to_numpy() / 1e3,
+        np.full(len(rows), ""), convolution_names(rows), problems.n, around,
+    )  # fmt: skip
+
+
+def _without_products(rows: pd.DataFrame) -> pd.DataFrame:
+    """Without 1x1 convolutions of stride 1, which TensorFlow computes as a product of the images (conv_ops.cc)."""
+    return rows[(rows.r > 1) | (rows.s > 1) | (rows.stride_h > 1) | (rows.stride_w > 1)]
+
+
+def _tensorflow_convolutions(rows: pd.DataFrame) -> Convolutions:
+    """SAME pads to out = ⌈in / stride⌉; the model supports only equal padding, and half of the total is closest."""
+    same = (rows.padding == "SAME").to_numpy()
+    pad_h = np.where(same, np.maximum((rows.out_h - 1) * rows.stride_h + rows.r - rows.h, 0) / 2, 0)
+    pad_w = np.where(same, np.maximum((rows.out_w - 1) * rows.stride_w + rows.s - rows.w, 0) / 2, 0)
+    return convolutions(rows, pad_h, pad_w)
+
+
+def _read_cudnn_scope(path: Path) -> Iterator[tuple[str, pd.DataFrame, Convolutions]]:
     """The convolutions of cudnn_scope without groups: device, rows and problems of each card."""
-    table = pd.read_csv(folder / "cudnn_conv_by_algorithm.csv.gz").rename(columns={"batch": "n"})
+    table = pd.read_csv(path, dtype={"cudnn": str}).rename(columns={"batch": "n"})
     # Direct convolution is supported for one card only, and the model has no explicit kernels of groups.
     table = table[(table.group == 1) & (table.algo != "DIRECT")]
     for card, rows in table.groupby("card"):
-        if card in _CUDNN_SCOPE:
-            yield _CUDNN_SCOPE[str(card)], rows, convolutions(rows, rows.pad_h, rows.pad_w)
+        if card in CUDNN_SCOPE_CARDS:
+            yield CUDNN_SCOPE_CARDS[str(card)], rows, convolutions(rows, rows.pad_h, rows.pad_w)
 
 
 def read_by_algorithm(folder: Path) -> list[Measured]:
     """CuDNN's forward algorithms, each timed: one group per card, of what the model has too."""
     measured = []
-    for device, rows, problems in _read_cudnn_scope(folder):
+    for device, rows, problems in _read_cudnn_scope(folder / _BY_ALGORITHM_FILE):
         estimates = estimate_algorithms("forward", problems, ModelledGpu(get_device(device), starting_constants()))
         fitted = {name: one for name, one in estimates.items() if name != "GEMM"}
         possible = np.any([(rows.algo == name) & one.possible for name, one in fitted.items()], axis=0)
@@ -297,22 +352,33 @@ def read_kepler_products(folder: Path) -> Measured:
 
 
 def read_choices(folder: Path) -> list[Measured]:
-    """The same convolutions with the algorithm that cuDNN advises, and with the fastest: two groups per card."""
-    measured = []
+    """The same convolutions with the algorithm that cuDNN advises, and with the fastest: two groups per card and run.
+
+    A curve must not join two runs: K80 and M60 have batch 1 to 32 of one release of cuDNN, and 64 and more of another.
+    """
+    tables = _read_cudnn_scope(folder / _BY_ALGORITHM_FILE)
+    return [group for device, table, _ in tables for group in _choices(device, table)]
+
+
+def read_v100_releases(folder: Path) -> list[Measured]:
+    """The same of each of six releases of cuDNN on V100; neither fitted nor learned from."""
+    tables = _read_cudnn_scope(folder / "cudnn_conv_v100_releases.csv.gz")
+    runs = ((device, run) for device, table, _ in tables for _, run in table.groupby("cudnn"))
+    return [group for device, run in runs for group in _choices(device, run)]
+
+
+def _choices(device: str, table: pd.DataFrame) -> Iterator[Measured]:
     problem = ["n", "c", "h", "w", "k", "r", "s", "pad_h", "pad_w", "stride_h", "stride_w"]
-    for device, table, _ in _read_cudnn_scope(folder):
-        for source, rows in (
-            (_ASKED, table[table.algo == table.advised]),
-            (_TIMED, table.sort_values("time_ms", kind="stable").drop_duplicates(problem)),
-        ):
+    for source, chosen in (
+        (_ASKED, table[table.algo == table.advised]),
+        (_TIMED, table.sort_values("time_ms", kind="stable").drop_duplicates(problem)),
+    ):
+        for release, rows in chosen.groupby("cudnn"):
             problems = convolutions(rows, rows.pad_h, rows.pad_w)
-            measured.append(
-                Measured(
-                    source, device, "cudnn7.6", "forward", problems, rows.time_ms.to_numpy() / 1e3,
-                    rows.algo.to_numpy(str), convolution_names(rows), problems.n,
-                )
+            yield Measured(
+                source, device, "cudnn7.6", "forward", problems, rows.time_ms.to_numpy() / 1e3,
+                rows.algo.to_numpy(str), convolution_names(rows), problems.n, release=str(release),
             )  # fmt: skip
-    return measured
 
 
 _NEUSIGHT_ALGORITHMS = {

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.fitting.anomalies import score, shapes
+from benchmarks.fitting.anomalies import ANOMALIES, found_at_best, score, shapes
 
 
 def curve(name, published, modelled):
@@ -39,6 +39,17 @@ def test_a_model_that_knows_only_a_fixed_cost_finds_no_anomaly():
     found = score(shapes(curve("c", published, fixed), ["curve"]))
     assert (found.published > 0).all()
     assert (found[["found", "false"]] == 0).all(axis=None)
+
+
+def test_the_best_limit_is_the_lowest_that_keeps_false_ones_few():
+    # Excesses from 1 to 2: published 1/3, 1/3, 0, 0; said 0.05, 0, 0.04, 0.02.
+    said = [2 / 0.95, 2.0, 2 / 0.96, 2 / 0.98]
+    pairs = zip("abcd", [3.0, 3.0, 2.0, 2.0], said, strict=True)
+    found = shapes(pd.concat([curve(name, [1.0, b], [1.0, c]) for name, b, c in pairs]), ["curve"])
+    positive = ANOMALIES[1]
+    assert found_at_best(found, positive, 0.0) == 1  # above 0.04
+    assert found_at_best(found, positive, 0.5) == 1  # above 0.02
+    assert found_at_best(found.assign(modelled=-found.modelled), positive, 0.5) == 1
 
 
 def test_batch_sizes_that_are_not_doubled_are_not_scored():

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -5,12 +6,14 @@ import pandas as pd
 import pytest
 
 from benchmarks.fitting import holdout
-from benchmarks.fitting.fit import fit_constants, fit_products_alone
+from benchmarks.fitting.fit import fit_alone, fit_constants
 from benchmarks.fitting.published import (
     Measured,
     predict,
     read_caffe_streams,
+    read_choices,
     read_deepbench,
+    read_k40_training,
     read_kepler_products,
     read_streams,
 )
@@ -164,11 +167,30 @@ def test_a_card_of_unknown_clock_says_how_errors_differ_between_batch_sizes_and_
 def test_keplers_products_move_nothing_but_its_share_of_the_peak_in_products():
     fitted = load_fitted().constants
     before = {**fitted, "kepler": Constants({**fitted["kepler"].values, "product": 0.3})}
-    after = fit_products_alone([read_kepler_products(PUBLISHED)], before)
+    after = fit_alone([read_kepler_products(PUBLISHED)], before)
     assert after["volta"] is before["volta"]
     moved = {name for name, value in after["kepler"].values.items() if value != before["kepler"][name]}
     assert moved == {"product"}
     assert after["kepler"]["product"] == pytest.approx(fitted["kepler"]["product"], rel=0.02)
+
+
+def test_steps_of_one_convolution_tell_keplers_gradients_and_move_nothing_else():
+    fitted = load_fitted().constants
+    true = Constants({**fitted["kepler"].values, "data": 0.4, "weights": 0.4})
+    steps = read_k40_training(PUBLISHED)
+    steps = steps.take(np.arange(len(steps.time_s)) % 12 == 0)
+    made = replace(steps, time_s=predict(steps, true)[0])
+    after = fit_alone([made], fitted)
+    moved = {name for name, value in after["kepler"].values.items() if value != fitted["kepler"][name]}
+    assert moved == {"data", "weights"}
+    time_s, _ = predict(made, after["kepler"])
+    assert np.median(np.abs(time_s / made.time_s - 1)) < 0.01
+
+
+def test_no_curve_joins_two_runs():
+    batches = {(g.device, g.release): set(g.batches.astype(int)) for g in read_choices(PUBLISHED)}
+    assert max(batches["k80", "7.6.3"]) == 32
+    assert min(batches["k80", "7.6.1"]) == 64
 
 
 def test_a_gpu_is_known_by_another_that_measures_the_same_kind():

@@ -108,7 +108,7 @@ class _Assembly:
                 if timeline.marked:
                     timeline.finish_marked_steps([(work.start_ns, work.step)])
                 else:
-                    timeline.find_steps(work)
+                    timeline.find_steps(work, self._communicates())
                 self._write_collected(work)
                 self._write_operators(work)
         self._refuse_idle_device()
@@ -264,6 +264,10 @@ class _Assembly:
         for table, count, phases in self._in_order(write, batches()):
             self._add_phases(phases)
             self._report(f"writing {table}", count)
+
+    def _communicates(self) -> Bools:
+        """Whether the kernels of a name are communication, by the name's code."""
+        return np.array([is_communication(name) for name in self._names.to_pylist()], np.bool_)
 
     def _write_operators(self, work: DeviceWork) -> None:
         """Write the outermost operators of one step per batch size: a step of median duration."""

@@ -246,16 +246,20 @@ class Timeline:
             self.lost["device_work_cut_by_steps"] += int(np.count_nonzero((start_ns < low[step]) & (step != NONE)))
         self._describe(windows)
 
-    def find_steps(self, work: DeviceWork) -> None:
+    def find_steps(self, work: DeviceWork, communicates: Bools) -> None:
         """Find steps without marks, and set the steps of the work.
 
         Args:
             work: all device work.
+            communicates: whether a kernel of a name is communication, shape (names,). A stream of collectives, which
+                may be one name over and over, repeats nothing that a step does.
         """
         timed = work.timed
         kernels = timed & (work.kernel_name != NONE)
         if not kernels.any():
             return
+        computing = kernels & ~np.append(communicates, False)[work.kernel_name]
+        kernels = computing if computing.any() else kernels
         found: steps.Windows = []
         if self._options.steps != WHOLE:
             columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))

@@ -219,3 +219,17 @@ def test_repeated_kernels_of_different_modules_are_layers_and_no_steps(name, cou
     assert (len(steps), meta["steps_from"]) == (count, steps_from)
     layers = set(open_recording(tmp_path / "run").frame("kernels")["layer"])
     assert layers == ({f"blocks.{i}" for i in range(6)} if count == 1 else {"blocks.0"})
+
+
+def test_a_stream_of_collectives_does_not_decide_on_steps(tmp_path):
+    """Two all-reduces in each of four steps take most of the time, in a stream of their own that holds nothing else."""
+    strings = {1: "gemm", 2: "relu", 3: "cudaLaunchKernel", 4: "ncclDevKernel_Generic_1(args)"}
+    work, number = [], 0
+    for start in range(0, 4000, 1000):
+        for name, stream, begin, end in ((1, 7, 0, 90), (4, 20, 100, 500), (2, 7, 200, 290), (4, 20, 510, 900)):
+            number += 1
+            work.append(kernel(number, start + begin, start + end, demangledName=name, streamId=stream))
+    launches = [launch(i + 1, i) for i in range(number)]
+    path = write_export(tmp_path / "p", launches=launches, kernels=work, strings=strings)
+    meta, steps = steps_of(path, tmp_path / "run", steps="repetition")
+    assert (len(steps), meta["steps_from"]) == (4, "repetition of the kernel sequence")

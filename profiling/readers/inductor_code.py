@@ -1,9 +1,9 @@
 """Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or that of TORCH_COMPILE_DEBUG.
 
-The Python file of a compiled graph has a comment before each kernel that it generates: the operators as the program
+The Python file of a compiled graph has a comment before each Triton kernel that it generates: the operators as the program
 called them (`Original ATen`), which nodes of the graph each of the program's calls became, and, since PyTorch 2.9, the
 shapes of these nodes. So the operators are complete where the kernel's name is cut or tells none, and their parts of a
-kernel follow the bytes that each would move alone. The files name no modules.
+kernel follow the bytes that each would move alone. The files name no modules, and C++ kernels have no such comment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NODE = re.compile(
     r"(?:PlaceHolder|call_function)\[target=(?:torch\.ops\.(?P<space>\w+)\.(?P<op>\w+))?[\w.]*\]"
     r"(?:\(args = (?P<arguments>.*), kwargs = )?"
 )
-_KERNEL = re.compile(r"(?P<name>(?:triton|cpp)\w*) = async_compile\.\w+\(")
+_KERNEL = re.compile(r"(?P<name>triton\w*) = async_compile\.triton\(")
 _COMMENT = re.compile(r"\s*(?:#|//)\s*(.*)")
 _RETURN = re.compile(r"return (%.*)")
 _OPERAND = re.compile(r"%(\w+)")
@@ -67,8 +67,8 @@ def fused_in(folder: Path) -> dict[str, str]:
         raise CurvescopeError(f"--inductor {folder}: {error.strerror or error}.") from error
     if not found:
         raise CurvescopeError(
-            f"--inductor {folder}: no code of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR when the program runs, and "
-            "give that folder."
+            f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR when the program runs "
+            "on a GPU, and give that folder."
         )
     return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
 

@@ -75,7 +75,7 @@ def test_an_import_takes_the_operators_of_a_kernel_whose_name_tells_none(tmp_pat
 
 def test_a_folder_without_code_of_inductor_is_refused(tmp_path):
     (tmp_path / "other.py").write_text("print()")
-    for folder, message in ((tmp_path, "no code of Inductor"), (tmp_path / "none", "no folder")):
+    for folder, message in ((tmp_path, "no Triton kernel of Inductor"), (tmp_path / "none", "no folder")):
         with pytest.raises(CurvescopeError, match=message):
             fused_in(folder)
 

@@ -1,9 +1,10 @@
 """Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or that of TORCH_COMPILE_DEBUG.
 
-The Python file of a compiled graph has a comment before each Triton kernel that it generates: the operators as the program
-called them (`Original ATen`), which nodes of the graph each of the program's calls became, and, since PyTorch 2.9, the
-shapes of these nodes. So the operators are complete where the kernel's name is cut or tells none, and their parts of a
-kernel follow the bytes that each would move alone. The files name no modules, and C++ kernels have no such comment.
+The Python file of a compiled graph has a comment before each Triton kernel that it generates: the operators as the
+program called them (`Original ATen`), which nodes of the graph each of the program's calls became, and, since PyTorch
+2.9, the shapes of these nodes. So the operators are complete where the kernel's name is cut or tells none, and their
+parts of a kernel follow the bytes that each would move alone. The files name no modules, and C++ kernels have no such
+comment.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def fused_in(folder: Path) -> dict[str, str]:
         raise CurvescopeError(f"--inductor {folder}: {error.strerror or error}.") from error
     if not found:
         raise CurvescopeError(
-            f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR when the program runs "
-            "on a GPU, and give that folder."
+            f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR when the program "
+            "runs on a GPU, and give that folder."
         )
     return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
 

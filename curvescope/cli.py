@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
                 "",
                 "exit codes:",
                 "  0    done",
-                "  1    a requested check failed, e.g. of `compare --fail-over`",
+                "  1    a requested check failed, e.g. `compare --fail-over 5%`",
                 "  2    bad input or an unusable machine; the message says what to do",
                 "  130  interrupted; recorded data is kept",
                 "  `record` passes on the exit code of the command that it ran.",

@@ -18,7 +18,7 @@ GROUPS = {
     ),
     "modelled GPUs": ("library", "framework", "what_if"),
     "tables of times": ("table", "problem", "noise"),
-    "output": ("output", "resume", "all", "json", "help"),
+    "output": ("output", "resume", "base", "fail_over", "all", "json", "help"),
 }
 
 

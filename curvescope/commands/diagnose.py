@@ -4,6 +4,9 @@ Runs on CUDA if there is a device, else on the CPU. Measures for about two minut
 minute, and then tests the causes by experiment for up to a minute more (--experiments). After Ctrl-C everything
 measured is kept, and `curvescope explain` reads it; `curvescope confirm` makes the missing experiments later.
 
+`--against RUN` prints the comparison with an earlier recording instead, and makes no experiments unless asked. With
+`--fail-over 5%` the exit code is 1 if a step time grew significantly and by more, see `curvescope compare`.
+
 `--device model:gtx1080` runs nothing: the cost model predicts the steps on that GPU (`curvescope devices` lists the
 GPUs), and every view of the result is marked as modelled.
 """
@@ -15,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
-from ..arguments import DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S
+from ..arguments import DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S, parse_share
 from ..diagnosing import measure
 from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import AnyPath, as_path
+from .compare import add_fail_over, show_comparison
 
 if TYPE_CHECKING:
     from ..profiling.measure.axes import Axes
@@ -48,11 +52,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counters",
         action="store_true",
-        help="then measure memory traffic, executed FLOPs and cycles of the kernels (`counters`)",
+        help="measure memory traffic, executed FLOPs and cycles of the kernels afterwards (`curvescope counters`)",
     )
     parser.add_argument(
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     )
+    parser.add_argument(
+        "--against",
+        dest="base",
+        type=as_path,
+        metavar="RUN",
+        help="earlier recording to compare with, in place of the explanation",
+    )
+    add_fail_over(parser)
     parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -70,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
     device = "cpu" if modelled else pick_device(args.device)
     if modelled and args.cuda_graph:
         raise CurvescopeError("--cuda-graph: a modelled GPU has nothing to capture; omit it.")
+    over = _check_against(args, axes)
     configurations = measuring.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
     if args.counters:
@@ -81,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
             raise CurvescopeError("--experiments: a modelled GPU has nothing to run; omit it.")
         if args.step or axes.curve != BATCH or axes.family is not None:
             raise CurvescopeError("The cost model knows networks over batch sizes: omit --step and --axis.")
-        return _model(args, measuring.network_of(args), axes.values, path)
+        _model(args, measuring.network_of(args), axes.values, path)
+        return _show(args, path, over)
     if args.library or args.framework or args.what_if:
         raise CurvescopeError(
             "--library, --framework and --what-if are for a modelled GPU, e.g. --device model:gtx1080."
@@ -100,7 +114,38 @@ def run(args: argparse.Namespace) -> int:
         recording, curvature = open_recording(path), measuring.curvature_of(args)
         show_energy(recording, axis=curvature, everything=args.all, as_json=args.json)
         return 0
+    return _show(args, path, over)
+
+
+def _check_against(args: argparse.Namespace, axes: Axes) -> float | None:
+    """The value of --fail-over; refuses a wrong --against or --fail-over before anything is measured.
+
+    Raises:
+        CurvescopeError: one of them is wrong, or does not fit the other options.
+    """
+    from ..profiling.errors import CurvescopeError
+    from ..profiling.recording.store import open_recording
+
+    over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
+    if args.base is None:
+        if over is not None:
+            raise CurvescopeError("--fail-over needs --against RUN, the recording to compare with.")
+        return None
+    if axes.family is not None or args.of == "energy":
+        raise CurvescopeError("--against compares the step times of one curve: omit --of energy, and give --axis once.")
+    recorded = sorted(set(open_recording(args.base).frame("steps")["batch"]))
+    if not set(recorded) & set(axes.values):
+        listed = ", ".join(map(str, recorded)) or "no step"
+        raise CurvescopeError(f"--against {args.base} has {axes.curve} {listed}: measure at least one of them.")
+    return over
+
+
+def _show(args: argparse.Namespace, path: AnyPath, over: float | None) -> int:
+    """Print what was measured, or its comparison with --against; returns the exit code."""
+    if args.base is not None:
+        return show_comparison([args.base, path], over, everything=args.all, as_json=args.json)
     from ..analysis.render.show import show_diagnosis
+    from ..profiling.recording.store import open_recording
 
     show_diagnosis(open_recording(path), axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
     return 0
@@ -155,8 +200,8 @@ def _measure(
 
 
 def _experiments_s(args: argparse.Namespace, protocol: Protocol) -> float:
-    if args.of == "energy" and args.experiments is None:
-        return 0.0  # experiments test causes of times
+    if args.experiments is None and (args.of == "energy" or args.base is not None):
+        return 0.0  # experiments test causes of times; a comparison shows none
     default_s = QUICK_EXPERIMENTS_S if protocol.name == "quick" else DEFAULT_EXPERIMENTS_S
     return measuring.experiments_s_of(args, default_s)
 
@@ -187,13 +232,11 @@ def _family(
     return 0
 
 
-def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], path: AnyPath) -> int:
+def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], path: AnyPath) -> None:
     """Model the steps on a GPU. Nothing runs, and networks by name do not need torch."""
     from ..analysis.cost_model.networks import load_operations
     from ..analysis.cost_model.recording import DEVICE_PREFIX, record_model
-    from ..analysis.render.show import show_diagnosis
     from ..profiling.errors import CurvescopeError
-    from ..profiling.recording.store import open_recording
 
     if args.precision == "tf32" or args.compile:
         raise CurvescopeError(
@@ -211,8 +254,6 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     record_model(
         path, network.name, table, batches, device, args.library, args.mode, framework, what_if, args.precision
     )
-    show_diagnosis(open_recording(path), axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
-    return 0
 
 
 def _facts(text: str | None) -> dict[str, float]:

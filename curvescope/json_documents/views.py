@@ -126,7 +126,7 @@ class RoofRatio:
 
 @dataclass(frozen=True)
 class CompareDocument:
-    """Recordings compared with the first: `compare`.
+    """Recordings compared with the first: `compare` and `diagnose --against`.
 
     Attributes:
         recordings: the recordings.

@@ -110,7 +110,7 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
         async def run_experiments(recording: str, seconds: int = 60) -> dict[str, Any]:
             """Test the causes of a recording by experiment on this machine, which must be the recording's."""
             if not 1 <= seconds <= _LONGEST_S:
-                raise ToolError(f"seconds={seconds}: ask for 1 to {_LONGEST_S}; each call goes on.")
+                raise ToolError(f"seconds={seconds}: ask for 1 to {_LONGEST_S}; each call continues the last one.")
             return verdict_of(await document_of("confirm", f"--experiments={seconds}s", paths=(recording,)))
 
     return server

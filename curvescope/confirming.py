@@ -36,7 +36,7 @@ def confirm(
     """Test by experiment why the anomalies of a recording and its fixed cost are there, on the recording's machine.
 
     Every experiment is recorded as it runs, so an interruption keeps everything before it. A failing experiment costs
-    only itself: its entry says why. Calling this again goes on where the experiments ended.
+    only itself: its entry says why. Calling this again continues where the experiments ended.
 
     Args:
         recording: recording of a sweep, or its folder or URL.

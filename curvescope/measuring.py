@@ -32,7 +32,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=STEP_PRECISIONS,
         default="fp32",
-        help="fp32 (without TF32), tf32, or mixed precision in fp16 or bf16",
+        help="fp32 (without TF32; default), tf32, or mixed precision in fp16 or bf16",
     )
     parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
     parser.add_argument(
@@ -49,7 +49,8 @@ def add_clock_argument(parser: argparse.ArgumentParser) -> None:
         type=int,
         const=0,
         metavar="MHZ",
-        help="lock the SM clock of the GPU while it is measured (needs root); default: its default application clock",
+        help="SM clock to lock the GPU at while it is measured (needs root; without a value: its "
+        "default application clock)",
     )
 
 
@@ -89,8 +90,8 @@ def add_axis_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUES",
-        help="vary another number, e.g. tokens=128..4096: an argument of make_step, or tokens for BERT; a second axis "
-        "with several values gives a family of curves",
+        help="another number to vary, e.g. tokens=128..4096: an argument of make_step, or tokens for BERT; a "
+        "second axis with several values gives a family of curves",
     )
 
 
@@ -105,7 +106,7 @@ def add_curvature_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def curvature_of(args: argparse.Namespace) -> str:
-    """The axis of curvatures: `--curvature`, or or, as until version 0.1, `--axis log2`, `linear` or `throughput`."""
+    """The axis of curvatures: `--curvature`, or, as until version 0.1, `--axis log2`, `linear` or `throughput`."""
     former = next((text for text in getattr(args, "axis", ()) if text in CURVATURES), None)
     return str(args.curvature or former or CURVATURES[0])
 
@@ -209,11 +210,13 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
     protocol.add_argument(
         "--protocol",
         default="default",
-        help="default, quick, addfor (mean of 100 runs), dell (images/s over all iterations of --images), dlperf (20 "
-        "steps ignored, 100 measured, 7 repeats, median)",
+        help="rules of measuring: default, quick, addfor (mean of 100 runs), dell (images/s over all iterations of "
+        "--images), dlperf (20 steps ignored, 100 measured, 7 repeats, median)",
     )
     parser.add_argument(
-        "--until", metavar="SHARE", help="stop once every interval is this narrow (e.g. 1%%), or at --time-limit"
+        "--until",
+        metavar="SHARE",
+        help="width of the intervals at which to stop, e.g. 1%%; --time-limit ends it before",
     )
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds to measure (default: the protocol's)")
     parser.add_argument("--images", type=int, metavar="N", help="total samples of all iterations (protocol dell)")
@@ -226,7 +229,7 @@ def add_energy_arguments(parser: argparse.ArgumentParser) -> None:
         "--of",
         choices=("time", "energy"),
         default="time",
-        help="what the curve is of: time, or energy, in joules per step and sample",
+        help="quantity of the curve: time, or energy, in joules per step and sample (default: time)",
     )
 
 

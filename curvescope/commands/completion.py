@@ -1,8 +1,8 @@
 """Print a completion script for a shell: commands, options and their values.
 
-bash: curvescope completion bash > ~/.local/share/bash-completion/completions/curvescope
-zsh:  curvescope completion zsh > FOLDER_IN_FPATH/_curvescope
-fish: curvescope completion fish > ~/.config/fish/completions/curvescope.fish
+curvescope completion bash > ~/.local/share/bash-completion/completions/curvescope
+curvescope completion zsh > FOLDER_IN_FPATH/_curvescope
+curvescope completion fish > ~/.config/fish/completions/curvescope.fish
 """
 
 from __future__ import annotations

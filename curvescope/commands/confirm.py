@@ -1,8 +1,8 @@
 """Test by experiment why the anomalies of a recording are there, and what takes them away.
 
 Runs the operators of the anomalies' terms alone, and complete steps, with one factor changed at a time, and adds the
-results to the recording. It needs the machine of the recording. `diagnose` does the same at its end; each call goes on
-where the last one ended. After Ctrl-C the finished experiments are kept.
+results to the recording. It needs the machine of the recording. `diagnose` does the same at its end; each call
+continues where the last one ended. After Ctrl-C the finished experiments are kept.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with",
         dest="tool",
         choices=("cupti", "ncu"),
-        help="what counts: CUPTI (CUDA 12.6 and newer) or Nsight Compute (default: CUPTI, or ncu if that cannot)",
+        help="tool that counts: CUPTI (CUDA 12.6 and newer) or Nsight Compute (default: CUPTI, or ncu if that cannot)",
     )
 
 

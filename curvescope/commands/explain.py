@@ -26,13 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("decode", "prefill", "mixed"),
         help="steps of an inference server to explain (default: the mode with most sizes, decode first)",
     )
-    parser.add_argument("--pair", metavar="B,KB", help="split the excess between these two batch sizes")
-    parser.add_argument("--at", type=int, metavar="B", help="split the curvature at this batch size")
+    parser.add_argument("--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8")
+    parser.add_argument("--at", type=int, metavar="B", help="batch size whose curvature to split")
     measuring.add_curvature_argument(parser)
     # Its name until version 0.1.
     parser.add_argument("--axis", choices=measuring.CURVATURES, action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument(
-        "--problem", metavar="WORDS", help="for a table of times: show curves with these words in their name"
+        "--problem", metavar="WORDS", help="for a table of times: words in the names of the curves to show"
     )
     parser.add_argument(
         "--noise",
@@ -73,9 +73,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         )
         return 0
     if args.problem is not None or args.noise is not None:
-        raise CurvescopeError(
-            f"--problem and --noise are for tables of times; {args.recording} is a different recording."
-        )
+        raise CurvescopeError(f"--problem and --noise are for tables of times; {args.recording} is not one: omit them.")
     if args.of == "energy":
         from ..analysis.render.energy import show_energy
 

@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="+", help="profile; several with --as sweep")
     parser.add_argument("-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: under runs)")
     parser.add_argument(
-        "--as", dest="kind", choices=("profile", "sweep"), default="profile", help="sweep: one profile per batch size"
+        "--as",
+        dest="kind",
+        choices=("profile", "sweep"),
+        default="profile",
+        help="what the files are: one profile, or a sweep with a profile per batch size (default: profile)",
     )
     parser.add_argument(
         "--batch", metavar="N[,N]", help="samples per step, one value per file (default: from ranges or shapes)"

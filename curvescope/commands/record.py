@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="tool",
         metavar="RECORDER",
         default="cupti",
-        help="cupti (default), nsys, ncu, nvprof, or a recorder of a plugin",
+        help="recorder: cupti (default), nsys, ncu, nvprof, or one of a plugin",
     )
     parser.add_argument(
         "--metrics",

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     location = parser.add_mutually_exclusive_group()
     location.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
-    location.add_argument("--store", type=as_path, metavar="URL", help="a shared store, e.g. s3://bucket/team")
+    location.add_argument("--store", type=as_path, metavar="URL", help="URL of a shared store, e.g. s3://bucket/team")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

@@ -3,8 +3,8 @@
 On one machine it starts a process per device under torchrun: NCCL on GPUs, Gloo on a CPU. Under torchrun or srun it is
 one rank of that launch, on any number of nodes, and rank 0 prints:
 
-  torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
-  srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
+    torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
+    srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
 
 Measured data is kept after an interruption: `--resume DIR` continues, `curvescope explain DIR` prints the result again.
 """
@@ -41,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="B", help=f"weak scaling: samples per device (default: {_BATCH})")
     parser.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices in total")
     measuring.add_mode_argument(parser, choices=[mode for mode in MODES if mode != "forward"], help="what a step runs")
-    parser.add_argument("--precision", choices=STEP_PRECISIONS, default="fp32")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
+    parser.add_argument(
+        "--precision", choices=STEP_PRECISIONS, default="fp32", help="precision of the steps (default: fp32)"
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="cpu or cuda (default: cuda if there is one)")
     parser.add_argument(
         "--threads", type=int, metavar="N", help="threads per process on a CPU (default: an equal share)"
     )
@@ -50,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         default="resident",
         metavar="SOURCE",
-        help="resident (one batch stays on the device; default), host (copied to the device in every step), or "
-        "package.module:function of batch size, rank and world size that returns (inputs, targets) to iterate over",
+        help="source of the batches: resident (one batch stays on the device; default), host (copied to the device in "
+        "every step), or package.module:function of batch size, rank and world size that "
+        "returns (inputs, targets) to iterate over",
     )
     parser.add_argument(
         "--timeout",
@@ -63,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_protocol_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: runs/DATE_scale)")
     parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="resume the run in this folder: measure missing points"
+        "--resume", type=Path, metavar="DIR", help="folder of a run to resume: measures what is missing"
     )
     parser.add_argument("--all", action="store_true", help="split the loss at every number of devices, by every layer")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -1,7 +1,10 @@
 """Run training steps of a network in NVTX ranges, for profiling with an external profiler.
 
-Ranges mark every step, phase and layer, as Nsight Systems, Nsight Compute and `curvescope record` see them, as in
-`curvescope record -- curvescope step vgg_a --batch 64` or `nsys profile -t cuda,nvtx curvescope step vgg_a --batch 64`.
+Ranges mark every step, phase and layer for Nsight Systems, Nsight Compute and `curvescope record`, e.g.
+
+    curvescope record -- curvescope step vgg_a --batch 64
+    nsys profile -t cuda,nvtx curvescope step vgg_a --batch 64
+
 The printed times include the cost of the ranges and of the profiler.
 """
 

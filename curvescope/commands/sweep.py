@@ -37,11 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_sample_arguments(parser)
     parser.add_argument(
         "--batch",
-        help="1,2,4 or 1..32 (doubling; default) or 32..160:8; max for the largest that fits, 8..max doubles to it",
+        help="batch sizes: 1,2,4 or 1..32 (doubling; default) or 32..160:8; max for the largest that fits, "
+        "8..max doubles to it",
     )
     measuring.add_axis_argument(parser)
-    measuring.add_mode_argument(parser, help=f"one or more of {','.join(MODES)}")
-    parser.add_argument("--precision", default="fp32", help=f"one or more of {','.join(STEP_PRECISIONS)}")
+    measuring.add_mode_argument(parser, help=f"modes, one or more of {','.join(MODES)}")
+    parser.add_argument("--precision", default="fp32", help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}")
     parser.add_argument("--compile", choices=_CHOICES, default="no", help="run the networks through torch.compile")
     parser.add_argument(
         "--cuda-graph",
@@ -59,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="measure on the workers of a Dask scheduler, e.g. tcp://host:8786, one recording each; or "
-        "local for one worker per GPU of this machine",
+        help="address of a Dask scheduler, e.g. tcp://host:8786, whose workers measure one recording each; or "
+        "local, for one worker per GPU of this machine",
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="number of workers for --scheduler local on a CPU; they share it"
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder or URL to create (default: runs/DATE_sweep)",
     )
     parser.add_argument(
-        "--resume", type=as_path, metavar="DIR", help="resume the sweep in this folder: measure missing batch sizes"
+        "--resume", type=as_path, metavar="DIR", help="folder of a sweep to resume: measures missing batch sizes"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default="text",
-        help="text, csv (a line per network, device and batch size), markdown or json",
+        help="format of the output: text (default), csv (a line per network, device and batch size), markdown or json",
     )
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="same as --format json")
 

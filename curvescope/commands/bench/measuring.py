@@ -37,9 +37,15 @@ def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32", choices: 
         choices: the precisions, in words.
     """
     parser.add_argument(
-        "--axis", action="append", default=[], metavar="NAME=VALUES", help="e.g. size=4096..65536; once for each axis"
+        "--axis",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="values of an axis, e.g. size=4096..65536; once for each axis",
     )
-    parser.add_argument("--precision", default=precision, help=f"{choices}, or several (default: {precision})")
+    parser.add_argument(
+        "--precision", default=precision, help=f"precisions: {choices}, or several (default: {precision})"
+    )
 
 
 def with_all(axes: Sequence[str], name: str, values: Iterable[str]) -> list[str]:
@@ -52,22 +58,28 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     """Declare the options that choose matrix products or convolutions."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--axis", action="append", default=[], metavar="NAME=VALUES", help="e.g. n=1,2,4..256; once for each axis"
+        "--axis",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="values of an axis, e.g. n=1,2,4..256; once for each axis",
     )
-    which.add_argument("--from", dest="network", metavar="NETWORK", help="the layers of a network, e.g. vgg_a")
-    which.add_argument("--set", choices=("deepbench",), help="a published set of problems")
+    which.add_argument(
+        "--from", dest="network", metavar="NETWORK", help="network whose layers are measured, e.g. vgg_a"
+    )
+    which.add_argument("--set", choices=("deepbench",), help="published set of problems")
     parser.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
     parser.add_argument(
         "--against",
         type=Path,
         metavar="RECORDING",
-        help="with --from: compare each layer alone with its cost in a recorded step",
+        help="with --from: recording of a step, to compare each layer alone with its cost there",
     )
     parser.add_argument("--reduced", action="store_true", help="shrink every problem, to try that all of them run")
     parser.add_argument(
         "--precision",
         default="fp32",
-        help="fp64, fp32, tf32, fp16, bf16, and of products fp8 or int8; or several: fp32,bf16",
+        help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and int8 (default: fp32)",
     )
 
 
@@ -126,11 +138,11 @@ def add_method(
         "--cache",
         choices=("cold", "hot"),
         default="cold",
-        help="cold: flush the caches before every sample; hot: do not flush, and call short kernels many times in a "
-        "sample (default: %(default)s)",
+        help="state of the caches: cold, flushed before every sample; or hot, not flushed, with many calls of a short "
+        "kernel in a sample (default: %(default)s)",
     )
     parser.add_argument(
-        "--until", default="1%", metavar="SHARE", help="stop when the median is known this well (default: 1%%)"
+        "--until", default="1%", metavar="SHARE", help="precision of the median at which to stop (default: 1%%)"
     )
     parser.add_argument(
         "--time-limit",

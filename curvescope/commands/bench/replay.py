@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the benchmark's arguments."""
     parser.add_argument("recording", type=Path, metavar="RECORDING", help="recording with operators")
-    parser.add_argument("--layer", help="only calls of this layer and of layers inside it")
-    parser.add_argument("--op", help="only this operator, e.g. linear or aten::linear")
-    parser.add_argument("--phase", help="only calls of this phase: forward, backward or optimizer")
+    parser.add_argument("--layer", help="layer whose calls to replay, with those of layers inside it (default: all)")
+    parser.add_argument("--op", help="operator to replay, e.g. linear or aten::linear (default: all)")
+    parser.add_argument("--phase", help="phase whose calls to replay: forward, backward or optimizer (default: all)")
     parser.add_argument("--batch", help="batch sizes, e.g. 1..64; any size will do (default: the recorded ones)")
     parser.add_argument(
         "--share",
         default="99%",
         metavar="SHARE",
-        help="replay the calls with most time, up to this share of the time of all (default: 99%%)",
+        help="share of the time of all calls to replay, the calls with most time first (default: 99%%)",
     )
     parser.add_argument("--all", action="store_true", help="replay all calls, those with little time, too")
     measuring.add_method(parser, time_limit_s=1.0, device="that of the recording")

@@ -242,7 +242,10 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     common = sorted(set.intersection(*(set(s.curve.conditions) for s in sides)))
     if not common:
         measured = "; ".join(f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides)
-        raise CurvescopeError(f"No batch size is common to all recordings ({measured}). Give --batch when importing.")
+        raise CurvescopeError(
+            f"No batch size is common to all recordings ({measured}). "
+            "Measure the same ones, or give --batch when importing."
+        )
     # A step without any recorded device work is not idle: it gets no row.
     worked = [set(s.kernel_times.loc[s.kernel_times["name"] != IDLE, "batch"]) for s in sides]
     profiled = [b for b in common if all(b in batches for batches in worked)]

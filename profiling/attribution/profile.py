@@ -83,7 +83,7 @@ class Options:
         try:
             return re.compile(pattern)
         except re.error as error:
-            raise CurvescopeError(f"--steps {self.steps}: no regular expression ({error}).") from error
+            raise CurvescopeError(f"--steps {self.steps}: this is no regular expression ({error}).") from error
 
 
 @dataclass

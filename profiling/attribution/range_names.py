@@ -138,7 +138,7 @@ class RangeNames:
             try:
                 self._pattern = re.compile(pattern)
             except re.error as error:
-                raise CurvescopeError(f"--range-pattern {pattern}: no regular expression ({error}).") from error
+                raise CurvescopeError(f"--range-pattern {pattern}: this is no regular expression ({error}).") from error
             if not set(self._pattern.groupindex) & set(GROUPS):
                 raise CurvescopeError(
                     f"--range-pattern {pattern}: name groups in it, e.g. '(?P<layer>conv\\d+)'; "

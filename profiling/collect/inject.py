@@ -101,7 +101,7 @@ def record(
     torch = sys.modules.get("torch")
     if torch is not None and profiles_now(torch):
         raise CurvescopeError(
-            "torch.profiler records this process, and CUPTI serves one of both at a time: end that profile first, or "
+            "torch.profiler records this process, and CUPTI serves one profiler at a time: end that profile first, or "
             "leave out curvescope.record()."
         )
 

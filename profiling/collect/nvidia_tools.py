@@ -163,7 +163,9 @@ def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None
             "nvprof does not support this GPU (it supports capabilities up to 7.5): record with `--with nsys`."
         )
     if _NO_KERNEL in log:
-        raise CurvescopeError(f"{tool.name} profiled no kernel: the command launched none that it was to profile.")
+        raise CurvescopeError(
+            f"{tool.name} profiled no kernel: the command launched none, or none that it was told to profile."
+        )
     if found is None or not found.stat().st_size:
         raise CurvescopeError(
             f"{tool.name} wrote no profile (exit code {code}); see its output above. Nothing was recorded."

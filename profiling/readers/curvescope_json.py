@@ -39,7 +39,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for batch in events:
         base = events.document.get(BASE_KEY)
         if not isinstance(base, int):
-            raise CurvescopeError("no whole number `baseTimeNanoseconds` before its events; export it again.")
+            raise CurvescopeError("it has no whole number `baseTimeNanoseconds` before its events; export it again.")
         for event in batch:
             table = _TABLES.get(event.cat)
             if table is not None:

@@ -144,7 +144,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         found = msgspec.json.decode(source.read_all(_MOST_BYTES), type=_File).processes
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CurvescopeError(
-            f"broken JSON ({str(error)[:200]}); the file was cut off or edited, record it again."
+            f"it is broken JSON ({str(error)[:200]}); the file was cut off or edited, record it again."
         ) from error
     records, gpus = Records(), []
     for process in found if isinstance(found, list) else [found]:

@@ -112,7 +112,7 @@ class TraceEvents(Generic[E]):
                 elif len(buffer) - at < size:
                     raise _broken("its list of events does not end")
                 elif size > _MOST_EVENT_BYTES:
-                    raise CurvescopeError("one event of more than 64 MiB in it: no profiler wrote that.")
+                    raise CurvescopeError("it has an event of more than 64 MiB, which no profiler writes.")
                 else:
                     size *= 2
 
@@ -260,4 +260,4 @@ def _brackets(buffer: bytes) -> tuple[np.typing.NDArray[np.int64], np.typing.NDA
 
 
 def _broken(why: str) -> CurvescopeError:
-    return CurvescopeError(f"broken JSON ({why}); the file was cut off or edited, record it again.")
+    return CurvescopeError(f"it is broken JSON ({why}); the file was cut off or edited, record it again.")

@@ -84,7 +84,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     try:
         planes = _message_type("XSpace").FromString(_content(source)).planes
     except DecodeError as error:
-        raise CurvescopeError(f"a damaged XSpace ({error}); copy it again, or record it again.") from error
+        raise CurvescopeError(f"it is a damaged XSpace ({error}); copy it again, or record it again.") from error
     trace = FrameworkTrace()
     for number, plane in enumerate(planes):
         _take_plane(trace, number, plane)

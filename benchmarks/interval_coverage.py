@@ -85,7 +85,7 @@ complete sweep. The difference of two sweeps is then real, but not caused by the
 
 - {intervals_held} of {intervals} intervals of T(b) hold the median of all sweeps.
 - {neighbours_changed} of {neighbours} sweeps differ significantly from the one before, {pairs_changed} of all {pairs} pairs.
-- Verdicts, by functional (*noise* is not significant; *unsure*, not significant after Holm correction): {verdicts}.
+- Verdicts, by functional (*noise* is not significant; *unsure* is significant alone but not after Holm correction): {verdicts}.
 """
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]

@@ -32,10 +32,10 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
         f"{found.ranks} ranks{nodes}, {found.steps} steps, {found.kernels:,} kernels: median step "
         f"{number(found.step_ms)} ms, {number(found.own_ms)} ms of it without communication{waiting}."
     )
-    blocks: list[RenderableType] = [Text(head, "bold"), Text()]
+    blocks: list[RenderableType] = [Text(_verdict(found), "bold"), Text(), Text(head), Text()]
     limit = None if everything else _ROWS
     blocks += _stragglers(found, limit)
-    blocks += [Text(), Text("Balance by layer, mean over steps", "bold"), _imbalances(found, limit)]
+    blocks += [Text("Balance by layer, mean over steps", "bold"), _imbalances(found, limit)]
     if found.waits:
         blocks += [Text(), Text("Waiting in collectives, per step and rank", "bold"), _waits(found, limit)]
         blocks.append(
@@ -55,9 +55,24 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
     return Group(*blocks)
 
 
-def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
+def _verdict(found: Ranks) -> str:
+    """The rank that delays the others most, by how much and where; or that none does."""
     if not found.stragglers:
-        return [Text("No straggler: no rank's own time is significantly longer than the others', and by 2 %.", "bold")]
+        return "No straggler: no rank's own time is significantly longer than the others', and by 2 %."
+    first, more = found.stragglers[0], len(found.stragglers) - 1
+    when = "" if first.verdict == SLOW else f" in {len(first.slow_steps)} of {first.steps} steps"
+    sentence = (
+        f"Rank {first.rank} delays the others{when}: without communication its step takes "
+        f"{number(first.excess_ms.value, 3)} ms ({first.share:.1%} of the step) longer than theirs"
+    )
+    sentence += f", most of it in {_term(first.terms[0])}." if first.terms else "."
+    return sentence + (f" So {'does' if more == 1 else 'do'} {more} more." if more else "")
+
+
+def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
+    """The table of stragglers and an empty line; nothing without stragglers."""
+    if not found.stragglers:
+        return []
     rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where", words=("where",))
     for one in found.stragglers[:limit]:
         rows.add_row(
@@ -72,7 +87,7 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
     blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other stragglers")
     blocks.append(Text("Own time (without communication) over the median of the other ranks, mean over steps.", "dim"))
-    return blocks
+    return [*blocks, Text()]
 
 
 def _when(one: Straggler) -> str:

@@ -52,6 +52,24 @@ def render_series(series: Series, everything: bool = False) -> RenderableType:
     return Group(*blocks)
 
 
+def scaling_sentence(series: Series) -> str | None:
+    """How much faster the most devices are, and what they lose most to; None if only one device was measured."""
+    last = series.points[-1]
+    if last.point.devices == 1:
+        return None
+    kind, devices = series.kind.capitalize(), last.point.devices
+    sentence = (
+        f"{kind} scaling: {devices} devices are {number(last.speedup.value, 3)} times as fast as one, at "
+        f"{last.efficiency.value:.0%} efficiency"
+    )
+    lost = [] if last.loss is None else [one for one in last.loss.shares if one.real and one.value.value > 0]
+    if lost:
+        most = max(lost, key=lambda one: one.value.value)
+        sentence += f"; they lose most to {_LABELS[most.key.kind]}, "
+        sentence += f"{share(most.value.value, last.time_ms.value)} of a step"
+    return f"{sentence}."
+
+
 def _devices(series: Series) -> RenderableType:
     rows = table("devices", "batch", "samples/s", "±", "speed-up", "efficiency", "95 % interval", "n", first="right")
     for point in series.points:

@@ -17,7 +17,7 @@ from ..ranks.parts import KERNEL_COLUMNS, RankTables
 from ..scaling import PointTables, Series, scale
 from . import terminal
 from .documents import print_document
-from .scaling import render_series, series_document
+from .scaling import render_series, scaling_sentence, series_document
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:
@@ -46,7 +46,9 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
         print_document("scaling", _document(folder, plan, first, series, empty, complete))
         return
     console = terminal.console()
-    console.print(Text(_headline(plan, first), "bold"))
+    for sentence in filter(None, map(scaling_sentence, series)):
+        console.print(Text(sentence, "bold"))
+    console.print(Text(_headline(plan, first)))
     for one in series:
         console.print()
         console.print(render_series(one, everything))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from curvescope.analysis.ranks.parts import RankTables, rank_parts
-from curvescope.analysis.render.scaling import render_series, series_document
+from curvescope.analysis.render.scaling import render_series, scaling_sentence, series_document
 from curvescope.analysis.scaling import PointTables, scale
 from curvescope.profiling.measure.clock_alignment import ClockAlignment, Reading
 from curvescope.profiling.measure.scaling_plan import ScalingPoint
@@ -285,6 +285,9 @@ def test_slow_rank_shows_in_text_that_fits_a_terminal(random):
     assert "2 nodes: 4" in text
     assert "The ranks wait for rank 2 on node 1, which waits" in text
     assert "conv forward +20" in text
+    verdict = scaling_sentence(series)
+    assert verdict.startswith("Weak scaling: 4 devices are ")
+    assert "; they lose most to load imbalance, " in verdict
 
 
 def test_unknown_intervals_are_null_in_the_document(random):

@@ -74,6 +74,8 @@ def test_a_slow_rank_is_found_and_explained(job, capsys):
 def test_it_is_shown(job, capsys):
     assert main(["ranks", str(job / "rank*")]) == 0
     text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("Rank 5 delays the others: without communication its step takes 0.")
+    assert ", most of it in conv2" in text
     assert "12 ranks on 3 nodes, 8 steps, 384 kernels" in text
     assert "Stragglers: 1" in text
     assert "rank 5 (1 rank) less the others (11 ranks): 0 ms a step" in text

@@ -133,6 +133,8 @@ def test_a_complete_run_is_printed_again_without_measuring(measured, capsys):
     assert again["series"] == measured[1]["series"]
     assert main(["explain", str(measured[0]), "--all"]) == 0
     text = capsys.readouterr().out
+    assert text.startswith("Weak scaling: 2 devices are ")
+    assert "\nStrong scaling: 2 devices are " in text
     assert "Weak scaling, batch 8 on each device" in text
     assert "Strong scaling, batch 16 in all" in text
     assert "slow forward" in text

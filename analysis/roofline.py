@@ -17,7 +17,7 @@ import pandas as pd
 from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, Roof
-from .decompose.terms import IDLE, undisturbed_steps
+from .decompose.terms import IDLE, undisturbed_steps, work_label
 from .likely_bounds import LikelyPoint, likely_point
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
@@ -161,8 +161,8 @@ def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
 
 def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, pd.DataFrame]]:
     for key, group in rows.groupby(keys, dropna=False, sort=False):
-        first, *rest = (None if pd.isna(k) else str(k) for k in key)
-        yield " ".join(filter(None, (first or f"no {keys[0]}", *rest))), group
+        known = [None if pd.isna(k) else str(k) for k in key]
+        yield work_label(known[0], known[1]) if keys[0] == "layer" else known[0] or f"no {keys[0]}", group
 
 
 def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:

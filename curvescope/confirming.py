@@ -133,8 +133,9 @@ def _enough(experiment: Experiment) -> Callable[[Sequence[Mapping[str, Any]]], b
 
 def describe(experiment: Experiment) -> str:
     """What an experiment runs, in a few words, e.g. `fc6 forward, screen`."""
-    of_term = " ".join(filter(None, (experiment.layer or "no layer", experiment.phase)))
-    what = of_term if experiment.scope == Scope.TERM else "the step"
+    from .analysis.decompose.terms import work_label
+
+    what = work_label(experiment.layer, experiment.phase) if experiment.scope == Scope.TERM else "the step"
     return f"{what}, {_STAGES.get(experiment.stage, experiment.stage)}"
 
 

@@ -15,13 +15,12 @@ from ...profiling.hardware.limits import Hardware
 from .curve import Curve, cost_curve
 from .kernel_times import COPIES, Ints, Work, group_times, kernel_totals, profiled_steps, with_kind
 from .terms import (
-    COMMUNICATION,
     IDLE,
     LEFT_OVER,
     OVERHEAD,
     RECORD_DEVICE,
+    Key,
     Samples,
-    layer_label,
     overhead_ms,
     undisturbed,
 )
@@ -202,15 +201,14 @@ def _grouped_by(by: str) -> list[str]:
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
-    """The groups with each layer's class beside its path, or the kind of work where there is no layer."""
+    """The groups with the label of the work, which names layer and phase, in place of the layer."""
     groups = with_kind(groups)
-    labels = [
-        (COMMUNICATION if kind == COMMUNICATION else "no layer")
-        if pd.isna(layer)
-        else layer_label(layer, classes.get(layer))
-        for layer, kind in zip(groups["layer"], groups["kind"], strict=True)
-    ]
-    return groups.assign(layer=labels)
+    columns = ["layer", "phase", "kind"]
+    code = groups.groupby(columns, dropna=False, sort=False).ngroup().to_numpy()
+    different = groups[columns].iloc[np.unique(code, return_index=True)[1]]
+    keys = [Key.of(*row) for row in different.itertuples(index=False)]
+    labels = np.array([key.labelled(classes.get(key.layer or "")) for key in keys], dtype=object)
+    return groups.assign(layer=labels[code], phase=None)
 
 
 def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints, steps: int) -> list[Row]:

@@ -40,6 +40,7 @@ COMMUNICATION = "communication"  # of GPUs or processes with each other: its lay
 IDLE = "idle"
 LEFT_OVER = "left over"
 OVERHEAD = "profiling overhead"
+OUTSIDE, OPTIMIZER = "outside layers", "optimizer"  # labels of work that belongs to no layer
 # Remedy for a recording without any device work.
 RECORD_DEVICE = (
     "If the device did work, record again with its activity, e.g. with `nsys profile --trace=cuda,nvtx`; under WSL 2 "
@@ -81,13 +82,24 @@ class Key(NamedTuple):
         """The same with the class of the layer, e.g. `2 (Conv2d) forward`."""
         if self.kind != KERNELS:
             return self.kind
-        return " ".join(filter(None, (layer_label(self.layer, layer_class), self.phase)))
+        return work_label(self.layer, self.phase, layer_class)
 
 
-def layer_label(layer: str | None, layer_class: str | None) -> str:
+def work_label(layer: str | None, phase: str | None, layer_class: str | None = None) -> str:
+    """Layer and phase of work, e.g. `conv1 forward`; outside layers e.g. `optimizer` or `forward outside layers`."""
+    if layer is not None:
+        return " ".join(filter(None, (layer_label(layer, layer_class), phase)))
+    return OPTIMIZER if phase == OPTIMIZER else f"{phase or 'work'} {OUTSIDE}"
+
+
+def is_outside(label: str) -> bool:
+    """Whether a label of `work_label` is that of work outside layers."""
+    return label == OPTIMIZER or label.endswith(OUTSIDE)
+
+
+def layer_label(layer: str, layer_class: str | None) -> str:
     """A layer's path, and its class if that is known."""
-    path = layer or "no layer"
-    return f"{path} ({layer_class})" if layer_class else path
+    return f"{layer} ({layer_class})" if layer_class else layer
 
 
 @dataclass(frozen=True)

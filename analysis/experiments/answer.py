@@ -24,7 +24,7 @@ from ..causes import (
 from ..causes.proof import about, alone_of, decisive, reproduces
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.statistics import Estimate
-from ..decompose.terms import KERNELS, Share
+from ..decompose.terms import KERNELS, OPTIMIZER, Share
 from ..render.numbers import number, signed
 from .outcome import Outcome, Reproduction, Verdict
 from .shape import Shape, shape
@@ -40,7 +40,6 @@ _GONE = 0.9  # share taken away that leaves nothing worth a word
 _FRESH = (Stage.CONFIRM, Stage.REMEDY)
 # Evidence that counts something, by cause, to begin the sentence with.
 _COUNTED = {page_faults.CAUSE: page_faults.COUNT}
-_OUTSIDE = "no layer "  # beginning of the label of a term outside layers
 THE_STEP = "the step"
 
 
@@ -356,10 +355,7 @@ def _sentence(
 
 def _place(label: str) -> str:
     """A term's label as words of a sentence."""
-    outside, _, phase = label.partition(_OUTSIDE)
-    if outside or not phase:
-        return label
-    return "the optimizer" if phase == "optimizer" else f"work outside layers ({phase})"
+    return f"the {label}" if label == OPTIMIZER else label
 
 
 def _refuted(evidence: Sequence[Evidence]) -> list[str]:

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..decompose.statistics import Estimate
-from ..decompose.terms import KERNELS, total_ms
+from ..decompose.terms import KERNELS, total_ms, work_label
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .names import CHANGE
@@ -106,7 +106,7 @@ def _main_terms(one: Straggler) -> list[str]:
 
 
 def _term(term: TermExcess) -> str:
-    return " ".join(filter(None, (term.layer or "no layer", term.phase))) if term.kind == KERNELS else term.kind
+    return work_label(term.layer, term.phase) if term.kind == KERNELS else term.kind
 
 
 def _imbalances(found: Ranks, limit: int | None) -> RenderableType:

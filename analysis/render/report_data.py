@@ -31,7 +31,7 @@ from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work
-from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps
+from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps, work_label
 from ..experiments.answer import answered
 from ..experiments.outcome import Verdict
 from ..step_family import families
@@ -366,8 +366,8 @@ def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     rows = []
     for index in order[:MOST_HEAT_ROWS]:
         layer, phase, kind = terms.keys[index]
-        label = IDLE if kind == IDLE else layer_label(layer, classes.get(layer or ""))
-        path = None if layer is None else label
+        path = None if layer is None else layer_label(layer, classes.get(layer))
+        label = IDLE if kind == IDLE else path or work_label(None, None)
         rows.append(
             {"label": label, "layer": path, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]}
         )

@@ -106,6 +106,7 @@ def _print_verdict(recording: Recording) -> None:
 
     from ..analysis.decompose.breakdown import break_down
     from ..analysis.decompose.kernel_times import device_work
+    from ..analysis.decompose.terms import is_outside
     from ..analysis.render.text import breakdown_verdict
     from ..profiling.errors import CurvescopeError
     from ..profiling.escaping import escape_controls
@@ -113,7 +114,7 @@ def _print_verdict(recording: Recording) -> None:
     steps, work, classes = recording.frame("steps"), device_work(recording), recording.meta.get("layer_classes")
     try:
         found = break_down(steps, work, "layer", layer_classes=classes)
-        if not any(row.calls and not row.label.startswith("no layer") for row in found.rows):
+        if not any(row.calls and not is_outside(row.label) for row in found.rows):
             found = break_down(steps, work, "kernel")
     except CurvescopeError:
         return

@@ -18,7 +18,7 @@ function timeTree(pairs) {
     };
     add();
     if (row.apart) { down(row.apart, row.kind, null, null); continue; }
-    if (row.path === null) down("no layer", "layer", null, { layer: "" });
+    if (row.path === null) down("work outside layers", "layer", null, { layer: "" });
     else row.path.split(".").forEach((part, index, all) => down(part, "layer", null, { under: all.slice(0, index + 1).join(".") }));
     const own = { layer: row.layer ?? "", phase: row.phase ?? "" };
     if (row.op) down(row.op, "operator", row.phase, { ...own, op: row.op });

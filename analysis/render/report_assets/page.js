@@ -48,7 +48,7 @@ function compareSection() {
     html("thead", {}, html("tr", {}, html("th", { scope: "col", class: "left" }, first), c.names.map((n) => html("th", { scope: "col" }, `${n} ms`)),
       c.names.slice(1).map((n) => html("th", { scope: "col" }, `speed-up ${n}`)), html("th", { scope: "col", class: "left" }, "remark"))),
     html("tbody", {}, lines.map((line) => html("tr", {}, html("th", { scope: "row", class: "left" }, line.label), line.times_ms.map((t, i) => html("td", {}, t === null ? "" : first === c.by
-      ? rowsLink(number(t), "kernels", { run: i, batch: batchName(c.batch), words: line.label.replace(/^no layer ?/, "") })
+      ? rowsLink(number(t), "kernels", { run: i, batch: batchName(c.batch), words: line.label.replace(/ ?(work )?outside layers$/, "") })
       : rowsLink(number(t), "steps", { run: i, batch: line.label }))),
       line.changes.map(cell), html("td", { class: "remark" }, remark(line)))))));
   const made = block("compare", "Comparison", [], table(report.runs[0].axis.name, c.steps), c.rows.length ? html("h3", {}, `By ${c.by} at ${report.runs[0].axis.name} ${batchName(c.batch)}`) : null,

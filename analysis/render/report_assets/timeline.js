@@ -115,7 +115,7 @@ function timelineSection(run) {
   const text = ({ one, lane, span: [, start, length, name, count] }) => {
     const [what, of, phase] = one.names[name];
     return `${count > 1 ? `${count} ${lane.kind === "idle" ? "gaps" : "spans"}, the longest ` : ""}${what}\n` +
-      `${lane.kind === "idle" ? "before " : ""}${[of, phase].filter(Boolean).join(" ") || (lane.kind === "host" ? lane.label : "no layer")}\n${number(length / 1e3)} ms from ${number(start / 1e3)} ms`;
+      `${lane.kind === "idle" ? "before " : ""}${[of, phase].filter(Boolean).join(" ") || (lane.kind === "host" ? lane.label : "work outside layers")}\n${number(length / 1e3)} ms from ${number(start / 1e3)} ms`;
   };
   let held = null;
   let moved = false;

@@ -72,7 +72,12 @@ def plainly(steps, kernels, by, batch=None):
 
     work = parts[parts["name"] != IDLE]
     if by == "layer":
-        work = work.assign(layer=work["layer"].astype(object).where(work["layer"].notna(), "no layer"))
+        known, phases = work["layer"].notna(), work["phase"].astype(object)
+        outside = {"optimizer": "optimizer", "forward": "forward outside layers", "backward": "backward outside layers"}
+        work = work.assign(
+            layer=work["layer"].astype(object).where(known, phases.map(outside).fillna("work outside layers")),
+            phase=phases.where(known, None),
+        )
     work = work.groupby(KEYS[by], dropna=False)
     rows = [row_of(" ".join(str(k) for k in key if not pd.isna(k)) or f"no {by}", group) for key, group in work]
     idle = row_of(IDLE, parts[parts["name"] == IDLE])

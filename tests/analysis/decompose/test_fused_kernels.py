@@ -49,7 +49,7 @@ def kernels(parts=PARTS):
 @pytest.mark.parametrize(
     ("by", "expected_ns"),
     [
-        ("layer", {"block.0 forward": 200 + 491, "no layer forward": 210}),
+        ("layer", {"block.0 forward": 200 + 491, "forward outside layers": 210}),
         ("op", {"aten::add": 351, "aten::relu": 140, "aten::mul": 210, "aten::mm": 200}),
         ("kernel", {"triton_poi_fused_add_mul_relu_0": 701, "gemm": 200}),
     ],
@@ -61,7 +61,7 @@ def test_the_parts_of_a_fused_kernel_go_to_its_layers_and_operators(by, expected
     assert sum(row.time_ms for row in found.rows) == pytest.approx(1000e-6, abs=1e-12)
     assert sum(row.calls for row in rows.values()) == pytest.approx(2)
     shared = {label: row.shared_time_share for label, row in rows.items() if row.shared_time_share}
-    of_layers = {"block.0 forward": pytest.approx(491 / 691, rel=0.01), "no layer forward": 1.0}
+    of_layers = {"block.0 forward": pytest.approx(491 / 691, rel=0.01), "forward outside layers": 1.0}
     of_operators = dict.fromkeys(("aten::add", "aten::relu", "aten::mul"), 1.0)
     assert shared == {"layer": of_layers, "op": of_operators, "kernel": {}}[by]
 

@@ -122,7 +122,7 @@ def test_a_change_takes_two_lines_rather_than_lose_both_names():
 
 def test_the_same_names_are_readable_at_every_width():
     made = table("term", "ms", "terms", words=("terms",))
-    made.add_row("fc6 (Linear) backward *", "+83.8", "fc6 (Linear) backward, no layer optimizer and 40 more")
+    made.add_row("fc6 (Linear) backward *", "+83.8", "fc6 (Linear) backward, optimizer and 40 more")
     lines = printed(made, 60).splitlines()
     assert lines[2].startswith("fc6 (Linear) backward *   +83.8")
     assert max(map(len, lines)) <= 60

@@ -403,17 +403,15 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         "at a random moment between the start of Python and the end, the others between the end of the imports and the "
         "end, while the command writes data.",
         "",
-        "| fault | command | trials | done | refused or stopped with a message | killed | bad |",
+        "Commands with the same outcomes share a row; trials are those of each command.",
+        "",
+        "| fault | commands | trials | done | refused or stopped with a message | killed | bad |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
+    rows: dict[tuple[str, str], list[str]] = {}
     for (fault, command), outcomes in results.items():
-        codes = Counter("done" if o.code == 0 else "killed" if (o.code or 0) < 0 else "said" for o in outcomes)
-        wrong = [o for o in outcomes if o.problems]
-        reasons = "; ".join(f"{n} {problem}" for problem, n in Counter(p for o in wrong for p in o.problems).items())
-        lines.append(
-            f"| {what[fault]} | {command} | {len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} "
-            f"| {len(wrong)}{f': {reasons}' if reasons else ''} |"
-        )
+        rows.setdefault((what[fault], _counted(outcomes)), []).append(command)
+    lines += [f"| {name} | {', '.join(commands)} | {counts} |" for (name, counts), commands in rows.items()]
     lines += [
         "",
         "*Done* under kills and interrupts counts commands that ended before the signal came. *Killed* includes "
@@ -424,6 +422,15 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         "more than one version of the program. `rm build/faults.jsonl` starts again.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _counted(outcomes: list[Outcome]) -> str:
+    """Numbers of outcomes by kind, as cells of a row."""
+    codes = Counter("done" if o.code == 0 else "killed" if (o.code or 0) < 0 else "said" for o in outcomes)
+    wrong = [o for o in outcomes if o.problems]
+    reasons = "; ".join(f"{n} {problem}" for problem, n in Counter(p for o in wrong for p in o.problems).items())
+    bad = f"{len(wrong)}: {reasons}" if reasons else str(len(wrong))
+    return f"{len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} | {bad}"
 
 
 def planned(only: list[str] | None, commands: list[str] | None, trials: int | None) -> list[tuple[Fault, str, int]]:

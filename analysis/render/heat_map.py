@@ -11,7 +11,7 @@ from ..step_family import Family
 from .numbers import number
 from .tables import table
 
-_COLD, _HOT = (245, 245, 245), (214, 69, 61)  # red, green, blue of the cheapest and the dearest cell
+_COLD, _HOT = (245, 245, 245), (214, 69, 61)  # red, green, blue of the shortest and the longest time
 
 
 def render_family(family: Family) -> RenderableType:
@@ -28,7 +28,7 @@ def render_family(family: Family) -> RenderableType:
         Text(),
         Text(f"The same in {family.unit}", "bold"),
         heat,
-        Text("Equal numbers: cost is proportional to both. The dearest cell is the darkest.", "dim"),
+        Text("Equal numbers: the cost is proportional to both. The longest time is the darkest.", "dim"),
     )
 
 

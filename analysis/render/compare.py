@@ -67,15 +67,25 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     if not common:
         return f"{letter} has no batch size in common with {base}."
     real = [(line, change) for line, change in common if change.real]
-    line, change = (real or common)[-1]
+    line, change = _telling(real or common)
     known = math.isfinite(change.high) and change.low > 0
     within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
     times = f"a step of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
     if known and not real:
         return f"No step time of {letter} differs significantly from {base}'s (Holm correction): {times}."
-    lead = f"{letter} is {'faster' if change.speedup > 1 else 'slower'} than {base}"
+    faster = change.speedup > 1
+    lead = f"{letter} is {'faster' if faster else 'slower'} than {base}"
     sure = f"{len(real)} of {len(common)} step times differ significantly" if real else "no interval is known"
-    return f"{lead}: {times}; {sure}.{_where(comparison, index, change)}"
+    if other := [at.label for at, one in real if (one.speedup > 1) != faster]:
+        sure += f"; {'slower' if faster else 'faster'} at batch {', '.join(other)}"
+    rows_are_of_it = line.label == str(comparison.batch)
+    return f"{lead}: {times}; {sure}.{_where(comparison, index, change) if rows_are_of_it else ''}"
+
+
+def _telling(steps: Sequence[tuple[Line, Change]]) -> tuple[Line, Change]:
+    """The largest batch size whose change is at least half of the largest change."""
+    sizes = [abs(math.log(change.speedup)) for _, change in steps]
+    return [step for step, size in zip(steps, sizes, strict=True) if size >= max(sizes) / 2][-1]
 
 
 def _where(comparison: Comparison, index: int, change: Change) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,8 +32,10 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         with progress() as report:
             # In a folder named as the file, by which views call it.
             done = import_profile(path, Path(folder, "recording", path.name), Options(report=report))
+        from .analysis.render.terminal import print_prose
+
         for line in notes(done):
-            print(line, file=sys.stderr)
+            print_prose(line, stderr=True)
         yield open_recording(done.path)
 
 

@@ -19,6 +19,7 @@ from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
+from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
 from .. import roofline
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
@@ -227,7 +228,7 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
         "step": meta.get("mode"),
         "device": hardware.name,
         "facts": _flat({**{key: meta.get(key) for key in _FACTS}, "clocks": clock_line(meta)}),
-        "lost": [{"name": name, **entry} for name, entry in (meta.get("lost") or {}).items()],
+        "lost": describe_lost(meta.get("lost") or {}),
         "caveats": caveats,
     }
 

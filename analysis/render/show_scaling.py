@@ -88,7 +88,7 @@ def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     configuration, device = plan.configuration, meta.get("device") or {}
     precision = configuration.precision or "fp32"
     facts = [configuration.network, f"{configuration.mode} step", precision, str(device.get("name"))]
-    facts += [f"{plan.threads} threads per process"] if plan.threads else []
+    facts += [f"{plan.threads} thread{'s' * (plan.threads != 1)} per process"] if plan.threads else []
     return ", ".join([*facts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
 
 

@@ -48,6 +48,16 @@ def console(**options: Any) -> Console:
     return made
 
 
+def print_prose(text: str, *, stderr: bool = False) -> None:
+    """Print a sentence: on a terminal it wraps between words, elsewhere it is one line.
+
+    Args:
+        text: the sentence.
+        stderr: True for standard error.
+    """
+    console(stderr=stderr).print(Text(text))
+
+
 def progress_bars(width: int, counted: bool = False) -> Progress:
     """Progress bars on standard error, removed at their end; disabled if standard error is no terminal.
 

@@ -251,8 +251,7 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
     if all(row.flops is None for row in breakdown.rows):
         work = (
-            "No shapes: FLOPs are unknown, and bytes are those of copies. `curvescope roofline` shows a likely "
-            "bound."
+            "No shapes: FLOPs are unknown, and bytes are those of copies. `curvescope roofline` shows a likely bound."
         )
     if not breakdown.n_profiled:
         return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"

@@ -78,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Import the file."""
     from ..analysis.render.documents import print_document
+    from ..analysis.render.terminal import print_prose
     from ..profile_files import describe_rows, notes
 
     done = _import(args)
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"{done.format}: {describe_rows(done.rows)}")
     for line in notes(done):
-        print(line)
+        print_prose(line)
     print(escape_controls(f"Recorded in {done.path}."))
     if args.table or args.kind == "sweep":
         print(escape_controls(f"Next:\n  curvescope explain {done.path}"))

@@ -17,7 +17,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..profiling.escaping import escape_controls
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, record it, and print the folder."""
     import sys
 
+    from ..analysis.render.terminal import print_prose
     from ..profile_files import describe_rows
     from ..profiling.collect.inject import record_command
     from ..profiling.collect.nvidia_tools import TOOLS
@@ -90,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
         statuses = {"No process started CUDA: there was no GPU work to record.": None}
     statuses |= {c["torch_status"]: None for c in collectors if c.get("torch_status", "recorded") != "recorded"}
     for status in statuses:
-        print(f"curvescope: {escape_controls(status)}", file=sys.stderr)
+        print_prose(f"curvescope: {status}", stderr=True)
     for line in describe_lost(recording.meta["lost"]):
-        print(f"curvescope: {escape_controls(line)}", file=sys.stderr)
+        print_prose(f"curvescope: {line}", stderr=True)
     if not recording.complete:
         print("curvescope: the recording is not complete: some recorded data is lost", file=sys.stderr)
     if counts["kernels"]:
@@ -102,14 +102,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_verdict(recording: Recording) -> None:
     """Say where the time went: by layer if there are layers, else by kernel; nothing if no kernel has a time."""
-    import sys
-
     from ..analysis.decompose.breakdown import break_down
     from ..analysis.decompose.kernel_times import device_work
     from ..analysis.decompose.terms import is_outside
+    from ..analysis.render.terminal import print_prose
     from ..analysis.render.text import breakdown_verdict
     from ..profiling.errors import CurvescopeError
-    from ..profiling.escaping import escape_controls
 
     steps, work, classes = recording.frame("steps"), device_work(recording), recording.meta.get("layer_classes")
     try:
@@ -118,12 +116,11 @@ def _print_verdict(recording: Recording) -> None:
             found = break_down(steps, work, "kernel")
     except CurvescopeError:
         return
-    print(f"curvescope: {escape_controls(breakdown_verdict(found))}", file=sys.stderr)
+    print_prose(f"curvescope: {breakdown_verdict(found)}", stderr=True)
 
 
 def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
-    import sys
-
+    from ..analysis.render.terminal import print_prose
     from ..profile_files import describe_rows, notes
     from ..profiling.collect.nvidia_tools import Request, record_with
     from ..profiling.recording.store import open_recording
@@ -131,7 +128,7 @@ def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, op
     code, done = record_with(args.tool, command, path, options, Request(with_metrics=args.metrics))
     _print_verdict(open_recording(done.path))
     for line in (f"{describe_rows(done.rows)} in {done.path}", *notes(done)):
-        print(f"curvescope: {line}", file=sys.stderr)
+        print_prose(f"curvescope: {line}", stderr=True)
     return code
 
 

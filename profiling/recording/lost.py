@@ -89,7 +89,9 @@ _SENTENCES = {
         "kernels_without_operator": "kernels whose launching operator is unknown; layer and phase are unknown",
         "kernels_without_counters": "kernels of counted steps that join no counted kernel by order, name and geometry",
         # Files of other profilers.
-        "invalid_numbers": "NaN or infinite numbers, which JSON does not allow; events with such a time are left out",
+        "invalid_numbers": (
+            "numbers that are NaN or infinite, which JSON does not allow; events with such a time are left out"
+        ),
         "rows_of_other_kinds": f"rows other than {_WORK}, e.g. page faults of unified memory; they are left out",
         "events_of_unknown_category": "events of a category that Curvescope does not know; they are left out",
         "counter_ranges": "kernels replayed for counters, without a time of their own; they are left out",
@@ -121,12 +123,18 @@ LOSSES = {
 
 
 def describe_lost(lost: Mapping[str, Any]) -> list[str]:
-    """One line for each count in a recording's `lost`; counts of old recordings have no severity."""
-    return [
-        f"{'Repaired' if entry.get('severity') == Severity.REPAIRED.value else 'Lost'}: {entry['count']} {name} "
-        f"({entry['sentence'].rstrip('.')})."
-        for name, entry in lost.items()
-    ]
+    """One line for each count in a recording's `lost`; counts of old recordings have no severity.
+
+    The sentence continues the count, and the name follows it. One with a capital, of an old recording or a plugin,
+    stands by itself after the name.
+    """
+    lines = []
+    for name, entry in lost.items():
+        what = "Repaired" if entry.get("severity") == Severity.REPAIRED.value else "Lost"
+        count, sentence = entry["count"], entry["sentence"].rstrip(".")
+        whole = sentence[:1].isupper() and sentence[1:2].islower()
+        lines.append(f"{what}: {count} {name} ({sentence})." if whole else f"{what}: {count} {sentence} ({name}).")
+    return lines
 
 
 def loss(name: str, sentence: str | None = None) -> Loss:

@@ -62,7 +62,7 @@ function compareSection() {
 function recordingSection(run) {
   return block("recording", "Recording", [],
     html("dl", { class: "facts" }, run.facts.map(([label, text]) => html("div", {}, html("dt", {}, label), html("dd", {}, text)))),
-    run.lost.map((lost) => html("p", { class: "note warn" }, `Lost: ${lost.count} ${lost.name} (${lost.sentence}).`)),
+    run.lost.map((text) => html("p", { class: "note warn" }, text)),
     run.caveats.map((text) => note(text)),
     note(`Based on ${run.kernels.calls} kernels of the profiled steps. Curvescope ${report.version}.`));
 }

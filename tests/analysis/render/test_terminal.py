@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from curvescope.analysis.render.terminal import console, progress_bars
+from curvescope.analysis.render.terminal import console, print_prose, progress_bars
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,6 +23,18 @@ def test_bars_are_drawn_on_a_terminal(capsys, monkeypatch):
     said = capsys.readouterr().err
     assert "compiling" in said
     assert "1/2" in said
+
+
+def test_a_sentence_wraps_between_words_on_a_terminal_only(capsys, monkeypatch):
+    sentence = "Lost: 3 kernels, memcpy and memset whose launch was not recorded"
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_prose(sentence)
+    assert capsys.readouterr().out == f"{sentence}\n"
+    monkeypatch.setenv("COLUMNS", "40")
+    print_prose(sentence, stderr=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == sentence
 
 
 STYLE = re.compile(r'"((?:bold|dim|italic|underline|red|green|yellow|blue|cyan|magenta|white|bright_\w+)(?: \w+)*)"')

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import textwrap
-import threading
+import time
 from collections.abc import Sequence
 
 from . import __version__
@@ -108,10 +108,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
         # The interpreter's own callbacks (weak references, finalizers) swallow an interrupt that arrives inside them.
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            threading.Timer(0.01, _thread.interrupt_main).start()
-        else:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             hook(unraisable)
+            return
+        while True:
+            try:
+                _thread.start_new_thread(_interrupt_soon, ())
+            except KeyboardInterrupt:  # on a busy machine it comes in here already, where it is swallowed too
+                continue
+            return
 
     sys.unraisablehook = interrupt_again
     try:
@@ -121,6 +126,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     finally:
         sys.unraisablehook = hook
+
+
+def _interrupt_soon() -> None:
+    time.sleep(0.01)
+    _thread.interrupt_main()
 
 
 def _main(argv: Sequence[str] | None) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from curvescope import cli
 from curvescope.cli import COMMANDS, main
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -329,7 +330,17 @@ def test_too_small_an_address_space_is_refused_and_not_waited_in_for_ever():
     assert "Out of memory" in done.stderr
 
 
-def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(monkeypatch, capsys):
+@pytest.mark.parametrize("early", [False, True], ids=["in time", "while it is started again"])
+def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(monkeypatch, capsys, early):
+    start, moments = cli._thread.start_new_thread, iter([early])
+
+    def start_thread(*arguments):
+        if next(moments, False):
+            raise KeyboardInterrupt
+        return start(*arguments)
+
+    monkeypatch.setattr(cli._thread, "start_new_thread", start_thread)
+
     class Interrupted:
         def __del__(self):
             raise KeyboardInterrupt

@@ -81,7 +81,7 @@ REHEARSAL = Scale(
     1,
     ("alexnet",),
     ("alexnet",),
-    5,
+    2,
     "80%",
     0.02,
 )

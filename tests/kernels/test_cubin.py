@@ -100,7 +100,7 @@ def assert_as_designed(kernels, architecture):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES[1::2])  # every second one; 90 is the last
+@pytest.mark.parametrize("architecture", [37, 61, 86])  # between those of the fast tests, 35 and 90
 def test_all_our_kernels_are_read_as_ptxas_says(architecture):
     for source in nvrtc.own_sources():
         kernels, said, _ = assert_as_ptxas_says(compiled(source, architecture))

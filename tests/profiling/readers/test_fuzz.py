@@ -18,4 +18,5 @@ def test_damaged_profiles_are_read_or_refused(reader, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_profiles_damaged_in_further_ways_are_read_or_refused(reader, tmp_path):
-    assert 0 < sum(feed(reader, number, tmp_path / "profile") for number in range(40, 200)) < 160
+    """A sample: whoever changes a reader feeds it a hundred thousand by `fuzzing`."""
+    assert 0 < sum(feed(reader, number, tmp_path / "profile") for number in range(40, 110)) < 70

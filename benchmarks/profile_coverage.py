@@ -30,6 +30,7 @@ from curvescope.profiling.recording.store import open_recording
 SHARES = ("in_steps", "layer", "op", "flops", "family")
 PAGE = Path(__file__).parents[1] / "docs" / "profile-coverage.md"
 BEFORE = Path(__file__).parent / "results" / "profile_coverage_before.json"
+FURTHER = BEFORE.with_name("profile_coverage_further.json")
 # Replays of graphs, and the traces of their captures: one more row, with the capture.
 CAPTURES = {"tl_sglang_decode.json.gz": "tl_sglang_capture_bs32.json.gz"}
 _CAPTURED = " with its capture"
@@ -40,6 +41,16 @@ _ABOUT = """`python benchmarks/profile_coverage.py FOLDER --page` writes this pa
 (in steps) or all kernels (the others), in per cent; `a > b` is that of version 04d8d3b, then today's; `-` is unknown.
 A profile without times, names of layers, shapes or operators can have none of what follows from them. The CPU seconds
 are those of the import.
+
+"""
+
+_FURTHER = """
+## Profiles that were tried afterwards
+
+These were not at hand while the readers were built: `tl_…` are of AMD-AGI/TraceLens @ 171dd747 (tests/), `nsysai_…` of
+GindaChen/nsys-ai @ ab196ea (tests/fixtures/), `raja_…` of RajaATAli/SC23_Programming-Your-GPU-with-OpenMP_Tutorial. All
+were read; what they showed was mended and has a test: blocks of a transformer taken for steps, all-reduces taken for
+steps, and three families of kernels.
 
 """
 
@@ -140,12 +151,17 @@ def _page(rows: list[dict[str, Any]], before: dict[str, dict[str, Any]]) -> str:
         f"{operators} an operator.",
     )
     text += _ABOUT
+    further = json.loads(FURTHER.read_text())
+    return text + _table(rows, before) + _FURTHER + _table(further, {})
+
+
+def _table(rows: list[dict[str, Any]], before: dict[str, dict[str, Any]]) -> str:
     heading = ["profile", "steps", "from", "batch", "in steps", "layer", "operator", "FLOPs", "family", "CPU s"]
     lines = [heading, ["---"] * 4 + ["--:"] * 6]
     for row in rows:
         old = before.get(row["file"], {})
         lines.append([row["file"], "refused", row["refused"], *[""] * 7] if "refused" in row else _cells(row, old))
-    return text + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _percent(share: float | None) -> str:

@@ -73,7 +73,8 @@ class Cell:
     @property
     def device_and_origin(self) -> str:
         """The device, marked if the time was not measured by Curvescope."""
-        return self.device if self.origin == "measured" else f"{self.device} ({self.origin})"
+        said = self.origin == "measured" or f"({self.origin}" in self.device  # like names of modelled devices
+        return self.device if said else f"{self.device} ({self.origin})"
 
 
 def cells_of(recording: Recording) -> list[Cell]:

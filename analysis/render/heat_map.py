@@ -52,4 +52,4 @@ def _cell(value: float | None, least: float, most: float) -> Text:
         return Text("")
     heat = 0.0 if most == least else (value - least) / (most - least)
     red, green, blue = (round(cold + (hot - cold) * heat) for cold, hot in zip(_COLD, _HOT, strict=True))
-    return Text(f" {number(value, 3)} ", f"black on rgb({red},{green},{blue})")
+    return Text(f" {number(value, 3)}", f"black on rgb({red},{green},{blue})")

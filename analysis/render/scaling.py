@@ -144,7 +144,7 @@ def _share_of(point: ScaledPoint, kind: str) -> Share | None:
 
 
 def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
-    title = f"{point.point.devices} devices lose {signed(loss.value.value)} ms per step ({interval(loss.value)})"
+    title = f"{point.point.devices} devices lose {number(loss.value.value, 3)} ms per step ({interval(loss.value)})"
     rows = table("term", "ms", "of the step", "95 % interval")
     for term in loss.shares:
         rows.add_row(*_row(_LABELS[term.key.kind], term, point.time_ms.value))

@@ -21,12 +21,12 @@ def test_results_so_far_stand_under_what_runs():
     shown = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
     now_s = [0.0]
     with LiveResults(2, 10.0, shown, lambda: now_s[0]) as live:
-        live.begin("gemm n=1..2")
+        live.begin()
         live.report(result("gemm n=1", 1, 2e6))
         now_s[0] = 5.0
         live.report(result("gemm n=2", 1, 4e6))
     out = shown.file.getvalue()
-    assert "Gemm n=1..2: gemm n=2, visit 1: 5 s so far, at most about 15 s left" in out
+    assert "Gemm n=2, visit 1: 5 s so far, at most about 15 s left" in out
     assert "25%" in out
     last = out[out.rindex("so far, at most") :]
     assert [line.split()[:5] for line in last.splitlines() if "12" in line] == [
@@ -38,11 +38,20 @@ def test_results_so_far_stand_under_what_runs():
 def test_without_a_terminal_there_is_a_line_every_ten_seconds():
     shown, now_s = Console(file=io.StringIO(), width=400), [0.0]
     with LiveResults(2, 60.0, shown, lambda: now_s[0]) as live:
-        live.begin("gemm")
+        live.begin()
         for _ in range(8):
             now_s[0] += 3
             live.report(result("gemm n=1", 1, 2e6))
     assert shown.file.getvalue() == (
-        "gemm: gemm n=1, visit 1: 12 s so far, at most about 108 s left; median 2 ms.\n"
-        "gemm: gemm n=1, visit 1: 24 s so far, at most about 96 s left; median 2 ms.\n"
+        "gemm n=1, visit 1: 12 s so far, at most about 108 s left; median 2 ms.\n"
+        "gemm n=1, visit 1: 24 s so far, at most about 96 s left; median 2 ms.\n"
     )
+
+
+def test_past_the_time_limit_no_time_left_is_promised():
+    shown, now_s = Console(file=io.StringIO(), width=400), [0.0]
+    with LiveResults(1, 10.0, shown, lambda: now_s[0]) as live:
+        live.begin()
+        now_s[0] = 15.0
+        live.report(result("gemm n=1", 2, 2e6))
+    assert shown.file.getvalue() == "gemm n=1, visit 2: 15 s so far; median 2 ms.\n"

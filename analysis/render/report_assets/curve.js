@@ -127,7 +127,7 @@ function waterfall(anomaly, width) {
   const narrow = width < 560;
   const longest = Math.max(...anomaly.shares.map((p) => p.label.length));
   const left = narrow ? 8 : Math.min(300, Math.max(120, longest * 8 + 14));
-  const [right, step, bar, top] = [narrow ? 78 : 138, narrow ? 38 : 27, 16, 6];
+  const [right, step, bar, top] = [narrow ? 78 : 148, narrow ? 38 : 27, 16, 6];
   const rows = [...anomaly.shares, { label: "total", kind: "total", value: anomaly.value, real: true, low: anomaly.low, high: anomaly.high }];
   let sum = 0;
   const spans = rows.map((row) => {
@@ -158,7 +158,7 @@ function waterfall(anomaly, width) {
       (row.low === undefined ? "" : ` (${between(row.low, row.high, 3)})`) + kernels);
     root.append(row.kind === "kernels" ? svgRowsLink("kernels", shareFilters(anomaly, row), told) : told);
     if (index < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
-    root.append(svg("text", { x: width - (narrow ? 6 : 62), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value)));
+    root.append(svg("text", { x: width - (narrow ? 6 : 72), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value)));
     if (!narrow) root.append(svg("text", { x: width - 6, y: barY + 12, "text-anchor": "end", class: strong }, share(row.value, anomaly.value)));
   });
   return root;

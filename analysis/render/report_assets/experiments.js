@@ -3,7 +3,7 @@
 const verdictBadge = (verdict) => html("span", { class: `badge is-${verdict}` }, verdict);
 
 function experimentsSection(run) {
-  if (!run.experiments.length) return run.how_to_test ? block("experiments", "Experiments", [], note(run.how_to_test)) : null;
+  if (!run.experiments.length) return null;  // the answers say how to run them
   const host = html("div", {});
   const show = (tested) => host.replaceChildren(...tested.terms.flatMap((term) => termExperiments(run, tested, term)));
   show(run.experiments[0]);

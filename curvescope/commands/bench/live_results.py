@@ -38,12 +38,11 @@ class LiveResults(LiveView):
         """
         super().__init__(shown)
         self._limit_s, self._clock_s, self._began_s = problems * time_limit_s, clock_s, clock_s()
-        self._label = ""
         self._results: dict[str, Result] = {}
 
-    def begin(self, label: str) -> None:
+    def begin(self) -> None:
         """Begin a sweep; the results of the one before it are no longer shown."""
-        self._label, self._results = label, {}
+        self._results = {}
 
     def report(self, result: Result) -> None:
         """Show the result of a problem after a visit; the function that `run_sweep` reports to."""
@@ -51,8 +50,8 @@ class LiveResults(LiveView):
         self._results[result.problem] = result  # the last one at the end
         now_s = self._clock_s() - self._began_s
         left_s = max(self._limit_s - now_s, 0.0)
-        doing = f"{self._label}: {result.problem}, visit {result.visits}"
-        standing = [f"{doing}: {now_s:.0f} s so far, at most about {left_s:.0f} s left"]
+        left = f", at most about {left_s:.0f} s left" if left_s else ""  # the fewest visits may take longer
+        standing = [f"{result.problem}, visit {result.visits}: {now_s:.0f} s so far{left}"]
         self.show(now_s, min(now_s / self._limit_s, 1.0), standing, [f"median {columns(result)[0]}"], self._rows())
 
     def _rows(self) -> Table:

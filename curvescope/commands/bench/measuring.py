@@ -246,7 +246,7 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
         try:
             for backend, sweep in jobs:
                 folder = path if len(jobs) == 1 else path / _folder(sweep)
-                view.begin(sweep.label)
+                view.begin()
                 results = run_sweep(sweep, backend, method, folder, view.report)
                 measured.append(MeasuredSweep(folder, backend.name, sweep, results))
         except KeyboardInterrupt:
@@ -325,11 +325,18 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
 
 
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:
-    """Print the worst note of each kind."""
+    """Print why results are missing, and the worst note of each kind."""
     from rich.text import Text
 
     from ...analysis.render import terminal
 
+    missing: dict[tuple[str, str], list[str]] = {}
+    for result in (result for one in measured for result in one.results if result.median_ns is None):
+        outcome = str(result.outcome).replace("_", " ").capitalize()
+        missing.setdefault((outcome, result.detail or "no reason given"), []).append(result.problem)
+    for (outcome, detail), problems in missing.items():
+        which = problems[0] if len(problems) == 1 else f"{len(problems)} problems"
+        terminal.console().print(Text(f"{outcome}: {detail.rstrip('.')} ({which}).", "yellow"))
     notes: dict[str, list[Note]] = {}
     for note in (note for one in measured for result in one.results for note in result.notes):
         notes.setdefault(note.kind, []).append(note)
@@ -349,7 +356,7 @@ def percent(value: float | None) -> str:
 def columns(result: Result) -> tuple[str, ...]:
     """Median, its interval, number of samples and rates of a result, as text."""
     if result.median_ns is None:
-        return (f"{result.outcome}: {result.detail}"[:60], "", "", "", "")
+        return (str(result.outcome).replace("_", " "), "", "", "", "")
     from ...analysis.render.numbers import duration
 
     count, unit = result.parts or (1, "")

@@ -8,7 +8,7 @@ of the processes that the device work belongs to.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from .terms import IDLE, undisturbed
 HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
 OUTSIDE_CALLS = "host outside API calls"
 LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
+_UNTOLD, _OUTSIDE = -1, -2  # codes of reasons: none, and none of the calls that were recorded
 _HALF = 0.5
 _LONGEST_NAME = 120  # characters of a range's name that are kept
 _COLUMNS = ("step", "start_ns", "duration_ns", "process", "layer")
@@ -121,18 +122,36 @@ def reasons(
         calls: calls of the API.
         read_ranges: gives the ranges; it is called only if calls leave a gap without a reason.
     """
-    found: list[str | None] = [None] * len(gaps.begin_ns)
-    if not found:
-        return found
+    return [_text(code, calls, read_ranges) for code in _reason_codes(gaps, processes, calls, read_ranges).tolist()]
+
+
+def _reason_codes(
+    gaps: Gaps, processes: Sequence[float], calls: HostSpans, read_ranges: Callable[[], HostSpans] | None
+) -> Ints:
+    """The reason for each gap as `_text` reads it: a call by its code, a range by its code after the calls'."""
+    codes = np.full(len(gaps.begin_ns), _UNTOLD, np.int64)
+    if not len(codes):
+        return codes
     inside = int(gaps.begin_ns[0]), int(gaps.end_ns[-1])
     near = calls.during(*inside, processes)
-    for gap, code in _mostly(gaps, calls, near):
-        found[gap] = f"host in {calls.names[code]}"
-    if None in found and read_ranges is not None:
+    gap, code = _mostly(gaps, calls, near)
+    codes[gap] = code
+    if read_ranges is not None and (codes == _UNTOLD).any():
         ranges = read_ranges()
-        for gap, code in _innermost(gaps, ranges, ranges.during(*inside, processes)):
-            found[gap] = found[gap] or f"host in range {_range_name(str(ranges.names[code]))}"
-    return [one or OUTSIDE_CALLS for one in found] if len(near) else found
+        gap, code = _innermost(gaps, ranges, ranges.during(*inside, processes))
+        untold = codes[gap] == _UNTOLD
+        codes[gap[untold]] = len(calls.names) + code[untold]
+    if len(near):
+        codes[codes == _UNTOLD] = _OUTSIDE
+    return codes
+
+
+def _text(code: int, calls: HostSpans, read_ranges: Callable[[], HostSpans] | None) -> str | None:
+    if code in (_UNTOLD, _OUTSIDE):
+        return OUTSIDE_CALLS if code == _OUTSIDE else None
+    if code < len(calls.names) or read_ranges is None:
+        return f"host in {calls.names[code]}"
+    return f"host in range {_range_name(str(read_ranges().names[code - len(calls.names)]))}"
 
 
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
@@ -159,21 +178,29 @@ def idle_times(
         calls: calls of the API.
         read_ranges: gives the ranges.
     """
-    found: dict[str | None, list[tuple[str | None, int]]] = {}  # layer after it and length of each gap
-    for start_ns, length_ns, rows in _by_step(work, steps):
-        begin = rows["start_ns"].to_numpy(np.int64)
-        gaps = find_gaps(begin, begin + rows["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns)
-        layers = [*rows["layer"].astype(object).where(rows["layer"].notna(), None), None]
-        why = reasons(gaps, rows["process"].dropna().unique().tolist(), calls, read_ranges)
-        for reason, begin_ns, end_ns, following in zip(why, *(one.tolist() for one in gaps), strict=True):
-            found.setdefault(reason, []).append((layers[following], end_ns - begin_ns))
+    rows = _rows(work, steps)
+    layer, layers = pd.factorize(rows["layer"])
+    start_ns, process = rows["start_ns"].to_numpy(np.int64), rows["process"].to_numpy(np.float64, na_value=np.nan)
+    end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
+    edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
+    windows = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
+    found = []
+    for first_ns, length_ns, low, high in windows:
+        gaps = find_gaps(start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns))
+        own = np.unique(process[low:high])
+        codes = _reason_codes(gaps, own[~np.isnan(own)].tolist(), calls, read_ranges)
+        after = np.append(layer[low:high], -1)[gaps.following]
+        found.append(pd.DataFrame({"code": codes, "after": after, "ns": gaps.end_ns - gaps.begin_ns}))
+    if not found:
+        return ()
+    table = pd.concat(found).groupby(["code", "after"])["ns"].agg(["sum", "size"]).reset_index()
+    reason = {code: _text(code, calls, read_ranges) for code in table["code"].unique().tolist()}
     times = []
-    for reason, lengths in found.items():
-        by_layer: dict[str | None, int] = {}
-        for layer, length_ns in lengths:
-            by_layer[layer] = by_layer.get(layer, 0) + length_ns
-        time_ms = sum(by_layer.values()) / len(steps) / 1e6
-        times.append(IdleTime(reason, time_ms, len(lengths) / len(steps), max(by_layer, key=by_layer.__getitem__)))
+    for text, of_text in table.groupby(table["code"].map(lambda code: reason[code] or "")):
+        of_layers = of_text.groupby("after")["sum"].sum()
+        before = int(of_layers.idxmax())
+        time_ms, gaps_per_step = int(of_layers.sum()) / len(steps) / 1e6, int(of_text["size"].sum()) / len(steps)
+        times.append(IdleTime(text or None, time_ms, gaps_per_step, None if before < 0 else str(layers[before])))
     return tuple(sorted(times, key=lambda one: -one.time_ms))
 
 
@@ -184,20 +211,14 @@ def _range_name(name: str) -> str:
     return (plain or name)[:_LONGEST_NAME]
 
 
-def _by_step(work: Work, steps: pd.DataFrame) -> Iterator[tuple[int, int, pd.DataFrame]]:
-    """Start and length in ns of each step, and its device work by start."""
-    number = steps["step"].to_numpy(np.int64)
-    pieces = []
+def _rows(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
+    """The device work of steps by step and start, with the position of its step in the column `step`."""
+    pieces = [pd.DataFrame(columns=_COLUMNS)]
     for piece in work(_COLUMNS):
-        inside, position = of_steps(piece, number)
+        inside, position = of_steps(piece, steps["step"].to_numpy(np.int64))
         pieces.append(inside.to_pandas().assign(step=position))
-    if not pieces:
-        return
-    rows = pd.concat(pieces, ignore_index=True).sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
-    edges = np.searchsorted(rows["step"].to_numpy(), np.arange(len(number) + 1)).tolist()
-    times = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
-    for start_ns, length_ns, low, high in times:
-        yield int(start_ns), int(length_ns), rows.iloc[low:high]
+    rows = pd.concat(pieces[1:] or pieces, ignore_index=True)
+    return rows.sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
 
 
 def _overlaps(gaps: Gaps, spans: HostSpans, near: Ints) -> tuple[Ints, Ints, Ints]:
@@ -211,7 +232,7 @@ def _overlaps(gaps: Gaps, spans: HostSpans, near: Ints) -> tuple[Ints, Ints, Int
     return gap, near[span], length
 
 
-def _mostly(gaps: Gaps, calls: HostSpans, near: Ints) -> list[tuple[int, int]]:
+def _mostly(gaps: Gaps, calls: HostSpans, near: Ints) -> tuple[Ints, Ints]:
     """The gaps of which calls of one name took at least half, with the code of the name that took most."""
     gap, span, length = _overlaps(gaps, calls, near)
     names = len(calls.names)
@@ -221,17 +242,17 @@ def _mostly(gaps: Gaps, calls: HostSpans, near: Ints) -> list[tuple[int, int]]:
     return _first(of_gap, -taken, code, taken >= _HALF * (gaps.end_ns - gaps.begin_ns)[of_gap])
 
 
-def _innermost(gaps: Gaps, ranges: HostSpans, near: Ints) -> list[tuple[int, int]]:
+def _innermost(gaps: Gaps, ranges: HostSpans, near: Ints) -> tuple[Ints, Ints]:
     """The gaps with a range around at least half of them, with the code of the shortest one's name."""
     gap, span, length = _overlaps(gaps, ranges, near)
     lasting = ranges.end_ns[span] - ranges.start_ns[span]
     return _first(gap, lasting, ranges.codes[span], length >= _HALF * (gaps.end_ns - gaps.begin_ns)[gap])
 
 
-def _first(gap: Ints, rank: Ints, code: Ints, chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _first(gap: Ints, rank: Ints, code: Ints, chosen: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """For each gap the code of the lowest rank among the chosen ones."""
     gap, rank, code = gap[chosen], rank[chosen], code[chosen]
     order = np.lexsort((rank, gap))
     gap, code = gap[order], code[order]
     first = np.flatnonzero(np.diff(gap, prepend=-1))
-    return list(zip(gap[first].tolist(), code[first].tolist(), strict=True))
+    return gap[first], code[first]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.causes import CAUSES, UNEXPLAINED
+from curvescope.analysis.causes import CAUSES, UNEXPLAINED, cache_capacity
 from curvescope.analysis.causes.graph_padding import graph_batches
 from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.anomalies import diagnose, explain
@@ -177,3 +178,26 @@ def test_amounts_add_up_on_imported_gpu_profiles(tmp_path):
     assert math.fsum(causes.values()) == pytest.approx(split.value.value, rel=1e-9)
     assert {"launch- or host-bound", "algorithm switch", UNEXPLAINED} <= set(causes)
     assert "profiling overhead" not in causes
+
+
+@pytest.mark.parametrize(("cache_bytes", "possible"), [(2 << 20, True), (8 << 40, False), (None, True)])
+def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
+    explanation = explained("cache capacity")
+    case = next(one.case for one in explanation.weighed if "cache capacity" in one.claims)
+    hardware = replace(case.hardware, cache_bytes=cache_bytes)
+    assert cache_capacity.possible(replace(case, hardware=hardware)) == possible
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "switched"),
+    [
+        ({8: {"a": 2.0, "b": 1.0}, 16: {"a": 4.0, "b": 9.0}}, False),  # one of the two just takes longer
+        ({8: {"a": 2.0, "b": 1.0}, 16: {"a": 4.0, "c": 9.0}}, True),
+        ({8: {"a": 2.0, "b": 1.0}, 16: {"b": 9.0}}, True),
+    ],
+)
+def test_a_switch_is_a_kernel_that_runs_on_one_side_only(times_ms, switched):
+    case = next(one.case for one in explained("cache capacity").weighed if one.case.uses)
+    use = case.uses[0]
+    uses = [replace(use, batch=b, name=name, time_ms=ms) for b, of in times_ms.items() for name, ms in of.items()]
+    assert replace(case, uses=tuple(uses), before=8, after=16).switched == switched

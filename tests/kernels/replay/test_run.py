@@ -174,6 +174,7 @@ def test_a_switch_is_another_kernel_with_the_most_time(
         (("cold_caches",), 100, 2 * 2 * 2 * 5),
         (("warm_caches",), 100, 2 * 2 * 5),
         ((), 1000, 0),  # all operands of a step fit the cache
+        ((), 700, 0),  # those of the smaller step fit: no flush at one size and not at the other
         (("cold_caches",), 1000, 2 * 2 * 5),
     ],
 )

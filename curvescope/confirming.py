@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arguments import DEFAULT_EXPERIMENTS_S
 from .profiling.errors import CurvescopeError
@@ -15,6 +15,9 @@ from .profiling.recording.experiments import Experiment, Scope, Stage, record_ex
 from .profiling.recording.remote_store import AnyPath, RemotePath
 from .profiling.recording.replayable import why_not_replayed
 from .profiling.recording.store import Recording, RecordingWriter, open_recording
+
+if TYPE_CHECKING:
+    from .analysis.decompose.anomalies import Diagnosis
 
 _STAGES = {
     Stage.ALONE: "alone",
@@ -80,7 +83,7 @@ def confirm(
                 report(Progress(clock_s() - began_s, seconds, f"{label}: {progress.doing}"))
 
             report(Progress(clock_s() - began_s, seconds, label))
-            _run(opened, experiment, writer, note, clock_s)
+            _run(opened, experiment, diagnosis, writer, note, clock_s)
         opened = opened.extended(writer.meta)
         waits = waits_for_time(opened, explain_again(diagnosis, opened))
         writer.update(experiments_wait_for_time=waits)
@@ -90,6 +93,7 @@ def confirm(
 def _run(
     recording: Recording,
     experiment: Experiment,
+    diagnosis: Diagnosis,
     writer: RecordingWriter,
     report: Callable[[Progress], object],
     clock_s: Callable[[], float],
@@ -98,11 +102,12 @@ def _run(
     from .kernels.replay.run import run_term
     from .profiling.measure.step_variants import run_step
 
+    enough = _enough(experiment, diagnosis)
     try:
         if experiment.scope == Scope.TERM:
-            run_term(recording, experiment, writer, report, clock_s, enough=_enough(experiment))
+            run_term(recording, experiment, writer, report, clock_s, enough=enough)
         else:
-            run_step(recording, experiment, writer, report, clock_s)
+            run_step(recording, experiment, writer, report, clock_s, enough=enough)
     except Exception as error:  # of any library, on any operator: the other experiments still run
         said = str(error).strip() or type(error).__name__
         why = said.splitlines()[0][:_REASON_LENGTH].rstrip(".")
@@ -112,12 +117,19 @@ def _run(
         record_experiment(writer, replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True))
 
 
-def _enough(experiment: Experiment) -> Callable[[Sequence[Mapping[str, Any]]], bool]:
+def _enough(experiment: Experiment, diagnosis: Diagnosis) -> Callable[[Sequence[Mapping[str, Any]]], bool]:
     """Whether the rows of an experiment so far decide it, as far as it confirms; looks at half as many rounds more."""
     import pandas as pd
 
+    from .analysis.causes import claims_of_steps
     from .analysis.experiments.outcome import settled
 
+    claims = {}
+    if experiment.scope == Scope.STEP:
+        for one in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])):
+            found = claims_of_steps(one.functional, one.value, one.weighed, diagnosis.outcomes)
+            weights = tuple((int(batch), float(weight)) for batch, weight in one.functional.coefficients)
+            claims |= {(weights, name): amount for name, amount in found.items()}
     looked = 0
 
     def enough(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -126,7 +138,7 @@ def _enough(experiment: Experiment) -> Callable[[Sequence[Mapping[str, Any]]], b
         if experiment.stage != Stage.CONFIRM or rounds < _UNTIL_NEXT_LOOK * looked:
             return False
         looked = rounds
-        return settled(experiment, pd.DataFrame(rows))
+        return settled(experiment, pd.DataFrame(rows), claims)
 
     return enough
 

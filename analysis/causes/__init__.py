@@ -18,7 +18,7 @@ from ...profiling import plugins
 from ...profiling.recording.experiments import TIME_IS_UP, Scope
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..experiments.outcome import CONFIRMED_ABOVE, Outcome, Reproduction, Verdict
+from ..experiments.outcome import BRINGING, CONFIRMED_ABOVE, PARTIAL, Outcome, Reproduction, Verdict
 from . import (
     algorithm_switch,
     beside_communication,
@@ -213,11 +213,8 @@ def attribute(
     terms = [_Term(one, about(outcomes, functional, one.case.share)) for one in weighed]
     of_step = about(outcomes, functional, None)
     steps: dict[str, Proof] = {}
-    evident = {cause for cause in interventions() if math.fsum(term.claimed(cause) for term in terms) * value.value > 0}
-    for cause, intervention in interventions_with(evident).items():
-        if intervention.step and of_step:
-            claimed = math.fsum(term.claimed(cause) for term in terms)
-            steps[cause] = prove_step(of_step, value, claimed, intervention.step)
+    for cause, (intervention, claimed) in _claimed_of_steps(terms, value.value).items() if of_step else ():
+        steps[cause] = prove_step(of_step, value, claimed, intervention.step)
     for cause, proof in by_cause(steps, Verdict.CONFIRMED):
         # Terms that confirm the cause alone have a part of what the complete step shows.
         rest = proof.amount - math.fsum(term.taken(cause) for term in terms)
@@ -234,6 +231,30 @@ def attribute(
     totals = [_total(cause, shares, steps.get(cause), untried) for cause, shares in taken.items()]
     noise = math.isfinite(value.low) and value.p >= LEVEL
     return Attribution(functional, value.value, noise, tuple(sorted(totals, key=_in_order)))
+
+
+def claims_of_steps(
+    functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
+) -> dict[str, float]:
+    """What each factor of complete steps is judged by: the amount that its cause claims, in the functional's unit.
+
+    Without those that are judged by the share of the functional, see `proof.prove_step`; for the arguments see
+    `attribute`.
+    """
+    terms = [_Term(one, about(outcomes, functional, one.case.share)) for one in weighed]
+    return {
+        name: math.copysign(min(abs(claimed), abs(value.value)), value.value)
+        for intervention, claimed in _claimed_of_steps(terms, value.value).values()
+        for name in intervention.step
+        if claimed * value.value > 0 and name not in BRINGING | PARTIAL
+    }
+
+
+def _claimed_of_steps(terms: Sequence[_Term], value: float) -> dict[str, tuple[Intervention, float]]:
+    """The causes that factors of complete steps test: the experiment, and what the cause claims of all terms."""
+    claimed = {cause: math.fsum(term.claimed(cause) for term in terms) for cause in interventions()}
+    evident = {cause for cause, amount in claimed.items() if amount * value > 0}
+    return {cause: (one, claimed[cause]) for cause, one in interventions_with(evident).items() if one.step}
 
 
 def _total(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> CauseTotal:
@@ -444,6 +465,7 @@ __all__ = [
     "Weighed",
     "attribute",
     "claimed",
+    "claims_of_steps",
     "factors",
     "interventions",
     "interventions_with",

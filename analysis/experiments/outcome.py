@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,9 @@ from ..decompose.statistics import (
 )
 
 Floats = npt.NDArray[np.float64]
+Claimed: TypeAlias = tuple[
+    tuple[tuple[int, float], ...], str
+]  # a functional, and a factor whose cause claims some of it
 
 # A cause is confirmed if the interval of the share taken away lies above the first, and refuted below the second.
 CONFIRMED_ABOVE = 1 / 2
@@ -169,7 +173,7 @@ def outcomes_of(
     return [_judged(one.outcome, next(adjusted)) if one.outcome.taken else one.outcome for one in measured]
 
 
-def settled(experiment: Experiment, rows: pd.DataFrame) -> bool:
+def settled(experiment: Experiment, rows: pd.DataFrame, claims: Mapping[Claimed, float] = MappingProxyType({})) -> bool:
     """Whether more rounds of an experiment are not worth their time: every share is far from undecided.
 
     A look at the rounds so far is a test of its own. At its strict level, some looks add next to nothing to the error
@@ -179,8 +183,10 @@ def settled(experiment: Experiment, rows: pd.DataFrame) -> bool:
     Args:
         experiment: an experiment that runs.
         rows: its rows of the table `experiments` so far.
+        claims: what the causes of factors of complete steps claim of a functional, in its unit, see `proof.prove_step`;
+            other factors are judged by the share that they take away.
     """
-    found = [one for test in experiment.by_functional() for one in _measured(test, rows, {})]
+    found = [one for test in experiment.by_functional() for one in _measured(test, rows, {}, claims)]
     tested = [one for one in found if one.outcome.taken is not None]
     level = EARLY_LEVEL / max(len(tested), 1)
     return bool(tested) and all(min(one.p_less, one.p_more) < level for one in tested)
@@ -200,12 +206,18 @@ class _Measured(NamedTuple):
     p_more: float = 1.0
 
 
-def _measured(experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts]) -> Iterator[_Measured]:
+def _measured(
+    experiment: Experiment,
+    rows: pd.DataFrame,
+    facts: Mapping[str, FactorFacts],
+    claims: Mapping[Claimed, float] = MappingProxyType({}),
+) -> Iterator[_Measured]:
     """What an experiment measured: without a factor, then of each factor."""
     as_is = round_medians(rows[rows["factor"].isna()])
     for name in (None, *experiment.factors):
         changed = None if name is None else round_medians(rows[rows["factor"] == name])
-        yield _outcome(experiment, name, facts.get(name or ""), as_is, changed)
+        claim = claims.get((experiment.functional, name or ""))
+        yield _outcome(experiment, name, facts.get(name or ""), as_is, changed, claim)
 
 
 @dataclass(frozen=True)
@@ -249,14 +261,15 @@ class Times:
         each = zip(self.values, self.replicates.T, strict=True)
         return tuple(time_estimate(float(value), drawn, self.rounds) for value, drawn in each)
 
-    def functional(self, weights: Floats, scale: float) -> Estimate:
+    def functional(self, weights: Floats, scale: float, minus: float = 0.0) -> Estimate:
         """A functional with its interval.
 
         Args:
             weights: its coefficients, shape (batch sizes,).
             scale: size of the numbers behind it; a spread far below it is rounding.
+            minus: number to take from it.
         """
-        return estimate(float(self.values @ weights), self.replicates @ weights, self.rounds, scale)
+        return estimate(float(self.values @ weights) - minus, self.replicates @ weights - minus, self.rounds, scale)
 
     def gains(self, as_is: Times) -> tuple[Estimate, ...]:
         """Shares of the time that these save against others, by batch size."""
@@ -285,6 +298,7 @@ def _outcome(
     facts: FactorFacts | None,
     as_is: pd.DataFrame,
     changed: pd.DataFrame | None,
+    claim: float | None = None,
 ) -> _Measured:
     """An outcome without Holm's correction."""
     reason = experiment.untested.get(factor or "")
@@ -314,7 +328,7 @@ def _outcome(
                 counted = counted.where(np.array(batches) == max(of_functional), times[0])
             remaining = counted.functional(weights, scale)
             removed, taken = _taken(times[0], counted, weights, scale)
-            p_less, p_more = _p_values(times[0], counted, weights, scale, confirmed_above(factor))
+            p_less, p_more = _p_values(times[0], counted, weights, scale, confirmed_above(factor), claim)
             levelled = factor in _LEVELLING and _saved(times, weights, value.value) < CONFIRMED_ABOVE
     outcome = Outcome(
         experiment,
@@ -345,11 +359,20 @@ def _taken(as_is: Times, changed: Times, weights: Floats, scale: float) -> tuple
     return removed.functional(weights, scale), share
 
 
-def _p_values(as_is: Times, changed: Times, weights: Floats, scale: float, least: float) -> tuple[float, float]:
-    """One-sided p of the share taken away being at most the least that confirms, and of its being at least 1/5."""
+def _p_values(
+    as_is: Times, changed: Times, weights: Floats, scale: float, least: float, claim: float | None
+) -> tuple[float, float]:
+    """One-sided p of the share taken away being at most the least that confirms, and of its being at least 1/5.
+
+    The share is one of F, or of what a cause claims.
+    """
     found, direction = [], float(np.sign(as_is.values @ weights))
     for threshold, sign in ((least, direction), (REFUTED_BELOW, -direction)):
-        one = as_is.times(1 - threshold).minus(changed).functional(sign * weights, scale)
+        if claim is None:
+            one = as_is.times(1 - threshold).minus(changed).functional(sign * weights, scale)
+        else:
+            beyond = threshold * abs(claim) * sign * direction
+            one = as_is.minus(changed).functional(sign * weights, scale, beyond)
         found.append(one.p / 2 if one.value > 0 else 1 - one.p / 2)
     return found[0], found[1]
 

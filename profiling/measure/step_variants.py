@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..errors import CurvescopeError
@@ -44,6 +44,7 @@ def run_step(
     report: Callable[[Progress], object] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
     start: Callable[[Target, str | None], StepWorker] = StepWorker,
+    enough: Callable[[Sequence[StepRow]], bool] = lambda _: False,
 ) -> Experiment:
     """Run an experiment on complete steps and record its timed steps.
 
@@ -54,6 +55,7 @@ def run_step(
         report: function that receives the progress after every visit.
         clock_s: clock of the time limit, which includes the start of the workers.
         start: function that starts the worker of a factor, or of the steps as they are for None.
+        enough: whether its rows so far decide it; asked after every round beyond the minimum.
 
     Returns:
         The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
@@ -70,7 +72,7 @@ def run_step(
         return done
     full_bytes = _full_bytes(recording, configuration, experiment.batches[-1])
     target = Target(configuration, experiment.batches, full_bytes)
-    run = _Run(recording, experiment, target, writer, report, clock_s, start)
+    run = _Run(recording, experiment, target, writer, report, clock_s, start, enough)
     try:
         run.run()
         return run.record(done=not run.late)
@@ -97,9 +99,10 @@ class _Run:
         report: Callable[[Progress], object],
         clock_s: Callable[[], float],
         start: Callable[[Target, str | None], StepWorker],
+        enough: Callable[[Sequence[StepRow]], bool],
     ) -> None:
         self._recording, self._experiment, self._target, self._writer = recording, experiment, target, writer
-        self._report, self._clock_s, self._start_worker = report, clock_s, start
+        self._report, self._clock_s, self._start_worker, self._enough = report, clock_s, start, enough
         self._began_s = clock_s()
         self._workers: dict[str | None, StepWorker] = {}
         self._ready: dict[str | None, Ready] = {}
@@ -301,6 +304,7 @@ class _Run:
             None if limit_s is None else (limit_s - elapsed_s) / (groups_left + 1),
             left_s / (groups_left + 1),
             finished=lambda condition: self._stopped or condition[0] not in self._workers,
+            precise=lambda: self._enough([row for name in self._workers for row in self._timed.get(name, ())]),
             begin_round=self._begin_round,
             label=lambda condition: f"{condition[0] or 'as it is'}, batch {condition[1]}",
             report=lambda progress: self._report_rounds(progress, elapsed_s),

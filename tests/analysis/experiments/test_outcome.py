@@ -242,3 +242,13 @@ def test_looks_at_an_experiment_that_runs_confirm_no_more_half_shares_by_chance(
         rows = rows_of(one, {None: FC6_MS[None], "onednn": OF_SHARE[0.5]}, 35, 0.05, per_visit=1, seed=seed)
         early += any(settled(one, rows[rows["round"] < rounds]) for rounds in looks)
     assert early == 0
+
+
+@pytest.mark.parametrize(("claimed_ms", "decided"), [(None, False), (-1.5, True), (-2.2, False), (-20.0, True)])
+def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed_ms, decided):
+    """It takes away 0.35 of -3.5 ms, -1.2 ms: most of 1.5, about half of 2.2, and less than a fifth of 20."""
+    one = experiment(factors=("onednn",))
+    changed = {**FC6_MS[None], 4: FC6_MS[None][4] - 0.35 * 3.5 / 3}
+    rows = rows_of(one, {None: FC6_MS[None], "onednn": changed}, rounds=12, noise=0.004)
+    claims = {} if claimed_ms is None else {(one.functional, "onednn"): claimed_ms}
+    assert settled(one, rows, claims) == decided

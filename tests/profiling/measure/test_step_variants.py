@@ -388,3 +388,20 @@ def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path
     os.close(worker)
     parent.stdin.close()
     parent.stdout.close()
+
+
+def test_rounds_end_where_they_are_enough(tmp_path):
+    workers, recording = Workers(FakeClock()), sweep_of(tmp_path / "r")
+    with RecordingWriter.extend(recording.path) as writer:
+        asked = []
+
+        def enough(rows):
+            asked.append({(row["factor"], row["batch"], row["round"]) for row in rows})
+            return len(asked) == 2
+
+        wanted = experiment("one_thread", rounds=(3, 9))
+        done = run_step(recording, wanted, writer, clock_s=workers.clock.seconds, start=workers.start, enough=enough)
+    of_each = {(factor, batch) for factor in (None, "one_thread") for batch in (1, 2)}
+    assert asked == [{(*one, round_) for one in of_each for round_ in range(rounds)} for rounds in (3, 4)]
+    assert done.done
+    assert len(workers.visits) == 4 * len(of_each)

@@ -18,6 +18,7 @@ from .profiling.recording.store import Recording, RecordingWriter, open_recordin
 
 if TYPE_CHECKING:
     from .analysis.decompose.anomalies import Diagnosis
+    from .analysis.experiments.outcome import Claimed
 
 _STAGES = {
     Stage.ALONE: "alone",
@@ -124,7 +125,7 @@ def _enough(experiment: Experiment, diagnosis: Diagnosis) -> Callable[[Sequence[
     from .analysis.causes import claims_of_steps
     from .analysis.experiments.outcome import settled
 
-    claims = {}
+    claims: dict[Claimed, float] = {}
     if experiment.scope == Scope.STEP:
         for one in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])):
             found = claims_of_steps(one.functional, one.value, one.weighed, diagnosis.outcomes)

@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"_matmul_ogs|fused_moe_kernel|\bbmm_\w*(E2m1|E4m3|Bfloat16|Fp16)|w8a8_\w*matmul|block_fp8_(matmul|gemm)|fp8_gemm|gemm_a8w8|gemm_a4w4|_grouped_gemm|grouped_gemm|deep_gemm::|ck_moe_stage|marlin|awq_gemm|gptq|machete|kernel_gemm|kernel_grouped_gemm|kernel_moe_gemm", GEMM, None, "_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", _TRACELENS),
     Rule(r"^Cijk_", GEMM, "Tensile", "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64_MI16x16x1", _TRACELENS),
     Rule(r"quantize|_quant_|fp8_quant|per_token_group_quant|scaled_fp8|dequant|mxfp[468]|nvfp4|cvt_fp16_to_fp4|amax_", QUANTISATION, None, "vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>", _TRACELENS),
-    Rule(r"\bigemm_(fwd|bwd|wrw)_|miopenSp3AsmConv|gridwise_convolution|ck::\w*conv|naive_conv", IMPLICIT_GEMM, "MIOpen", "igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x64x32_wt32x32x8", _TRACELENS),
+    Rule(r"\bigemm_(fwd|bwd|wrw)_|miopenSp3AsmConv|gridwise_convolution|ck::\w*conv|naive_conv|kernel_(grouped_)?conv_(fwd|bwd)|gemm_xdlops_bwd_weight", IMPLICIT_GEMM, "MIOpen", "igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x64x32_wt32x32x8", _TRACELENS),
     Rule(r"SubTensorOp|Op[1-5]dTensor", ELEMENTWISE, "MIOpen", "SubTensorOpWithScalar1d", _TRACELENS),
     Rule(r"RowwiseMoments|GammaBetaBackward|GradGammaBeta|ComputeInternalGradients|Compute(Backward)?FusedParams|layer_norm_grad", NORMALISATION, None, "at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float, float>", _PARTICLES),
     Rule(r"kv_indices|tril_indices|triu_indices|token_ids|clamp_position|slot_mapping|req_to_token", INDEXING, None, "create_flashinfer_kv_indices_triton", _TRACELENS),
@@ -240,8 +240,8 @@ def short_name(name: str) -> str:
 
 
 _GRADIENTS = (
-    ("data", re.compile(r"backward_data|bwd_data|dgrad", re.IGNORECASE)),
-    ("weights", re.compile(r"backward_(weights|filter)|bwd_weights|wgrad", re.IGNORECASE)),
+    ("data", re.compile(r"backward_data|bwd_data|dgrad|igemm_bwd_", re.IGNORECASE)),
+    ("weights", re.compile(r"backward_(weights|filter)|bwd_weights?|wgrad|igemm_wrw_", re.IGNORECASE)),
 )
 
 

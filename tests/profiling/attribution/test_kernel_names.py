@@ -55,6 +55,9 @@ def test_every_rule_reads_its_own_example_and_names_its_source(rule):
         ("void tensorrt_llm::kernels::quantize_with_block_size<float>", "quantisation"),
         ("_chunk_scan_fwd_kernel", "recurrent"),
         ("sage_fwd", "attention"),
+        # Composable Kernel, whose names no C++ library demangles.
+        ("_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffleINS_", "implicit GEMM"),
+        ("_ZN2ck16tensor_operation6device37kernel_batched_gemm_xdlops_bwd_weightINS_47Gridwise", "implicit GEMM"),
         ("Im3d2Col.kd", "explicit GEMM"),
         ("void at::native::(anonymous namespace)::cuComputePartGradGammaBeta<float, float, true>", "normalisation"),
         ("void at::native::(anonymous namespace)::ComputeInternalGradientsCUDAKernel<float>", "normalisation"),

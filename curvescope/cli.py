@@ -73,11 +73,11 @@ class _Parser(argparse.ArgumentParser):
             [
                 "usage: curvescope COMMAND [options]",
                 "",
-                "Measures training steps over batch sizes and explains each bend of the cost curve.",
+                "Measures training steps over batch sizes and explains bends of the cost curve.",
                 "",
                 *("\n".join([f"{job}:", *map(line, names), ""]) for job, names in JOBS.items()),
                 "options:",
-                "  -h, --help  this text; `curvescope COMMAND --help` for the options of a command",
+                "  -h, --help  this text; `curvescope COMMAND --help` for a command's options",
                 "  --version   the version",
                 "",
                 "exit codes:",
@@ -89,7 +89,7 @@ class _Parser(argparse.ArgumentParser):
                 "",
                 "files:",
                 "  runs/                            recordings (default of -o)",
-                "  ~/.local/share/curvescope        measured ceilings; set CURVESCOPE_DATA to change the folder",
+                "  ~/.local/share/curvescope        measured ceilings (or $CURVESCOPE_DATA)",
                 "",
                 "Start with `curvescope diagnose alexnet --quick`.",
                 "",
@@ -158,7 +158,7 @@ def _main(argv: Sequence[str] | None) -> int:
         module.add_arguments(parser)
         return int(module.run(parser.parse_args(arguments[1:])))
     except CurvescopeError as error:
-        print(f"curvescope: {escape_controls(str(error))}", file=sys.stderr)
+        print(_wrapped(escape_controls(str(error))), file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         # The reader of the output has exited (`curvescope runs | head`). Silence the interpreter's own flush at exit.
@@ -167,8 +167,17 @@ def _main(argv: Sequence[str] | None) -> int:
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
             raise
-        print(f"curvescope: {escape_controls(_refusal(error))} Existing recordings are unchanged.", file=sys.stderr)
+        print(_wrapped(f"{escape_controls(_refusal(error))} Existing recordings are unchanged."), file=sys.stderr)
         return EXIT_BAD_INPUT
+
+
+def _wrapped(message: str) -> str:
+    """A message for standard error, whose lines wrap between words where that is a terminal."""
+    lines = f"curvescope: {message}".split("\n")
+    if sys.stderr.isatty():
+        room = min(shutil.get_terminal_size().columns, 100)
+        lines = [textwrap.fill(line, room, break_long_words=False, break_on_hyphens=False) for line in lines]
+    return "\n".join(lines)
 
 
 def _check_address_space() -> None:

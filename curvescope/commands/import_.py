@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         found = {name: getattr(done, name) for name in ("steps_from", "device_time_in_steps", "batch_from")}
         print_document("import", {**document, "missing": done.missing, **found})
         return 0
-    print(f"{done.format}: {describe_rows(done.rows)}")
+    print_prose(f"{done.format}: {describe_rows(done.rows)}")
     for line in notes(done):
         print_prose(line)
     print(escape_controls(f"Recorded in {done.path}."))

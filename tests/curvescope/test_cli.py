@@ -356,3 +356,17 @@ def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(monke
     assert main(["networks"]) == 130
     assert capsys.readouterr().err == "curvescope: interrupted\n"
     assert sys.unraisablehook is hook
+
+
+def test_a_refusal_wraps_between_words_on_a_terminal(tmp_path, capsys, monkeypatch):
+    """A pipe gets one line, as a program that reads it expects."""
+    monkeypatch.setenv("COLUMNS", "40")
+    command = ["diagnose", "alexnet", "--fail-over", "5%", "--device", "cpu"]
+    assert main(command) == 2
+    (whole,) = capsys.readouterr().err.splitlines()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(command) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines) == whole

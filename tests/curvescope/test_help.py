@@ -11,6 +11,7 @@ BENCHES = ("bench gemm", "bench memory", "bench replay", "bench compile")
 def test_the_first_page_names_every_command_once_by_job(command, tmp_path):
     assert sorted(name for names in JOBS.values() for name in names) == sorted(COMMANDS)
     text = command("--help", cwd=tmp_path).stdout
+    assert max(map(len, text.splitlines())) <= 80
     for job, names in JOBS.items():
         section = text.partition(f"\n{job}:\n")[2].partition("\n\n")[0]
         assert [line.split()[0] for line in section.splitlines() if line[2] != " "] == list(names)

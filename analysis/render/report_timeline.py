@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -203,7 +204,7 @@ def _idle(
     begin = mine["start_ns"].to_numpy(np.int64)
     gaps = find_gaps(begin, begin + mine["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns)
     calls = HostSpans(pd.DataFrame(columns=HOST_COLUMNS) if api_calls is None else api_calls)
-    ranges = None if read_ranges is None else lambda: HostSpans(read_ranges())
+    ranges = None if read_ranges is None else cache(lambda: HostSpans(read_ranges()))
     why = reasons(gaps, mine["process"].dropna().unique().tolist(), calls, ranges)
     labels = [*_names(mine), ("the end", None, None)]
     names: list[tuple[str | None, ...]] = [

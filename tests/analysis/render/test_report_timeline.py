@@ -76,6 +76,12 @@ def test_an_idle_time_says_what_the_host_did_and_which_layer_follows(api, ranges
     assert [gap[3] for gap in gaps] == ["conv1", "fc", None]
 
 
+def test_ranges_are_read_once_for_all_gaps():
+    reads = []
+    timeline(WORK, STEPS, [0], 8, None, lambda: reads.append(1) or calls(("step", 0, 100)))
+    assert len(reads) == 1
+
+
 def test_lanes_beyond_the_busiest_are_counted():
     work = device(*(("k", 1.0 * i, 1.0 * i + 0.9, i, None) for i in range(12)))
     found = timeline(work, STEPS, [0], 8)

@@ -44,7 +44,8 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
         of = "modelled and profiled steps" if comparison.modelled else "profiled steps"
         blocks.append(Text(f"By {comparison.by} at {head}, {of}", "bold"))
-        blocks.append(_lines(comparison.by, comparison.rows, letters, limit, remarks=True))
+        remarked = any(any(line.remarks) for line in comparison.rows[:limit])
+        blocks.append(_lines(comparison.by, comparison.rows, letters, limit, remarks=remarked))
         blocks += hidden_note(len(comparison.rows) - len(comparison.rows[:limit]), "smaller rows")
     elif not comparison.unseen:
         blocks.append(Text("No batch size was profiled in all recordings: there are no rows to compare."))

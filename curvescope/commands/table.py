@@ -173,7 +173,7 @@ def _table_of_devices(cells: Sequence[Cell]) -> Table:
 
 def _notes(cells: Sequence[Cell]) -> list[str]:
     protocols = sorted({cell.protocol for cell in cells if cell.protocol})
-    notes = [f"Protocol {' and '.join(protocols)}; intervals, spread, n and memory: --format csv."] if protocols else []
+    notes = [f"Protocol: {'; '.join(protocols)}. Intervals, spread, n and memory: --format csv."] if protocols else []
     unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
     if unstable:
         timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)

@@ -366,7 +366,7 @@ def _p_values(
 
     The share is one of F, or of what a cause claims.
     """
-    found, direction = [], float(np.sign(as_is.values @ weights))
+    found, direction = [], float(np.sign(as_is.values @ weights if claim is None else claim))
     for threshold, sign in ((least, direction), (REFUTED_BELOW, -direction)):
         if claim is None:
             one = as_is.times(1 - threshold).minus(changed).functional(sign * weights, scale)

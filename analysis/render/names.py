@@ -51,8 +51,22 @@ def fit_all(names: Sequence[str], width: int) -> list[str]:
     """Names in at most `width` cells; names that would look alike show where they differ, if that fits."""
     shown = {name: fit(name, width) for name in names}
     for same in _alike(shown):
-        shown |= _told_apart({name: readable(name) for name in same}, width)
+        texts = {name: readable(name) for name in same}
+        shown |= _by_arguments(texts, width) or _told_apart(texts, width)
     return [shown[name] for name in names]
+
+
+def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
+    """Texts by name: one template's name, then where its arguments differ; empty if it is not one, or that is alike."""
+    parts = {name: text.partition("<") for name, text in texts.items()}
+    templates = {template for template, _, _ in parts.values()}
+    if len(templates) > 1 or not all(arguments for _, _, arguments in parts.values()):
+        return {}
+    template = _cut(templates.pop(), width * 3 // 5)
+    told = _told_apart({name: arguments for name, (_, _, arguments) in parts.items()}, width - cell_len(template) - 1)
+    if len(set(told.values())) < len(told):
+        return {}
+    return {name: f"{template}<{arguments}" for name, arguments in told.items()}
 
 
 def _told_apart(texts: Mapping[str, str], width: int) -> dict[str, str]:

@@ -39,6 +39,16 @@ def test_names_that_would_look_alike_keep_where_they_differ():
     assert first.startswith("fft2d_r2c_32x32<")
 
 
+def test_kernels_of_one_template_keep_its_name_and_differ_in_its_arguments():
+    """Found by use: rows read `…6, 7, 3, 3, 5, false, 512>`, which names no kernel."""
+    names = [
+        f"void cudnn::detail::implicit_convolve_sgemm<float, float, {size}, 6, 7, 3, 3, 5, 1, false, true, true>(int)"
+        for size in (1024, 128)
+    ]
+    assert fit_all(names, 32) == ["implicit_…sgemm<…1024, 6,…true>", "implicit_…sgemm<…128, 6,…true>"]
+    assert fit_all(names[:1], 32) == ["implicit_convolve_sgemm<…>"]
+
+
 def test_names_that_differ_in_their_middle_begin_there():
     kinds = ("forward_training", "backward_data", "backward_weights")
     names = [f"convolution.{kind} jit:avx512_core" for kind in kinds]

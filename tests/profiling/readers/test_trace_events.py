@@ -96,5 +96,5 @@ def test_the_key_inside_a_string_or_deeper_is_not_the_list(tmp_path):
 def test_an_endless_event_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_events, "_MOST_EVENT_BYTES", 1 << 20)
     (tmp_path / "p").write_bytes(gzip.compress(b'{"traceEvents": [{"name": "' + b"x" * (9 << 20) + b'"}]}'))
-    with pytest.raises(CurvescopeError, match="one event"):
+    with pytest.raises(CurvescopeError, match="an event of more than"):
         read(tmp_path / "p")

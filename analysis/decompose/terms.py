@@ -318,10 +318,8 @@ def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "b
     keys = [Key.of(*column) for column in table]
     profiled = steps["profiled"].astype(bool)
     under, timed = steps[profiled], steps[~profiled]
-    focused = tuple(
-        estimate_terms(*in_rounds(kernel_times, steps, conditions, rounds, by), by)
-        for conditions, rounds in focused_rounds(timed, by)
-    )
+    of_focus = (in_rounds(kernel_times, steps, *focus, by) for focus in focused_rounds(timed, by))
+    focused = tuple(estimate_terms(times, of_rounds, by) for times, of_rounds in of_focus if len(times))
     shared = shared_rounds(steps if timed.empty else timed, by)
     if focused and len(shared) > 1:
         under, timed = (rows[rows["round"].isin(shared)] for rows in (under, timed))

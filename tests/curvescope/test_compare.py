@@ -110,6 +110,18 @@ def test_a_wrong_base_is_refused_before_anything_is_measured(runs, tmp_path, cap
     assert message in capsys.readouterr().err
 
 
+def test_rows_of_a_batch_size_that_further_rounds_left_out(runs, tmp_path, capsys):
+    """Found by use: a diagnosis whose further rounds visited other batch sizes ended `compare` in a traceback."""
+
+    def without_the_largest_later(steps):
+        return steps[(steps["batch"] != 16) | (steps["round"] < 4)]
+
+    write_planted(tmp_path / "focused", "unexplained", seed=7, keep=without_the_largest_later)
+    assert main(["compare", str(runs / "base"), str(tmp_path / "focused"), "--batch", "16", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert all(row["times_ms"][1] > 0 for row in rows if row["label"] != "idle")
+
+
 def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, capsys):
     paths = [str(runs / name) for name in ("base", "again", "v100")]
     assert main(["compare", *paths, "--batch", "16", "--json"]) == 0

@@ -24,7 +24,7 @@ def render_communication(found: Communication, limit: int | None = _MOST_ROWS) -
         rows.add_row(*_cells(one))
     if rest := found.collectives[len(found.collectives[:limit]) :]:
         time_ms = number(sum(one.time_ms for one in rest))
-        rows.add_row(f"{len(rest)} others", "", number(sum(one.calls for one in rest), 3), time_ms, *[""] * 4)
+        rows.add_row(f"{len(rest)} more", "", number(sum(one.calls for one in rest), 3), time_ms, *[""] * 4)
     exposed = share(found.exposed_ms, found.time_ms)
     text = (
         f"Communication runs for {number(found.time_ms)} ms of a step; for {number(found.exposed_ms)} ms ({exposed}) "

@@ -36,5 +36,5 @@ def render_idle(times: Sequence[IdleTime], step_ms: float, limit: int | None = N
     if rest := times[len(times[:limit]) :]:
         rest_ms = math.fsum(one.time_ms for one in rest)
         gaps = number(sum(one.gaps for one in rest), 3)
-        rows.add_row(f"{len(rest)} others", number(rest_ms), share(rest_ms, step_ms), gaps, *([""] if layered else []))
+        rows.add_row(f"{len(rest)} more", number(rest_ms), share(rest_ms, step_ms), gaps, *([""] if layered else []))
     return Group(rows, Text(_RULE + _BEFORE * layered, "dim"))

@@ -81,7 +81,7 @@ REHEARSAL = Scale(
     1,
     ("alexnet",),
     ("alexnet",),
-    2,
+    5,
     "80%",
     0.02,
 )

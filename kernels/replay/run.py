@@ -32,7 +32,7 @@ from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable, setting
 from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
-from .results import Tried, difference, results_of, try_call
+from .results import difference, results_of, try_call
 from .term import Term, duration_ns, read_term
 
 Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None; batch size
@@ -129,7 +129,6 @@ class Runs:
         self._untested: dict[str, str] = {}
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
-        self._expected: dict[int, tuple[Runnable, Tried]] = {}  # results without a change, by identity of the call
         self._timed: set[str | None] = set()  # factors
         self._kept: list[Any] = []  # results of the current run
         if term.device == "cpu" and heap.can_change():
@@ -157,8 +156,7 @@ class Runs:
             self._guard(condition, lambda _: self._visit(condition, round_))
 
     def write(self) -> None:
-        """Record the timed runs since the last call, and free what only the first round compares."""
-        self._expected.clear()
+        """Record the timed runs since the last call."""
         if new := self.rows[self._written :]:
             part = f"e{self._experiment.number:05d}_r{new[-1]['round']:05d}"
             self._writer.write("experiments", columns_of(new), part)
@@ -202,7 +200,6 @@ class Runs:
         # After the handler, because the traceback keeps tensors alive.
         if out_of_memory:
             self._term.release()
-            self._expected.clear()
             message = f"batch size {batch} does not fit the memory: {message.rstrip('.')}"
         if name is None:
             self._unfit[batch] = message
@@ -280,11 +277,11 @@ class Runs:
         for one, other in zip(plain, changed, strict=True):
             if one is other and change.call is not None:
                 continue
-            if id(one) not in self._expected:
-                self._expected[id(one)] = one, try_call(one, device)
+            # Each time anew: timed runs change what a call writes, e.g. running statistics.
+            expected = try_call(one, device)
             with change.around():
                 found = try_call(other, device)
-            clause = difference(self._expected[id(one)][1], found, tf32=on_cuda(device))
+            clause = difference(expected, found, tf32=on_cuda(device))
             if clause is not None:
                 self._changed_results[name] = f"{one.call.label}: {clause}"
                 return

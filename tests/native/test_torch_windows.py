@@ -22,8 +22,9 @@ pytest.importorskip("torch")
 
 
 @pytest.fixture
-def record(tmp_path, capfd):
+def record(tmp_path, capfd, monkeypatch):
     """Exit code, recording, and what the program itself printed to both streams."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # Curvescope's messages are then a line each
 
     def record(program, *options):
         source = tmp_path / "program.py"

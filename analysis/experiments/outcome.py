@@ -328,7 +328,8 @@ def _outcome(
                 counted = counted.where(np.array(batches) == max(of_functional), times[0])
             remaining = counted.functional(weights, scale)
             removed, taken = _taken(times[0], counted, weights, scale)
-            p_less, p_more = _p_values(times[0], counted, weights, scale, confirmed_above(factor), claim)
+            least = confirmed_above(factor, experiment.functional_kind)
+            p_less, p_more = _p_values(times[0], counted, weights, scale, least, claim)
             levelled = factor in _LEVELLING and _saved(times, weights, value.value) < CONFIRMED_ABOVE
     outcome = Outcome(
         experiment,
@@ -377,13 +378,18 @@ def _p_values(
     return found[0], found[1]
 
 
-def confirmed_above(factor: str | None) -> float:
+def confirmed_above(factor: str | None, kind: str) -> float:
     """Least share taken away that confirms a factor's cause.
 
-    A factor that takes away a part of its cause shows how much the cause makes at least. That is enough where any other
-    factor would not be refuted, if it is material.
+    Of the fixed cost, a factor that takes away a part of its cause shows how much the cause makes at least. That is
+    enough where any other factor would not be refuted, if it is material. Of anything else the host's work, the same at
+    all batch sizes, makes a part only by chance.
+
+    Args:
+        factor: the factor.
+        kind: kind of the functional.
     """
-    return REFUTED_BELOW if factor in PARTIAL else CONFIRMED_ABOVE
+    return REFUTED_BELOW if factor in PARTIAL and kind == FIXED_COST else CONFIRMED_ABOVE
 
 
 def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
@@ -406,7 +412,7 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     elif taken.value > _MOST_TAKEN:
         reason = "it puts another bend in its place" if not brings else TOO_SLOW
     elif (
-        taken.low <= confirmed_above(outcome.factor)
+        taken.low <= confirmed_above(outcome.factor, outcome.experiment.functional_kind)
         or p_adjusted >= LEVEL / 2
         or (brings and taken.high >= _MOST_TAKEN)
     ):

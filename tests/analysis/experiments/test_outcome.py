@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from curvescope.analysis.decompose.functionals import FIXED_COST
 from curvescope.analysis.decompose.statistics import Estimate, ratio_estimate
 from curvescope.analysis.experiments.outcome import (
     LEVELLED,
@@ -100,21 +101,31 @@ def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
     assert held == 20
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(0.35, Verdict.CONFIRMED), (0.1, Verdict.UNDECIDED)])
-def test_a_factor_that_takes_a_part_of_its_cause_away_confirms_from_a_fifth_on(share, verdict):
-    one = experiment(factors=("replayed_operators", "onednn"))
+@pytest.mark.parametrize(
+    ("kind", "share", "verdict"),
+    [
+        (FIXED_COST, 0.35, Verdict.CONFIRMED),
+        (FIXED_COST, 0.1, Verdict.UNDECIDED),
+        ("bend", 0.35, Verdict.UNDECIDED),
+        ("bend", 0.9, Verdict.CONFIRMED),
+    ],
+)
+def test_a_factor_that_takes_a_part_of_its_cause_away_confirms_a_fixed_cost_from_a_fifth_on(kind, share, verdict):
+    one = replace(experiment(factors=("replayed_operators", "onednn")), functional_kind=kind)
     changed = {**FC6_MS[None], 4: FC6_MS[None][4] - share * 3.5 / 3}
     times = {None: FC6_MS[None], "replayed_operators": changed, "onednn": changed}
     _, part, whole = outcomes(one, times, noise=0.003)
     assert part.verdict == verdict
-    assert whole.verdict == (Verdict.UNDECIDED if share > 0.2 else Verdict.REFUTED)
+    of_half = Verdict.CONFIRMED if share > 0.5 else Verdict.UNDECIDED
+    assert whole.verdict == (of_half if share > 0.2 else Verdict.REFUTED)
 
 
 def test_a_part_under_2_percent_of_the_step_confirms_nothing():
-    """The bend is 13.5 - 3·9 + 2·7 = 0.5 ms; a third of it is 1.3 % of the 13.5 ms at 8."""
-    one, as_is = experiment(factors=("replayed_operators",)), {2: 7.0, 4: 9.0, 8: 13.5}
-    times = {None: as_is, "replayed_operators": {**as_is, 8: 13.325}}
-    _, part = outcomes(one, times, noise=0.0005)
+    """The functional is 13.5 - 3·9 + 2·7 = 0.5 ms; a quarter of it is 1.8 % of the 7 ms at 2."""
+    one = replace(experiment(factors=("replayed_operators",)), functional_kind=FIXED_COST)
+    as_is = {2: 7.0, 4: 9.0, 8: 13.5}
+    times = {None: as_is, "replayed_operators": {**as_is, 8: 13.375}}
+    _, part = outcomes(one, times, noise=0.0002)
     assert part.taken.low > 0.2
     assert (part.verdict, part.reason) == (Verdict.UNDECIDED, "what it takes away may be under 2 % of the step")
 

@@ -3,10 +3,13 @@
 Each run measures a step of benchmarks/planted_steps.py through `curvescope.diagnose`, in a process of its own that knows
 nothing of what is planted. The size of the effect is set by the depth of the network around it, and then measured
 without Curvescope: F of the step with the planted cause minus F of the same step without it, as a share of the step.
+A run counts only if that effect is at least 5 % and F of the step itself at least half of it: otherwise the machine does
+not show what was planted, or the rest of the step cancels it, and "no anomaly" is the right answer.
 
 - *Layer right*: the answer on the largest anomaly (on the fixed cost, if that was planted or there is no anomaly) names the
   planted layer. Causes of no layer, e.g. a busy neighbour, are right on the step as a whole and not counted here.
-- *Cause confirmed*: that answer's cause is one of those that are true of what was planted, with the verdict confirmed.
+- *Cause confirmed*: of that answer's anomaly, a cause that is true of what was planted is confirmed for at least 10 %; it
+  *leads* if the answer names it. Every network has a fixed cost of its own, which may be the larger part of the answer.
 - *Wrong cause*: any cause confirmed for at least 10 % of any anomaly or of the fixed cost that is not true of the step. That
   weights are read every step is true of every network's fixed cost.
 
@@ -29,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,14 +45,16 @@ from benchmarks.evidence import beginning  # noqa: E402
 KEPT = Path(__file__).parent / "results" / "planted_causes.jsonl"
 PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
-EXPERIMENTS_S = 18.0
+EXPERIMENTS_S = 30.0
 NULL_VALUES = (1, 2, 4)
 NULL_NETWORKS = ("convolution", "perceptron", "encoder", "bag", "recurrent")
 MOST_DEPTH = 40
+LEAST_EFFECT = 0.05
 FIXED = "fixed cost"
 LEAST = 0.1  # of an anomaly: a smaller confirmed cause leads no answer of `diagnose`
 WEIGHTS = "weights read every step"  # every network does, so this is true of every fixed cost
 _LONGEST_S = 150.0
+_ROUNDS = 15
 _SHOWN = 3  # shares of an anomaly that are kept
 
 
@@ -123,11 +128,13 @@ class Score:
     Attributes:
         layer: whether the layer is right; None if the cause belongs to none.
         confirmed: whether a right cause is confirmed.
+        leads: whether the answer names it.
         wrong: confirmed causes that are not true.
     """
 
     layer: bool | None
     confirmed: bool
+    leads: bool
     wrong: tuple[str, ...]
 
 
@@ -143,13 +150,14 @@ def score(case: Case | None, record: dict[str, Any]) -> Score:
     found = {(label, cause) for label, cause in record["confirmed"]} - natural
     wrong = tuple(sorted({cause for _, cause in found} - right))
     if case is None:
-        return Score(None, False, wrong)
+        return Score(None, False, False, wrong)
     answer = leading(case, record)
     if answer is None:
-        return Score(False if case.layers else None, False, wrong)
-    confirmed = answer["verdict"] == "confirmed" and answer["cause"] in right
+        return Score(False if case.layers else None, False, False, wrong)
+    confirmed = any(label == answer["label"] and cause in right for label, cause in record["confirmed"])
+    leads = answer["verdict"] == "confirmed" and answer["cause"] in right
     layer = answer["layer"] in case.layers if case.layers else None
-    return Score(layer, confirmed, wrong)
+    return Score(layer, confirmed, leads, wrong)
 
 
 def leading(case: Case, record: dict[str, Any]) -> dict[str, Any] | None:
@@ -207,19 +215,38 @@ def _tried(outcome: Any) -> str:
     return " ".join(filter(None, [*words, outcome.reason and f"({outcome.reason})"]))
 
 
-def times_ms(steps: dict[Any, Callable[[], object]], rounds: int = 7) -> dict[Any, float]:
+def times_ms(steps: dict[Any, Callable[[], object]]) -> dict[Any, float]:
     """Times of steps from interleaved rounds: the median of the faster half of the rounds."""
     times: dict[Any, list[float]] = {key: [] for key in steps}
-    for _ in range(rounds + 1):
+    for _ in range(_ROUNDS + 1):
         for key, step in steps.items():
             began_s = time.perf_counter()
             step()
             times[key].append(1e3 * (time.perf_counter() - began_s))
-    return {key: median(sorted(found[1:])[: rounds // 2 + 1]) for key, found in times.items()}
+    return {key: median(sorted(found[1:])[: _ROUNDS // 2 + 1]) for key, found in times.items()}
 
 
-def effect_at(case: Case, depth: int) -> tuple[float, float]:
-    """The planted effect in ms, and the time of the step that it is a share of: the last one, of a fixed cost the first."""
+@dataclass(frozen=True)
+class Effect:
+    """What was planted, measured without Curvescope.
+
+    Attributes:
+        planted_ms: F of the step with the planted cause minus F of the step without it, without its sign.
+        whole_ms: F of the step with the planted cause, positive where it has the sign of the planted part.
+        step_ms: the time of the step that the effect is a share of: the last one, of a fixed cost the first.
+    """
+
+    planted_ms: float
+    whole_ms: float
+    step_ms: float
+
+    def shows(self) -> bool:
+        """Whether the step shows what was planted."""
+        return self.planted_ms >= LEAST_EFFECT * self.step_ms and self.whole_ms >= self.planted_ms / 2
+
+
+def effect_at(case: Case, depth: int) -> Effect:
+    """Measure what is planted."""
     from curvescope.analysis.decompose import functionals
 
     make = getattr(_steps(), case.make)
@@ -229,19 +256,21 @@ def effect_at(case: Case, depth: int) -> tuple[float, float]:
     found = times_ms(steps)
     for step in steps.values():
         getattr(step, "close", lambda: None)()
-    size = sum(weight * (found[value, 1] - found[value, 0]) for value, weight in functional.coefficients)
+    with_it, without = (
+        sum(weight * found[value, planted] for value, weight in functional.coefficients) for planted in (1, 0)
+    )
     base = case.conditions[0] if case.functional == "fixed cost" else case.conditions[-1]
-    return abs(size), found[base, 1]
+    sign = 1 if with_it >= without else -1
+    return Effect(sign * (with_it - without), sign * with_it, found[base, 1])
 
 
 def depth_for(case: Case, effect: float) -> int:
     """Number of blocks that makes the planted effect this share of the step."""
     if case.make == "busy_neighbour":  # it takes that share of the core
         return max(1, round(100 * effect))
-    size_ms, small_ms = effect_at(case, 1)
-    _, large_ms = effect_at(case, 4)
-    block_ms = max((large_ms - small_ms) / 3, 1e-3)
-    return max(1, min(MOST_DEPTH, 1 + round((size_ms / effect - small_ms) / block_ms)))
+    small, large = effect_at(case, 1), effect_at(case, 4)
+    block_ms = max((large.step_ms - small.step_ms) / 3, 1e-3)
+    return max(1, min(MOST_DEPTH, 1 + round((small.planted_ms / effect - small.step_ms) / block_ms)))
 
 
 def _steps() -> Any:
@@ -263,8 +292,10 @@ def run_one(name: str, effect: float, number: int) -> dict[str, Any]:
     if case:
         make, values, axis = getattr(_steps(), case.make), case.values, case.axis
         depth = depth_for(case, effect)
-        size_ms, step_ms = effect_at(case, depth)
-        truth = {"effect_ms": size_ms, "effect": size_ms / step_ms}
+        planted = effect_at(case, depth)
+        truth = {**asdict(planted), "effect": planted.planted_ms / planted.step_ms, "shows": planted.shows()}
+        if not planted.shows():
+            return {"depth": depth, **truth, "seconds": time.monotonic() - began_s}
         protocol = Protocol("planted", (8, 16), 1, (1, 4), 0.04, 2, 4.0)
     else:
         make, values, axis, truth = getattr(_steps(), f"{name}_parts"), NULL_VALUES, "batch", {}
@@ -339,8 +370,8 @@ def missing(
 
 def page(kept: Sequence[dict[str, Any]]) -> str:
     """The page as Markdown."""
-    whole = [one for one in kept if "error" not in one]
-    rows, layers, confirmed, wrong, count = [], [], 0, 0, 0
+    whole = [one for one in kept if "error" not in one and one.get("shows", True)]
+    rows, layers, confirmed, leading_ones, wrong, count = [], [], 0, 0, 0, 0
     for name, case in CASES.items():
         found = sorted((one for one in whole if one["name"] == name), key=lambda one: one["effect"])
         scores = [score(case, one) for one in found]
@@ -349,6 +380,7 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
         count += len(found)
         layers += [one.layer for one in scores if one.layer is not None]
         confirmed += sum(one.confirmed for one in scores)
+        leading_ones += sum(one.leads for one in scores)
         wrong += sum(bool(one.wrong) for one in scores)
         right_layers = [one.layer for one in scores if one.layer is not None]
         effects = f"{found[0]['effect']:.0%} to {found[-1]['effect']:.0%}"
@@ -356,7 +388,7 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
         rows.append(
             f"| {case.what} | {', '.join(sorted(case.causes))} | {len(found)} | {effects} | "
             f"{f'{sum(right_layers)} of {len(right_layers)}' if right_layers else 'no layer'} | "
-            f"{sum(one.confirmed for one in scores)} | "
+            f"{sum(one.confirmed for one in scores)} | {sum(one.leads for one in scores)} | "
             f"{f'{sum(bool(one.wrong) for one in scores)} ({_joined(named)})' if named else 0} | "
             f"{median(one['wall_s'] for one in found):.0f} |"
         )
@@ -370,7 +402,8 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
             if answer
             else "no anomaly"
         )
-        marks = ["–" if ok is None else "yes" if ok else "no" for ok in (found_score.layer, found_score.confirmed)]
+        known = (found_score.layer, found_score.confirmed, found_score.leads)
+        marks = ["–" if ok is None else "yes" if ok else "no" for ok in known]
         each.append(
             f"| {one['name']} | {one['effect']:.0%} | {what} | {' | '.join(marks)} | {', '.join(found_score.wrong) or '–'} |"
         )
@@ -396,10 +429,13 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
         count=count,
         layers=_share(sum(layers), len(layers)),
         confirmed=_share(confirmed, count),
+        leads=leading_ones,
         wrong=_share(wrong, count),
         nulls=len(nulls),
         false=_share(len(false), len(nulls)),
         named=f" ({_joined(named)})" if named else "",
+        unseen=sum(not one.get("shows", True) for one in kept),
+        failed=sum("error" in one for one in kept),
         bent=bent,
         fixed=fixed,
         null_s=f"{median(one['wall_s'] for one in nulls):.0f}" if nulls else "–",
@@ -414,7 +450,7 @@ one planted cause each, of a known size; `curvescope.diagnose` measures, explain
 | goal | result |
 |---|---|
 | the right layer in 95 of 100 | {layers} |
-| the right cause confirmed in 90 of 100 | {confirmed} |
+| the right cause confirmed in 90 of 100 | {confirmed}; named first in {leads} |
 | a wrong cause confirmed in at most 2 of 100 | {wrong} |
 | nothing planted: a cause confirmed in at most 2 of 100 sweeps | {false}{named} |
 
@@ -423,12 +459,14 @@ Measured on: {machines}. One or two threads; load average {load}.
 ## With a planted cause
 
 The effect is the planted anomaly as a share of the step, measured without Curvescope: the step with the cause minus the same step
-without it. A layer is right if the answer on the largest anomaly (on the fixed cost, if that was planted or no anomaly was found) names it. If
-the cause is confirmed on the complete step, the layer is the one with the largest share. Wrong causes count for every anomaly and the
+without it. Of all runs, {unseen} do not count: the effect was under 5 %, or the rest of the step cancelled more than half of it, so
+that "no anomaly" is the right answer; {failed} ended in an error. A layer is right if the answer on the largest anomaly (on the fixed cost, if that was planted or no anomaly was found) names it; the
+cause is confirmed if it is for at least 10 % of that anomaly, and leads if the answer names it: every network has a fixed cost of its own,
+which may be the larger part. If it is confirmed on the complete step, the layer is the one with the largest share. Wrong causes count for every anomaly and the
 fixed cost of a sweep, from 10 % of it; that weights are read every step is true of every network's fixed cost.
 
-| planted | right cause | runs | effects | layer right | confirmed | wrong confirmed | seconds |
-|---|---|--:|---|---|--:|---|--:|
+| planted | right cause | runs | effects | layer right | confirmed | leads | wrong confirmed | seconds |
+|---|---|--:|---|---|--:|--:|---|--:|
 {rows}
 
 ## With nothing planted
@@ -440,8 +478,8 @@ took {null_s} s.
 
 ## Every run
 
-| planted | effect | answer | layer | confirmed | wrong |
-|---|--:|---|---|---|---|
+| planted | effect | answer | layer | confirmed | leads | wrong |
+|---|--:|---|---|---|---|---|
 {each}
 """
 
@@ -507,6 +545,8 @@ def summary(record: dict[str, Any]) -> str:
     if "error" in record:
         return f"{record['name']} {record['number']}: {record['error']}"
     case = CASES.get(record["name"])
+    if not record.get("shows", True):
+        return f"{record['name']} {record['number']} {record['effect']:.1%}: the step does not show what was planted"
     found = score(case, record)
     effect = f" {record['effect']:.1%}" if case else ""
     answers = (

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks import planted_causes
-from benchmarks.planted_causes import CASES, Score, leading, missing, page, score
+from benchmarks.planted_causes import CASES, Effect, Score, leading, missing, page, score
 
 SWITCHED = CASES["switched_convolution"]  # right: layer embed, "algorithm switch" or "size of one call"
 BEND = {"kind": "excess", "label": "excess 8→16", "layer": "embed", "cause": "size of one call", "verdict": "confirmed"}
@@ -26,17 +26,22 @@ def record(*answers, confirmed=None):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (record(BEND), Score(True, True, ())),
-        (record({**BEND, "layer": "body.0"}), Score(False, True, ())),
-        (record({**BEND, "verdict": "undecided"}), Score(True, False, ())),
-        (record({**BEND, "cause": "page faults"}), Score(True, False, ("page faults",))),
+        (record(BEND), Score(True, True, True, ())),
+        (record({**BEND, "layer": "body.0"}), Score(False, True, True, ())),
+        (record({**BEND, "verdict": "undecided"}), Score(True, False, False, ())),
+        (record({**BEND, "cause": "page faults"}), Score(True, False, False, ("page faults",))),
         # a wrong cause of another anomaly, or of the fixed cost, counts too
-        (record(BEND, FIXED), Score(True, True, ("page faults",))),
+        (record(BEND, FIXED), Score(True, True, True, ("page faults",))),
+        # another cause is larger
+        (
+            record(FIXED | {"label": "excess 8→16"}, confirmed=[("excess 8→16", "algorithm switch")]),
+            Score(False, True, False, ()),
+        ),
         # confirmed, but not the cause of most of it: it counts as wrong all the same
-        (record(BEND, confirmed=[("excess 8→16", "idle threads")]), Score(True, True, ("idle threads",))),
+        (record(BEND, confirmed=[("excess 8→16", "idle threads")]), Score(True, False, True, ("idle threads",))),
         # every network reads its weights in every step, which makes a fixed cost
-        (record(BEND, {**FIXED, "cause": "weights read every step"}), Score(True, True, ())),
-        (record(), Score(False, False, ())),
+        (record(BEND, {**FIXED, "cause": "weights read every step"}), Score(True, True, True, ())),
+        (record(), Score(False, False, False, ())),
     ],
 )
 def test_layer_and_cause_are_those_of_the_largest_anomaly(found, expected):
@@ -47,7 +52,7 @@ def test_a_planted_fixed_cost_is_scored_on_the_fixed_cost():
     case = CASES["fresh_memory_always"]
     assert leading(case, record(BEND, FIXED)) == FIXED
     assert leading(case, record(BEND)) is None
-    assert score(case, record(BEND, FIXED)) == Score(False, True, ("size of one call",))
+    assert score(case, record(BEND, FIXED)) == Score(False, True, True, ("size of one call",))
 
 
 def test_without_an_anomaly_the_fixed_cost_answers():
@@ -56,7 +61,7 @@ def test_without_an_anomaly_the_fixed_cost_answers():
 
 def test_a_cause_of_no_layer_has_no_layer_to_be_right():
     neighbour = {**BEND, "layer": None, "cause": "CPU contention"}
-    assert score(CASES["busy_neighbour"], record(neighbour)) == Score(None, True, ())
+    assert score(CASES["busy_neighbour"], record(neighbour)) == Score(None, True, True, ())
 
 
 def test_with_nothing_planted_every_confirmed_cause_is_wrong():
@@ -79,6 +84,19 @@ def test_an_interrupted_line_is_cut_off(tmp_path, monkeypatch):
     assert planted_causes.KEPT.read_text() == '{"name": "a"}\n'
 
 
+@pytest.mark.parametrize(
+    ("planted_ms", "whole_ms", "shows"),
+    [
+        (1.0, 1.2, True),
+        (0.4, 1.2, False),  # under 5 % of the step
+        (1.0, 0.4, False),  # the rest of the step cancels it
+        (1.0, -1.0, False),
+    ],
+)
+def test_a_run_counts_only_if_the_step_shows_what_was_planted(planted_ms, whole_ms, shows):
+    assert Effect(planted_ms, whole_ms, 10.0).shows() == shows
+
+
 def test_the_page_counts_all_runs():
     facts = {"load": 0.1, "wall_s": 20.0, "machine": {"cpu": "C", "cores": 2, "python": "3", "torch": "2", "date": "d"}}
     key = {"name": "switched_convolution", "target": 0.1, "effect": 0.12}
@@ -88,7 +106,9 @@ def test_the_page_counts_all_runs():
         {"name": "encoder", "target": None, "number": 0, **record(FIXED), **facts},
         {"name": "encoder", "target": None, "number": 1, **record(), **facts},
     ]
+    runs.append({**key, **facts, "number": 2, "effect": 0.01, "shows": False})
     text = page(runs)
+    assert "Of all runs, 1 do not count" in text
     assert "| the right layer in 95 of 100 | 1 of 2 (50.0%) |" in text
-    assert "| the right cause confirmed in 90 of 100 | 2 of 2 (100.0%) |" in text
+    assert "| the right cause confirmed in 90 of 100 | 2 of 2 (100.0%); named first in 2 |" in text
     assert "at most 2 of 100 sweeps | 1 of 2 (50.0%) (page faults) |" in text

@@ -196,13 +196,25 @@ def describe(diagnosis: Any) -> dict[str, Any]:
         if total.verdict == "confirmed" and abs(total.amount) >= LEAST * abs(explanation.value.value)
     ]
     shares = {
-        f"{explanation.functional.label} {share.label}": [share.value.value, share.value.low, share.value.high]
+        f"{explanation.functional.label} {share.label}": _values(share.value)
         for explanation in explained
         for share in explanation.shares[:_SHOWN]
     }
     tried = [_tried(outcome) for outcome in diagnosis.outcomes]
-    curve = {str(point.condition): point.time_ms.value for point in diagnosis.curve.points}
-    return {"curve_ms": curve, "answers": answers, "confirmed": confirmed, "shares": shares, "experiments": tried}
+    curve = {str(point.condition): _values(point.time_ms) for point in diagnosis.curve.points}
+    tested = {one.tested.label: [*_values(one.tested_value), one.p_adjusted] for one in diagnosis.findings}
+    return {
+        "curve_ms": curve,
+        "tested": tested,
+        "answers": answers,
+        "confirmed": confirmed,
+        "shares": shares,
+        "experiments": tried,
+    }
+
+
+def _values(estimate: Any) -> list[float]:
+    return [float(one) for one in (estimate.value, estimate.low, estimate.high)]
 
 
 def _tried(outcome: Any) -> str:

@@ -11,7 +11,7 @@ not show what was planted, or the rest of the step cancels it, and "no anomaly" 
 - *Cause confirmed*: of that answer's anomaly, a cause that is true of what was planted is confirmed for at least 10 %; it
   *leads* if the answer names it. Every network has a fixed cost of its own, which may be the larger part of the answer.
 - *Wrong cause*: any cause confirmed for at least 10 % of any anomaly or of the fixed cost that is not true of the step. That
-  weights are read every step is true of every network's fixed cost.
+  weights are read and Python runs in every step is true of every network's fixed cost.
 
 With nothing planted, a step runs `batch` equal parts one after the other, as with accumulated gradients. Its time is
 proportional to the batch by construction, so every functional is 0, the fixed cost too: any confirmed cause is wrong.
@@ -52,7 +52,8 @@ MOST_DEPTH = 40
 LEAST_EFFECT = 0.05
 FIXED = "fixed cost"
 LEAST = 0.1  # of an anomaly: a smaller confirmed cause leads no answer of `diagnose`
-WEIGHTS = "weights read every step"  # every network does, so this is true of every fixed cost
+# Every network reads its weights and runs Python between its operators, so these are true of every fixed cost.
+NATURAL = ("weights read every step", "launch- or host-bound")
 _LONGEST_S = 150.0
 _ROUNDS = 15
 _SHOWN = 3  # shares of an anomaly that are kept
@@ -146,7 +147,9 @@ def score(case: Case | None, record: dict[str, Any]) -> Score:
         record: what `describe` returned.
     """
     right = case.causes if case else frozenset()
-    natural = {(label, WEIGHTS) for label, _ in record["confirmed"] if case and label.startswith(FIXED)}
+    natural = {
+        (label, cause) for label, cause in record["confirmed"] if case and label.startswith(FIXED) and cause in NATURAL
+    }
     found = {(label, cause) for label, cause in record["confirmed"]} - natural
     wrong = tuple(sorted({cause for _, cause in found} - right))
     if case is None:
@@ -475,7 +478,7 @@ without it. Of all runs, {unseen} do not count: the effect was under 5 %, or the
 that "no anomaly" is the right answer; {failed} ended in an error. A layer is right if the answer on the largest anomaly (on the fixed cost, if that was planted or no anomaly was found) names it; the
 cause is confirmed if it is for at least 10 % of that anomaly, and leads if the answer names it: every network has a fixed cost of its own,
 which may be the larger part. If it is confirmed on the complete step, the layer is the one with the largest share. Wrong causes count for every anomaly and the
-fixed cost of a sweep, from 10 % of it; that weights are read every step is true of every network's fixed cost.
+fixed cost of a sweep, from 10 % of it; that weights are read and Python runs in every step is true of every network's fixed cost.
 
 | planted | right cause | runs | effects | layer right | confirmed | leads | wrong confirmed | seconds |
 |---|---|--:|---|---|--:|--:|---|--:|

@@ -39,8 +39,13 @@ def record(*answers, confirmed=None):
         ),
         # confirmed, but not the cause of most of it: it counts as wrong all the same
         (record(BEND, confirmed=[("excess 8→16", "idle threads")]), Score(True, False, True, ("idle threads",))),
-        # every network reads its weights in every step, which makes a fixed cost
+        # every network reads its weights and runs Python in every step, which makes a fixed cost but no bend
         (record(BEND, {**FIXED, "cause": "weights read every step"}), Score(True, True, True, ())),
+        (record(BEND, {**FIXED, "cause": "launch- or host-bound"}), Score(True, True, True, ())),
+        (
+            record(BEND, confirmed=[("excess 8→16", "launch- or host-bound")]),
+            Score(True, False, True, ("launch- or host-bound",)),
+        ),
         (record(), Score(False, False, False, ())),
     ],
 )

@@ -541,6 +541,8 @@ def main() -> int:
     cases, effects = args.cases.split(","), [float(effect) for effect in args.effects.split(",")]
     if unknown := set(cases) - set(CASES):
         parser.error(f"--cases {', '.join(sorted(unknown))}: choose from {', '.join(CASES)}")
+    if args.runs and (waiting := [name for name in cases if CASES[name].threads > len(os.sched_getaffinity(0))]):
+        parser.error(f"{', '.join(waiting)}: its threads need a processor each; leave it out by --cases, or give more")
     kept, began_s, facts = kept_runs(), time.monotonic(), machine()
     for name, effect, number in missing(kept, cases, effects, args.runs, args.null):
         if time.monotonic() - began_s > args.seconds:

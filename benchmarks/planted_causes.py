@@ -429,7 +429,7 @@ def page(kept: Sequence[dict[str, Any]]) -> str:
     named = sorted({cause for one in false for cause in score(None, one).wrong})
     sessions = {json.dumps(one["machine"], sort_keys=True): one["machine"] for one in whole}
     machines = "; ".join(
-        f"{one['cpu']}, {one['cores']} cores, torch {one['torch']}, Python {one['python']}, {one['date']}"
+        f"{one['cpu']}, usable cores: {one['cores']}, torch {one['torch']}, Python {one['python']}, {one['date']}"
         for one in sessions.values()
     )
     loads = [one["load"] for one in whole]

@@ -55,7 +55,8 @@ def print_prose(text: str, *, stderr: bool = False) -> None:
         text: the sentence.
         stderr: True for standard error.
     """
-    console(stderr=stderr).print(Text(text))
+    made = console(stderr=stderr)
+    made.print(Text(text), no_wrap=made.width == UNLIMITED)
 
 
 def progress_bars(width: int, counted: bool = False) -> Progress:

@@ -26,7 +26,9 @@ def test_bars_are_drawn_on_a_terminal(capsys, monkeypatch):
 
 
 def test_a_sentence_wraps_between_words_on_a_terminal_only(capsys, monkeypatch):
-    sentence = "Lost: 3 kernels, memcpy and memset whose launch was not recorded"
+    sentence = (
+        "Lost: 3 kernels, memcpy and memset whose launch was not recorded, and two more that were too long for a line"
+    )
     monkeypatch.delenv("COLUMNS", raising=False)
     print_prose(sentence)
     assert capsys.readouterr().out == f"{sentence}\n"

@@ -54,7 +54,7 @@ docs: $(INSTALLED)  ## check the spelling, and build the documentation into buil
 	$(BIN)/codespell --skip "*.html,*.svg,*.json" *.md docs examples mkdocs.yml
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/curvescope report examples/recordings/alexnet-cpu -o docs/figures/report.html --force
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .PHONY: package
 package: $(INSTALLED)  ## build sdist and wheel into build/dist, reproducibly, and try them in empty environments

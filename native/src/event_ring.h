@@ -20,8 +20,8 @@ struct RingBlock {
   BlockHeader header;
   std::uint64_t id;  // of the ring in this process
   std::int64_t thread;
-  SharedCount begun{0};             // pushes, starts and marks that were taken; its only writer is the thread
   alignas(64) SharedCount head{0};  // events from the start; the event at position n lies at n % kCapacity
+  SharedCount begun[2] = {};        // pushes, starts and marks among the first `head` events, at head % 2
   alignas(64) SharedCount tail{0};  // events that were written or counted as unwritten
   alignas(64) Event events[kCapacity];
 };
@@ -44,7 +44,12 @@ class EventRing {
 
   std::uint64_t id() const noexcept { return block_->id; }
   std::int64_t thread() const noexcept { return block_->thread; }
-  SharedCount& begun() noexcept { return block_->begun; }
+  // Consumer, once the thread has ended: the pushes, starts and marks that it began, which no longer count here.
+  std::uint64_t take_begun() noexcept {
+    const std::uint64_t begun = block_->begun[block_->head.load(std::memory_order_acquire) % 2].exchange(0);
+    for (SharedCount& one : block_->begun) one.store(0, std::memory_order_relaxed);
+    return begun;
+  }
 
   // Producer, first: ranges left open by an earlier recording do not belong to this one.
   void enter(std::uint64_t recording) noexcept {
@@ -148,10 +153,10 @@ class EventRing {
 
   void append(const Event& event) noexcept {
     block_->events[head_ % RingBlock::kCapacity] = event;
-    // Before the head, so that never more events are written than were begun; after the event, whose page fault lasts:
-    // a process that is killed in it has not begun this one.
-    if (begins(event.kind)) block_->begun.store(++begun_, std::memory_order_release);
-    block_->head.store(++head_, std::memory_order_release);
+    // The other of the two counts, so that head and count change at once however the process ends.
+    begun_ += begins(event.kind) ? 1 : 0;
+    block_->begun[++head_ % 2].store(begun_, std::memory_order_relaxed);
+    block_->head.store(head_, std::memory_order_release);
   }
 
   std::unique_ptr<RingBlock> own_;

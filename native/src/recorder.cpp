@@ -129,7 +129,7 @@ void free_finished(Process& p) {
       ++at;
       continue;
     }
-    if (p.counts != nullptr) p.counts.load()->begun += one.begun().exchange(0);
+    if (p.counts != nullptr) p.counts.load()->begun += one.take_begun();
     at = p.rings.erase(at);
   }
 }

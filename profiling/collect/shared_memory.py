@@ -49,7 +49,7 @@ _COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "gpu_buf
 _COUNTS = np.dtype([*_BLOCK.descr, *((name, "<u8") for name in _COUNTED)])
 _LOG = np.dtype([*_BLOCK.descr, ("used", "<u8")])
 _RING_HEADER = np.dtype(
-    [*_BLOCK.descr, ("id", "<u8"), ("thread", "<i8"), ("begun", "<u8"), ("head", "<u8"), ("", "V56"),
+    [*_BLOCK.descr, ("id", "<u8"), ("thread", "<i8"), ("", "V8"), ("head", "<u8"), ("begun", "<u8", 2), ("", "V40"),
      ("tail", "<u8"), ("", "V56")]
 )  # fmt: skip
 
@@ -111,7 +111,7 @@ class _Ring(NamedTuple):
         held = head - written if 0 <= head - written <= _RING_CAPACITY else 0
         at = np.arange(written % _RING_CAPACITY, written % _RING_CAPACITY + held) % _RING_CAPACITY
         events = np.frombuffer(data, EVENT, _RING_CAPACITY)[at]
-        return cls(int(header["id"]), int(header["thread"]), int(header["begun"]), written, events)
+        return cls(int(header["id"]), int(header["thread"]), int(header["begun"][head % 2]), written, events)
 
 
 @contextmanager

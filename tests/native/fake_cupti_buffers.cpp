@@ -59,7 +59,7 @@ constexpr std::uint32_t kFirstWithThreadAttribute = 26;  // the oldest header se
 constexpr std::uint32_t kFirstOfThreads = 130000;        // CUDA 13.0
 
 std::atomic<std::size_t> record_bytes[kFakeKinds];  // by kind; 0: this version has no such record
-std::mutex mutex;                                   // over emitters and full; taken before an emitter's
+std::mutex emitters_mutex;                          // over emitters and full; taken before an emitter's
 std::mutex replay_mutex;                            // over replayed
 Emitter common;
 std::deque<Emitter> emitters;
@@ -118,7 +118,7 @@ Emitter& emitter_of_this_thread() {
   const bool of_threads = per_thread < 0 ? fake_version() >= kFirstOfThreads : per_thread != 0;
   if (!of_threads) return common;
   if (mine == nullptr) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard<std::mutex> lock(emitters_mutex);
     mine = &emitters.emplace_back();
   }
   return *mine;
@@ -136,7 +136,7 @@ std::uint8_t* lock_room(Emitter* e, std::size_t bytes) {
         Buffer kept = std::exchange(b, Buffer{});
         e->unlock();  // a flush takes the mutex first
         {
-          const std::lock_guard<std::mutex> lock(mutex);
+          const std::lock_guard<std::mutex> lock(emitters_mutex);
           full.push_back(std::move(kept));
         }
         continue;
@@ -196,7 +196,7 @@ void emit_kernel_fast(const void* record, std::size_t known_bytes) {
 bool has_record(std::uint32_t kind) { return kind < kFakeKinds && record_bytes[kind] != 0; }
 
 void flush_buffers(bool forced) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(emitters_mutex);
   if (forced) {
     for (Buffer& b : full) hand_over(&b);
     full.clear();
@@ -277,7 +277,7 @@ std::uint64_t fake_dirty_buffers() { return dirty; }
 void fake_set_record_bytes(std::uint32_t kind, std::size_t bytes) { record_bytes[kind] = bytes; }
 
 void fake_finish_kernels(std::uint64_t end_ns) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(emitters_mutex);
   const auto finish = [end_ns](Buffer* b) {
     for (CUpti_ActivityKernel9* kernel : b->unfinished) kernel->end = end_ns;
     b->unfinished.clear();

@@ -12,20 +12,20 @@
 
 namespace {
 
-std::mutex mutex;
+std::mutex callback_mutex;
 CUpti_CallbackFunc callback = nullptr;
 void* callback_data = nullptr;
-std::set<CUpti_CallbackId> enabled;
+std::set<CUpti_CallbackId> enabled_callbacks;
 
 CUgraphNode handle(std::uint64_t number) { return reinterpret_cast<CUgraphNode>(number); }
 
 }  // namespace
 
 void set_subscriber(CUpti_CallbackFunc function, void* data) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(callback_mutex);
   callback = function;
   callback_data = data;
-  enabled.clear();
+  enabled_callbacks.clear();
 }
 
 extern "C" {
@@ -34,9 +34,9 @@ CUptiResult cuptiEnableCallback(std::uint32_t enable, CUpti_SubscriberHandle, CU
                                 CUpti_CallbackId id) {
   FAKE_FAILS("cuptiEnableCallback");
   if (domain != CUPTI_CB_DOMAIN_RESOURCE) return CUPTI_ERROR_INVALID_PARAMETER;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (enable != 0) enabled.insert(id);
-  if (enable == 0) enabled.erase(id);
+  const std::lock_guard<std::mutex> lock(callback_mutex);
+  if (enable != 0) enabled_callbacks.insert(id);
+  if (enable == 0) enabled_callbacks.erase(id);
   return CUPTI_SUCCESS;
 }
 
@@ -54,8 +54,8 @@ void fake_graph_node(std::uint64_t node, std::uint64_t original) {
   CUpti_CallbackFunc function = nullptr;
   void* data = nullptr;
   {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (enabled.count(id) != 0) function = callback;
+    const std::lock_guard<std::mutex> lock(callback_mutex);
+    if (enabled_callbacks.count(id) != 0) function = callback;
     data = callback_data;
   }
   if (function == nullptr) return;

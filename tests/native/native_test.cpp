@@ -15,7 +15,6 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -96,8 +95,9 @@ void count_table(const char* payload, const std::vector<std::string>& names, Cou
 }
 
 void count_file(const std::string& path, Counts* counts) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  std::string bytes(static_cast<std::size_t>(file.tellg()), '\0');
+  file.seekg(0).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   std::uint64_t lost = 0;
   std::vector<std::string> names;
   std::size_t at = 0;
@@ -172,7 +172,7 @@ class Memory {
       if (words[0] != curvescope::kBlockMagic) continue;
       if (words[1] == static_cast<std::uint64_t>(curvescope::BlockKind::kProcess)) begun += words[7];
       if (words[1] != static_cast<std::uint64_t>(curvescope::BlockKind::kRing)) continue;
-      begun += words[7];
+      begun += words[9 + words[8] % 2];
       check(words[8] == words[16], "all events were written");
     }
     return begun;
@@ -338,13 +338,21 @@ void recordings_begin_and_end_under_load() {
     unsetenv("CURVESCOPE_CHUNK_FOLDER");
     std::atomic<bool> done{false};
     if (curvescope_record_start(folder) != 1 || curvescope_record_start(folder) != 0) std::exit(1);
+    // Each pauses at times: without, they would hold up a stop for minutes under ThreadSanitizer.
+    static constexpr auto kPause = std::chrono::microseconds(100);
     std::thread emitting([&done] {
-      while (!done) fake_emit_many(2, 2000, 10, nullptr);
+      while (!done) {
+        fake_emit_many(2, 2000, 10, nullptr);
+        std::this_thread::sleep_for(kPause);
+      }
     });
     std::thread pushing([&done] {
       while (!done) {
-        nvtxRangePushA("r");
-        nvtxRangePop();
+        for (int i = 0; i < 100; ++i) {
+          nvtxRangePushA("r");
+          nvtxRangePop();
+        }
+        std::this_thread::sleep_for(kPause);
       }
     });
     for (int i = 0; i < 10; ++i) {

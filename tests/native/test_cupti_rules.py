@@ -100,11 +100,14 @@ def test_no_buffer_is_zeroed_in_the_programs_threads_and_none_comes_dirty(record
     assert recording.count_rows("kernels") == 100_000
 
 
-TOO_MANY = """
-    gpu = FakeGpu({toolkit!r})
+# Kernels for more than 512 buffers of 512 KiB. A record takes ten times its bytes, so that fewer fill them.
+RECORD_BYTES = 2080
+TOO_MANY = f"""
+    gpu = FakeGpu({{toolkit!r}})
+    gpu.cupti.fake_set_record_bytes(10, {RECORD_BYTES})
     gpu.start()
     gpu.cupti.fake_hold_reader(1)
-    gpu.emit_many(1, 1_400_000)
+    gpu.emit_many(1, 140_000)
     gpu.cupti.fake_hold_reader(0)
 """
 
@@ -114,15 +117,15 @@ def test_a_writer_that_is_held_up_does_not_crash_a_program_under_an_old_cupti(re
     assert code == 0
     unread = lost(recording)["cupti_unread"]
     assert unread > 0
-    per_buffer = (512 << 10) // 208
-    assert 1_400_000 <= recording.count_rows("kernels") + per_buffer * unread < 1_400_000 + per_buffer
+    per_buffer = (512 << 10) // RECORD_BYTES
+    assert 140_000 <= recording.count_rows("kernels") + per_buffer * unread < 140_000 + per_buffer
     assert recording.meta["status"] == "incomplete"
 
 
 def test_a_newer_cupti_drops_and_counts_where_it_gets_no_buffer(record_fake):
     code, recording = record_fake(TOO_MANY.format(toolkit="13.0"))
     assert code == 0
-    assert recording.count_rows("kernels") + lost(recording)["cupti_dropped"] == 1_400_000
+    assert recording.count_rows("kernels") + lost(recording)["cupti_dropped"] == 140_000
     assert "cupti_unread" not in lost(recording)
 
 

@@ -324,6 +324,8 @@ class _Assembly:
             columns = self._of_communication(range_, batch) | columns
         if table == "kernels" and (fused := _fused(batch["name"], self._options.fused)) is not None:
             columns["fused"] = fused
+        if table == "kernels" and (known := self._options.fused_flops):
+            counts = {**counts, "flops": _with_flops(batch["name"], known, {**columns, **counts}.get("flops"))}
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
         self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
@@ -378,6 +380,13 @@ def _fused(names: pa.ChunkedArray, known: Mapping[str, str]) -> pa.Array | None:
         return None
     texts = [known.get(name) or shares_of_name(name) for name in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices).dictionary_encode()
+
+
+def _with_flops(names: pa.ChunkedArray, known: Mapping[str, int], counted: pa.Array | None) -> pa.Array:
+    """FLOPs of each kernel: those that were counted, else the known ones of its name."""
+    encoded = dictionary(names)
+    flops = pa.array(map(known.get, encoded.dictionary.to_pylist()), pa.int64()).take(encoded.indices)
+    return flops if counted is None else pc.coalesce(counted, flops)
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:

@@ -18,6 +18,7 @@ from math import prod
 from typing import Any
 
 from ..attribution.fused_kernels import VIEWS, CompiledKernel, FusedOperator
+from ..attribution.node_work import Elements, node_flops
 from ..attribution.operator_work import Operation, count_work
 from ..recording.operators import TORCH_DTYPES
 
@@ -100,8 +101,7 @@ def _keeping(compile_fx: Callable[..., Any]) -> Callable[..., Any]:
 def _compile_graph(graph: Any, inputs: Any) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
-    with _switches() as switches:
-        return compile_fx(graph, inputs, inner_compile=_compile_part, config_patches=switches)
+    return _keeping(compile_fx)(graph, inputs)
 
 
 @contextlib.contextmanager
@@ -227,24 +227,28 @@ def _size_of(inside: list[Any]) -> int | None:
 
 
 def _flops(nodes: list[Any]) -> int | None:
-    """FLOPs of the nodes; None if the work of one is unknown. Views do none."""
+    """FLOPs of the nodes; None if the work of one is unknown."""
     total = 0
     for node in nodes:
-        name = _target(node)
-        if name is None or name in VIEWS or name in _MOVES:
+        if (name := _target(node)) is None:
             continue
-        arguments = [_argument(one) for one in node.args]
-        flops = count_work(Operation(name, *zip(*arguments, strict=True))).flops if arguments else None
+        operand = next(iter(node.all_input_nodes), None)
+        flops = node_flops(name, _elements(node), None if operand is None else _elements(operand))
+        if flops is None and node.args:
+            arguments = [_argument(one) for one in node.args]
+            flops = count_work(Operation(name, *zip(*arguments, strict=True))).flops
         if flops is None:
             return None
         total += flops
     return total if nodes else None
 
 
-_MOVES = {
-    f"aten::{name}"
-    for name in ("clone", "full", "copy_", "le", "lt", "ge", "gt", "eq", "ne", "where", "logical_not", "bitwise_not")
-}
+def _elements(node: Any) -> Elements | None:
+    """The node's result; None if it is no single tensor, or of unknown shape."""
+    tensors = _tensors(node.meta.get("val"))
+    if len(tensors) != 1 or not all(isinstance(extent, int) for extent in tensors[0].shape):
+        return None
+    return Elements(prod(tensors[0].shape), bool(tensors[0].dtype.is_floating_point))
 
 
 def _argument(value: Any) -> tuple[Any, str, Any]:

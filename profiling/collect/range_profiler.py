@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..counted import counted
 from ..errors import BackendMissingError, CurvescopeError
 from ..readers.metrics import parts, to_columns, wanted
 from .nvidia_tools import NO_PERMISSION
@@ -192,14 +193,14 @@ class RangeProfiler:
         try:
             config, passes = self.configure(host, metrics)
             if passes > _MOST_PASSES:
-                raise CurvescopeError(f"CUPTI needs {passes} passes for {len(metrics)} metrics.")
+                raise CurvescopeError(f"CUPTI needs {passes} passes for {counted(len(metrics), 'metric')}.")
             while True:
                 dropped, image = self._count(metrics, context, config, run, ranges)
                 if not dropped:
                     return self._evaluate(host, metrics, image)
                 ranges = 2 * (ranges + dropped)
                 if ranges > _MOST_RANGES:
-                    raise CurvescopeError(f"CUPTI dropped {dropped} kernels of a step: they do not fit its memory.")
+                    raise CurvescopeError(f"CUPTI lacks memory: it dropped {counted(dropped, 'kernel')} of a step.")
         finally:
             self._call("cuptiProfilerHostDeinitialize", pHostObject=host)
 

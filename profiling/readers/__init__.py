@@ -166,6 +166,11 @@ def _unknown(source: Source) -> str:
             "an XML file. A Visual Profiler session only names its data: give the file that nvprof wrote, "
             "or record with `nvprof -o FILE`."
         )
+    if source.text.startswith("{") and '"[pytorch|profiler|execution_trace|' in source.text:
+        return (
+            "an execution trace of PyTorch (ExecutionTraceObserver): its operators have no times. Import the trace "
+            "that the profiler exported with `export_chrome_trace`."
+        )
     if source.text.startswith(("{", "[")):
         return "JSON, but no profile that Curvescope reads; it reads traces of PyTorch, TensorFlow and JAX."
     if source.head.startswith(_NSYS_REPORT):

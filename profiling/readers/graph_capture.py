@@ -22,6 +22,7 @@ import pyarrow as pa
 from ..attribution.columns import int_column
 from ..attribution.nesting import NONE, Ints
 from ..attribution.range_names import ANNOTATION
+from ..counted import counted
 from ..errors import CurvescopeError
 
 _BEGIN = re.compile(r"(?:cuda|cu|hip)StreamBeginCapture\w*")
@@ -167,8 +168,9 @@ def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: i
             return index
     sizes = ", ".join(map(str, sorted({len(one.names) for one in captures})))
     raise CurvescopeError(
-        f"--capture: a replay of {len(kernels)} kernels fits none of the {len(captures)} captured graphs (of {sizes} "
-        "launches); give the trace of the capture of the same program at the same batch size."
+        f"--capture: a replay of {counted(len(kernels), 'kernel')} fits no captured graph "
+        f"({counted(len(captures), 'graph')} of {sizes} launches); give the trace of the capture of the same "
+        "program at the same batch size."
     )
 
 

@@ -3,19 +3,20 @@
 The Python file of a compiled graph has a comment before each Triton kernel that it generates: the operators as the
 program called them (`Original ATen`), which nodes of the graph each of the program's calls became, and, since PyTorch
 2.9, the shapes of these nodes. So the operators are complete where the kernel's name is cut or tells none, and their
-parts of a kernel follow the bytes that each would move alone. The files name no modules, and C++ kernels have no such
-comment.
+parts of a kernel follow the bytes that each would move alone, and the FLOPs of all nodes are the kernel's. The files
+name no modules, and C++ kernels have no such comment.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 from ..attribution.fused_kernels import VIEWS, FusedOperator, encode_shares, shares_of
+from ..attribution.node_work import Elements, node_flops
 from ..errors import CurvescopeError
 
 _MOST_FILES = 50_000
@@ -36,15 +37,28 @@ _BITS = re.compile(r"[a-z]+(\d+)")
 
 
 class _Node(NamedTuple):
-    """A node of a graph: its operator (None for an input), the bytes of its result, and its operands."""
+    """A node of a graph: its operator (None for an input), bytes and elements of its result, and its operands."""
 
     op: str | None
     bytes: int
+    elements: Elements | None
     operands: tuple[str, ...]
 
 
-def fused_in(folder: Path) -> dict[str, str]:
-    """The column `fused` of the kernels in a folder of Inductor's, by name; names with several contents are left out.
+class GeneratedKernels(NamedTuple):
+    """What the code of generated kernels tells, by the kernel's name; names with several contents are left out.
+
+    Attributes:
+        fused: the column `fused`.
+        flops: FLOPs of a launch, of kernels for which all are known.
+    """
+
+    fused: dict[str, str]
+    flops: dict[str, int]
+
+
+def read_generated(folder: Path) -> GeneratedKernels:
+    """The kernels in a folder of Inductor's.
 
     Args:
         folder: folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG, or one inside it.
@@ -55,15 +69,17 @@ def fused_in(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         raise CurvescopeError(f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR.")
     found: dict[str, set[str]] = {}
+    work: dict[str, set[int | None]] = {}
     try:
         for number, file in enumerate(folder.rglob("*.py")):
             if number == _MOST_FILES:
                 raise CurvescopeError(f"--inductor {folder}: over {_MOST_FILES} files; give a folder inside it.")
             if not file.is_file() or file.stat().st_size > _LARGEST_BYTES or _MARK not in (code := file.read_bytes()):
                 continue
-            for name, operators in _kernels(code.decode(errors="replace").splitlines()):
+            for name, operators, flops in _kernels(code.decode(errors="replace").splitlines()):
                 if (text := encode_shares(shares_of(operators))) is not None:
                     found.setdefault(name, set()).add(text)
+                    work.setdefault(name, set()).add(flops)
     except OSError as error:
         raise CurvescopeError(f"--inductor {folder}: {error.strerror or error}.") from error
     if not found:
@@ -71,30 +87,36 @@ def fused_in(folder: Path) -> dict[str, str]:
             f"--inductor {folder}: no Triton kernel of Inductor in it. Set TORCHINDUCTOR_CACHE_DIR when the program "
             "runs on a GPU, and give that folder."
         )
-    return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
+    counted = {name: next(iter(flops)) for name, flops in work.items() if len(flops) == 1}
+    return GeneratedKernels(
+        {name: texts.pop() for name, texts in found.items() if len(texts) == 1},
+        {name: flops for name, flops in counted.items() if flops is not None},
+    )
 
 
-def _kernels(lines: Iterable[str]) -> Iterator[tuple[str, list[FusedOperator]]]:
-    """The generated kernels of a file, each with the operators that the comment before it names."""
+def _kernels(lines: Iterable[str]) -> Iterator[tuple[str, list[FusedOperator], int | None]]:
+    """The generated kernels of a file, each with the operators that the comment before it names, and its FLOPs."""
     comments: list[str] = []
     for line in lines:
         if comment := _COMMENT.fullmatch(line):
             comments.append(comment[1])
             continue
-        if (kernel := _KERNEL.match(line)) and (operators := _operators(comments)):
-            yield kernel["name"], operators
+        if kernel := _KERNEL.match(line):
+            nodes = _nodes(comments)
+            if operators := _operators(comments, nodes):
+                yield kernel["name"], operators, _flops(comments, nodes)
         if line.strip():
             comments = []
 
 
-def _operators(comments: list[str]) -> list[FusedOperator]:
+def _operators(comments: Sequence[str], nodes: Mapping[str, _Node]) -> list[FusedOperator]:
     """The operators in one comment, with the bytes of their nodes; without bytes where these are not certain."""
     match = next(filter(None, map(_ORIGINAL.search, comments)), None)
     if match is None:
         return []
     originals = [_operator(name) for name in match[1].split(", ") if name]
     moving = [op for op in originals if op not in VIEWS] or originals
-    own = _attributed(comments, moving)
+    own = _attributed(comments, nodes, moving)
     return [FusedOperator(None, op, own.get(op, 0)) for op in moving]
 
 
@@ -107,27 +129,39 @@ def _nodes(comments: Iterable[str]) -> dict[str, _Node]:
     found = {}
     for match in filter(None, map(_NODE.match, comments)):
         op = f"{match['space']}::{match['op']}" if match["op"] else None
-        found[match["name"]] = _Node(op, _bytes(match), tuple(_OPERAND.findall(match["arguments"] or "")))
+        elements, bits = _elements(match), _BITS.match(match["type"] or "")
+        size = 0 if elements is None or bits is None else elements.number * int(bits[1]) // 8
+        found[match["name"]] = _Node(op, size, elements, tuple(_OPERAND.findall(match["arguments"] or "")))
     return found
 
 
-def _bytes(match: re.Match[str]) -> int:
-    """Bytes of a node's result; 0 if its shape or type is unknown."""
-    bits = _BITS.match(match["type"] or "")
+def _elements(match: re.Match[str]) -> Elements | None:
+    """Elements of a node's result; None if its shape or type is unknown."""
     extents = [part.strip() for part in (match["shape"] or "").split(",") if part.strip()]
-    if bits is None or not all(extent.isdecimal() for extent in extents):
-        return 0
-    return prod(map(int, extents)) * int(bits[1]) // 8
+    if not match["type"] or not all(extent.isdecimal() for extent in extents):
+        return None
+    return Elements(prod(map(int, extents)), match["type"].startswith(("f", "bf")))
 
 
-def _attributed(comments: Iterable[str], originals: list[str]) -> dict[str, int]:
+def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
+    """FLOPs of all nodes in one comment; None if those of one are unknown, or if no node computes."""
+    named = {name for source in filter(None, map(_SOURCE.fullmatch, comments)) for name in source[2].split(", ")}
+    total, computing = 0, [node for node in nodes.values() if node.op is not None]
+    for op, _, result, operands in computing:
+        first = nodes.get(operands[0]) if operands else None
+        flops = node_flops(str(op), result, None if first is None else first.elements)
+        if flops is None:
+            return None
+        total += flops
+    return total if computing and named <= nodes.keys() else None
+
+
+def _attributed(comments: Sequence[str], nodes: Mapping[str, _Node], originals: list[str]) -> dict[str, int]:
     """The bytes that each operator moves alone; empty where it is not certain which nodes are whose.
 
     A call that became one node of its own name is that operator. Calls of several nodes belong to the one operator that
     then is left.
     """
-    comments = list(comments)
-    nodes = _nodes(comments)
     own: dict[str, set[str]] = {}
     rest: set[str] = set()
     for source in filter(None, map(_SOURCE.fullmatch, comments)):
@@ -143,7 +177,7 @@ def _attributed(comments: Iterable[str], originals: list[str]) -> dict[str, int]
     return moved if all(moved.values()) else {}
 
 
-def _moved(inside: set[str], nodes: dict[str, _Node], returned: set[str]) -> int:
+def _moved(inside: set[str], nodes: Mapping[str, _Node], returned: set[str]) -> int:
     """Bytes that some nodes read from others and give to others, each tensor once."""
     read = {operand for name in inside for operand in nodes[name].operands} - inside
     used = {operand for name, node in nodes.items() if name not in inside for operand in node.operands} | returned

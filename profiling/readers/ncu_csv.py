@@ -19,7 +19,7 @@ from ..errors import CurvescopeError
 from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
 from . import metrics
-from .csv_lines import parse_number, rows_of
+from .csv_lines import has_line, parse_number, rows_of
 from .source import Source
 
 NAME = "Nsight Compute CSV"
@@ -42,7 +42,7 @@ _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
 def recognises(source: Source) -> bool:
     """Whether the first lines contain the header of such a table, or an error of the tool instead of one."""
-    return _HEADER.search(source.text) is not None or _ERROR.search(source.text) is not None
+    return has_line(source.text, _HEADER, "Process ID") or has_line(source.text, _ERROR, "==ERROR==")
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:

@@ -18,7 +18,7 @@ from ..attribution.range_names import scrub
 from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
-from .csv_lines import parse_number, rows_of
+from .csv_lines import has_line, parse_number, rows_of
 from .source import Source
 
 NAME = "Nsight Systems CSV (cuda_gpu_trace)"
@@ -42,7 +42,7 @@ _MISSING = {
 
 def recognises(source: Source) -> bool:
     """Whether the first lines have the header of this table, or of a summary."""
-    return any(header.search(source.text) for header in (_HEADER, _SUMMARY))
+    return has_line(source.text, _HEADER, "CorrId") or has_line(source.text, _SUMMARY, "Total Time")
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:

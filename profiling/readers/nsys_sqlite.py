@@ -20,6 +20,7 @@ from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
 from ..attribution.waits import CONTEXT, EVENT, NO_NUMBER, Waits
+from ..counted import counted
 from ..recording.store import RecordingWriter
 from . import Options
 from .cupti_tables import WORK, Columns, scan_kernels, scan_memory
@@ -96,8 +97,9 @@ class _Export:
         if not tables.about(_KERNEL):
             launched = tables.count(_RUNTIME)
             missing["kernels"] = (
-                f"no kernel in {_KERNEL}, though {launched} CUDA calls were recorded: nothing was launched, or GPU "
-                "activity was not recorded (as under WSL 2, or without `--trace=cuda`)"
+                f"no kernel in {_KERNEL}, though {counted(launched, 'CUDA call')} "
+                f"{'was' if launched == 1 else 'were'} recorded: nothing was launched, or GPU activity was "
+                "not recorded (as under WSL 2, or without `--trace=cuda`)"
                 if launched
                 else f"no kernel in {_KERNEL} and no CUDA call: CUDA was not traced; record with `--trace=cuda,nvtx`"
             )

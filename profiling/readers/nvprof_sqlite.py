@@ -20,6 +20,7 @@ from ..attribution.assemble import assemble
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
+from ..counted import counted
 from ..native import demangle
 from ..recording.store import RecordingWriter
 from . import Options
@@ -90,7 +91,7 @@ class _File:
         missing = {}
         calls = sum(map(self._tables.count, _CALLS.values()))
         if not any(map(self._tables.count, _KERNELS)):
-            missing["kernels"] = f"no kernel despite {calls} CUDA API calls: GPU activity was not recorded"
+            missing["kernels"] = f"no kernel despite {counted(calls, 'CUDA API call')}: GPU activity was not recorded"
         elif not calls:
             missing["api_calls"] = "no CUDA API call: kernels cannot be joined to ranges"
         if self._replayed:

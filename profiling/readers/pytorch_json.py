@@ -40,6 +40,8 @@ _STEP_MARK = "ProfilerStep#"
 # Old versions write the framework's own annotations as operators.
 _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
 _COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "PtoP")}
+# Level Zero tells pageable memory of the host (M) from pinned memory (H).
+_COPY_KINDS |= {"M2D": "HtoD", "H2D": "HtoD", "D2M": "DtoH", "D2H": "DtoH", "D2D": "DtoD"}
 
 # Columns, and the fields of an event's `args` that they come from.
 _HOST_ARGS = {
@@ -72,6 +74,7 @@ _DEVICE_ARGS = {
 _LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in the capture of a graph
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
+_QUEUE = Field("sycl queue", NUMBER, True)  # the stream of an Intel GPU
 _CORRELATION = Field("correlation", NUMBER, True)
 _HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values(), *_TRITON_ARGS)
 _CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
@@ -81,13 +84,18 @@ _CATEGORIES = {
     **dict.fromkeys(("operator", "cpu_op"), _HOST),
     "user_annotation": _ANNOTATION,
     "python_function": _MODULE_RANGE,
-    **dict.fromkeys(("runtime", "cuda_runtime", "cuda_driver"), _CALL),
+    "runtime": _CALL,
     "kernel": _KERNEL,
-    **dict.fromkeys(("memcpy", "gpu_memcpy"), _COPY),
-    **dict.fromkeys(("memset", "gpu_memset"), _SET),
-    "cuda_profiler_range": _COUNTER,
-    # Waits, costs of the profiler, annotations again on the device, and the trace's own span.
-    **dict.fromkeys(("cuda_sync", "overhead", "gpu_user_annotation", "trace"), _KNOWN),
+    # Costs of the profiler, the trace's own span, and marks of the host on a stream.
+    **dict.fromkeys(("overhead", "trace", "cuda_event"), _KNOWN),
+}
+# Every maker of devices has categories of its own, e.g. `cuda_driver`, `xpu_runtime`, `mlu_memcpy`, `gpu_memset`.
+_CATEGORY_ENDS = {
+    **dict.fromkeys(("_runtime", "_driver"), _CALL),
+    "memcpy": _COPY,
+    "memset": _SET,
+    "_profiler_range": _COUNTER,
+    **dict.fromkeys(("_sync", "_user_annotation"), _KNOWN),  # waits, and annotations again on the device
 }
 _NO_DEVICE_EVENTS = (
     "the trace has operators of a program on a GPU, but no event of the GPU; record with ProfilerActivity.CUDA"
@@ -183,13 +191,14 @@ class _Events:
         self.devices: set[int] = set()
         self.lacks_device = False
         self._call_fields = (*_CALL_FIELDS, _LAUNCHED) if is_capture else _CALL_FIELDS
-        self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS))))
+        self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS, _QUEUE))))
         self._texts = self._columns.texts
         self.event_type = self._columns.event_type
-        self._category = Memo(lambda category: _CATEGORIES.get(str(category).lower(), 0))
+        self._category = Memo(_kind_of_category)
         self._of_name = _PerText(self._texts, _kind_by_name)
         self._thread = _PerText(self._texts, _thread_number)
-        self._processes: set[int] = set()
+        self._processes: set[int] = set()  # of operators
+        self._calling: set[int] = set()  # processes of API calls; MTIA writes the device for some of them
         self._compiled: dict[int, tuple[int, ...]] = {}
         self._pieces: dict[str, list[_Table]] = {"host": [], "calls": [], "device": []}
         self._empty: dict[str, _Table] = {}
@@ -229,7 +238,8 @@ class _Events:
 
     def _take_calls(self, events: list[Any]) -> None:
         columns = self._columns.columns(events, self._call_fields)
-        rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"))
+        rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"), True)
+        self._calling.update(np.unique(columns["pid"].values[rows & columns["pid"].valid]).tolist())
         kept = {**timed, "correlation_id": columns["correlation"].values}
         if _LAUNCHED in self._call_fields:
             kept["kernel"] = columns["kernel"].values.astype(np.int32)
@@ -237,6 +247,8 @@ class _Events:
 
     def _take_device(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
         columns = self._columns.columns(events, _DEVICE_FIELDS)
+        if not (columns["device"].valid & columns["stream"].valid).all():
+            columns |= self._placed_by_event(events, columns)
         required = ("correlation", "device", "stream")
         rows, timed = self._readable(columns, np.ones(len(events), np.bool_), required)
         self.devices.update(np.unique(columns["device"].values[rows]).tolist())
@@ -245,6 +257,16 @@ class _Events:
         for name in ("registers_per_thread", "shared_memory_bytes", "bytes"):  # a negative amount is missing
             kept[name] = np.maximum(kept[name], NONE)
         self._keep("device", rows, kept)
+
+    def _placed_by_event(self, events: list[Any], columns: dict[str, Column]) -> dict[str, Column]:
+        """Device and stream, where `args` lack them: the process and thread of the event, on Intel GPUs the queue."""
+        others = self._columns.columns(events, (_QUEUE, *_ON_THREAD))
+        found = {"device": columns["device"], "stream": _first_valid(columns["stream"], others[_QUEUE.name])}
+        for name, field in zip(found, _ON_THREAD, strict=True):
+            number = self._thread.of(others[field.name].values)
+            is_number = others[field.name].valid & (number >= 0)
+            found[name] = _first_valid(found[name], Column(number, is_number))
+        return found
 
     def _readable(
         self, columns: dict[str, Column], ours: Bools, required: tuple[str, ...], annotates: Bools | bool = False
@@ -257,7 +279,7 @@ class _Events:
             columns: columns of the events.
             ours: mask of the events to read.
             required: names of the required fields.
-            annotates: mask of the annotations, whose process may be another one than that of operators and calls.
+            annotates: mask of the events whose process may be another one than that of operators.
         """
         name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
         rows = (start >= 0) & (duration >= 0)
@@ -283,7 +305,7 @@ class _Events:
         """
         if not any(self._pieces.values()):
             raise CurvescopeError("it has no event of the PyTorch profiler; other Chrome traces are not read.")
-        if len(self._processes) > 1:
+        if len(self._processes or self._calling) > 1:
             raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
         host, calls, device = (self._joined(group) for group in ("host", "calls", "device"))
         ranges = self._host_rows(host)
@@ -425,6 +447,11 @@ def _renamed(columns: dict[str, Column], fields: dict[str, Field]) -> _Table:
     return {ours: column.astype(np.int32) if fields[ours].kind == JSON else column for ours, column in values.items()}
 
 
+def _first_valid(column: Column, other: Column) -> Column:
+    """A column, with the values of the other one where it has none."""
+    return Column(np.where(column.valid, column.values, other.values), column.valid | other.valid)
+
+
 def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:
     return list(compress(events, rows.tobytes()))
 
@@ -440,6 +467,12 @@ class _PerText:
         new = [self._number(text) for text in self._texts[len(self._table) :]]
         self._table = np.append(self._table, np.array(new, np.int64))
         return self._table[indices] if len(self._table) else np.zeros(len(indices), np.int64)
+
+
+def _kind_of_category(category: Any) -> int:
+    """What events of a category are; 0 if unknown."""
+    name = str(category).lower()
+    return _CATEGORIES.get(name) or next((kind for end, kind in _CATEGORY_ENDS.items() if name.endswith(end)), 0)
 
 
 def _kind_by_name(name: str) -> int:
@@ -474,9 +507,10 @@ def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:
     of_work = [facts for facts in known if isinstance(facts.get("id"), int) and facts["id"] in used]
     alike = len({str(facts.get("name")) for facts in known}) == 1
     for facts in of_work or (known if alike and used else []):
+        major = facts.get("computeMajor")
         return {
             "name": facts.get("name"),
-            "compute_capability": f"{facts.get('computeMajor')}.{facts.get('computeMinor')}",
+            "compute_capability": f"{major}.{facts.get('computeMinor')}" if major is not None else None,
             "sm_count": facts.get("numSms"),
             "memory_bytes": facts.get("totalGlobalMem"),
         }

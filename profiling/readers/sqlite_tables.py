@@ -108,7 +108,10 @@ class SqliteTables:
             _UnreadError: as `_at_once`.
         """
         step = max(BATCH_ROWS - 2, 1)  # rows of a range: with the typed row less than a batch
-        low, high = self._row_ids(name)
+        row_ids = self._row_ids(name)
+        if row_ids is None:  # nvprof writes a hundred tables, most of them empty
+            return
+        low, high = row_ids
         # A row takes more than four bytes: a table with more row ids than that has gaps, and would have empty ranges.
         if self._path is None or not BATCH_ROWS < high - low < self._path.stat().st_size // 4:
             yield from self._at_once(sql, types)
@@ -133,13 +136,13 @@ class SqliteTables:
                 f"it is a damaged SQLite database (row ids of table {name} are out of order); copy or export it again."
             )
 
-    def _row_ids(self, name: str) -> tuple[int, int]:
-        """The least and the greatest row id of a table; zeros where it has none."""
+    def _row_ids(self, name: str) -> tuple[int, int] | None:
+        """The least and the greatest row id of a table; zeros where it has none, None for a table without rows."""
         if name not in self._with_row_ids or "rowid" in map(str.lower, self.columns(name)):
             return 0, 0
         least, greatest = (f'(SELECT {which}(rowid) FROM "{name}")' for which in ("min", "max"))  # noqa: S608 - likewise
         ((low, high),) = self._query(f"SELECT {least}, {greatest}")
-        return low or 0, high or 0
+        return None if low is None or high is None else (low, high)
 
     def _at_once(self, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """Tables of the rows, by ADBC's driver.

@@ -62,7 +62,7 @@ def test_a_kernel_has_the_layers_and_operators_of_its_nodes():
     )
     # It reads the product and writes the sum; one comparison is no FLOP by the convention of `relu`, one sum is.
     assert (fused.flops, fused.bytes_compulsory) == (64 + 64, 2 * 64 * 4)
-    assert (mean.flops, mean.bytes_compulsory) == (None, 64 * 4 + 4)
+    assert (mean.flops, mean.bytes_compulsory) == (64, 64 * 4 + 4)
     # A kernel of inputs alone changes their format, for the layer that reads them.
     assert copied.operators == (FusedOperator("block.0", "aten::copy_", 2 * 8 * 16 * 4),)
 
@@ -176,5 +176,8 @@ def test_compiled_steps_have_layers(monkeypatch, tmp_path, one_compile_thread):
     assert {row["phase"] for row in fused} == {"forward", "backward"}
     of_products = {(r["layer"], r["phase"]) for r in rows if r["name"].startswith("mkl ") or r["op"] == "aten::addmm"}
     assert {("0", "forward"), ("3", "forward"), ("0", "backward")} <= of_products
+    # The normalisation is several nodes: mean, variance, difference, square root and more.
+    normalising = [row for row in fused if "1" in {share.layer for share in decode_shares(row["fused"])}]
+    assert any(row.get("flops") for row in normalising if row["phase"] == "forward")
     assert workload.layer_classes() == {"0": "Linear", "1": "LayerNorm", "2": "ReLU", "3": "Linear"}
     assert all(name.startswith("curvescope ") for name in inductor.COMPILED)

@@ -46,6 +46,7 @@ def test_a_real_trace_tells_operators_warps_stages_grid_and_bytes(tmp_path):
     assert decode_shares(silu["fused"]) == [(None, "aten::mul", 0.5), (None, "aten::silu", 0.5)]
     assert silu["bytes_compulsory"] == 2 * 8 * 4096 * 8192 * 2
     assert kernels["fused"].notna().sum() == 4
+    assert kernels["flops"][kernels["fused"].notna()].isna().all()  # a name lists each operator once, however many
     assert kernels["compiled_warps"].dropna().tolist() == [8, 8, 4, 4]
     rows = {r.label: r for r in break_down(recording.frame("steps"), device_work(recording), "op").rows}
     assert rows["aten::silu"].time_ms == pytest.approx(0.527382 / 2, abs=1e-6)

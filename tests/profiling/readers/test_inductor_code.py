@@ -8,7 +8,7 @@ import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.readers.inductor_code import fused_in
+from curvescope.profiling.readers.inductor_code import read_generated
 from curvescope.profiling.recording.store import open_recording
 
 from .nsys_export import kernel, launch, push_pop, write_export
@@ -45,12 +45,12 @@ def written(folder, *codes):
 
 def test_parts_follow_the_bytes_that_each_operator_moves(tmp_path):
     """The sum reads two tensors and gives one, the normalisation reads one and gives one; a view moves nothing."""
-    found = fused_in(written(tmp_path, CODE))
+    found = read_generated(written(tmp_path, CODE)).fused
     assert json.loads(found["triton_per_fused_0"]) == [[None, "aten::add", 0.6], [None, "aten::native_layer_norm", 0.4]]
 
 
 def test_parts_are_equal_where_shapes_are_unknown(tmp_path):
-    assert json.loads(fused_in(written(tmp_path, OLD))["triton_poi_fused_1"]) == [
+    assert json.loads(read_generated(written(tmp_path, OLD)).fused["triton_poi_fused_1"]) == [
         [None, "aten::add", 0.5],
         [None, "aten::native_layer_norm", 0.5],
     ]
@@ -58,7 +58,26 @@ def test_parts_are_equal_where_shapes_are_unknown(tmp_path):
 
 def test_a_name_with_two_contents_is_left_to_its_words(tmp_path):
     other = CODE.replace("aten.add, ", "aten.sub, ")
-    assert fused_in(written(tmp_path, CODE, other, OLD)).keys() == {"triton_poi_fused_1"}
+    assert read_generated(written(tmp_path, CODE, other, OLD)).fused.keys() == {"triton_poi_fused_1"}
+
+
+def test_flops_are_those_of_all_nodes_or_none(tmp_path):
+    """Of 64 elements each: a sum, the mean's sums, a difference and a product; the view is none, integers are none."""
+    for code, flops in (
+        (CODE, {"triton_per_fused_0": 4 * 64}),
+        (CODE.replace('mul : Tensor "f32', 'mul : Tensor "i64'), {"triton_per_fused_0": 3 * 64}),
+        (CODE.replace("aten.mul.Tensor", "aten.native_dropout.default"), {}),  # without a rule
+        (CODE.replace('sub : Tensor "f32[8, 8]', 'sub : Tensor "f32[s0, 8]'), {}),
+        (CODE.replace("#   %mul :", "#   mul :"), {}),  # a node of the call that cannot be read
+        (OLD, {}),
+    ):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        assert read_generated(written(folder, code)).flops == flops
+
+
+def test_a_name_with_two_sizes_has_no_flops(tmp_path):
+    code = read_generated(written(tmp_path, CODE, CODE.replace("8, 8", "16, 8").replace("[64]", "[128]")))
+    assert code.flops == {}
 
 
 def test_an_import_takes_the_operators_of_a_kernel_whose_name_tells_none(tmp_path, capsys):
@@ -69,17 +88,18 @@ def test_an_import_takes_the_operators_of_a_kernel_whose_name_tells_none(tmp_pat
     assert main(["import", str(path), "--inductor", str(folder), "-o", str(tmp_path / "run")]) == 0
     (fused,) = open_recording(tmp_path / "run").frame("kernels")["fused"]
     assert [op for _, op, _ in json.loads(fused)] == ["aten::add", "aten::native_layer_norm"]
+    assert open_recording(tmp_path / "run").frame("kernels")["flops"].tolist() == [4 * 64]
     assert main(["import", str(path), "-o", str(tmp_path / "plain")]) == 0
-    assert open_recording(tmp_path / "plain").frame("kernels")["fused"].isna().all()
+    assert open_recording(tmp_path / "plain").frame("kernels")[["fused", "flops"]].isna().all(axis=None)
 
 
 def test_a_folder_without_code_of_inductor_is_refused(tmp_path):
     (tmp_path / "other.py").write_text("print()")
     for folder, message in ((tmp_path, "no Triton kernel of Inductor"), (tmp_path / "none", "no folder")):
         with pytest.raises(CurvescopeError, match=message):
-            fused_in(folder)
+            read_generated(folder)
 
 
 @pytest.mark.parametrize("cut", range(0, len(CODE), 97))
 def test_code_that_is_cut_or_mixed_up_breaks_nothing(cut, tmp_path):
-    fused_in(written(tmp_path, OLD, CODE[cut:] + CODE[:cut], CODE[:cut].replace("8, 8", "s0, -1")))
+    read_generated(written(tmp_path, OLD, CODE[cut:] + CODE[:cut], CODE[:cut].replace("8, 8", "s0, -1")))

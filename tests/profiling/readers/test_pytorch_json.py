@@ -200,6 +200,10 @@ BAD = {
     "no trace": (b'{"a": 1}', "no profile"),
     "no list": (b'{"traceEvents": 3}', "no list"),
     "other trace": (b'{"traceEvents": [{"ph": "X", "cat": "Op", "name": "x", "ts": 1, "dur": 1}]}', "no event"),
+    "execution trace": (
+        b'{"schema": "1.0.1", "nodes": [{"name": "[pytorch|profiler|execution_trace|thread]"}]}',
+        "`export_chrome_trace`",
+    ),
     "two ranks": (
         json.dumps({"traceEvents": [*PLANTED, {**PLANTED[3], "pid": 2}]}).encode(),
         "several processes",
@@ -359,6 +363,33 @@ def test_a_hexadecimal_stream_is_read_and_an_unreadable_one_costs_only_itself(tm
     kernels = open_recording(import_profile(tmp_path / "trace.json", tmp_path / "made").path).frame("kernels")
     assert kernels["stream"].tolist() == [7, 3]
     assert kernels["registers_per_thread"].isna().tolist() == [False, True]
+
+
+def test_work_of_other_makers_devices_joins_its_calls_and_has_its_queue_as_stream(tmp_path):
+    """As Kineto's plugin for XPU writes it: `xpu_runtime` calls, queues instead of streams, M for the host's memory."""
+
+    def on_xpu(cat, name, ts, dur, correlation, **args):
+        return event(cat, name, ts, dur, 0, correlation=correlation, device=0, **args) | {"pid": 0}
+
+    trace = [
+        event("cpu_op", "aten::addmm", 10, 50),
+        event("xpu_runtime", "urEnqueueUSMMemcpy", 12, 2, correlation=4130),
+        event("xpu_runtime", "urEnqueueKernelLaunch", 20, 2, correlation=4131),
+        {**event("mtia_runtime", "recordEvent", 65, 1, correlation=9), "pid": 17},  # the device, not a process
+        event("xpu_sync", "zeEventHostSynchronize", 70, 5, correlation=4132),
+        on_xpu("gpu_memcpy", "Memcpy M2D (Memory -> Device)", 16, 3, 4130, bytes=64, **{"sycl queue": 64}),
+        on_xpu("kernel", "gemm_kernel", 30, 8.96, 4131, **{"sycl queue": 64}),
+        {**on_xpu("kernel", "other plugin", 50, 1, 4131), "tid": 5, "pid": 2, "args": {"correlation": 4131}},
+    ]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": trace, "deviceProperties": []}))
+    recording = open_recording(import_profile(tmp_path / "t.json", tmp_path / "r").path)
+    gemm, other = recording.arrow("kernels").to_pylist()
+    assert (gemm["device"], gemm["stream"], gemm["op"], gemm["duration_ns"]) == (0, 64, "aten::addmm", 8960)
+    assert (other["device"], other["stream"], other["op"]) == (2, 5, "aten::addmm")
+    (copy,) = recording.arrow("memory").to_pylist()
+    assert (copy["memcpy_kind"], copy["stream"]) == ("HtoD", 64)
+    assert recording.count_rows("api_calls") == 3
+    assert not recording.meta["lost"]
 
 
 def test_kernels_of_graphs_have_the_graph(tmp_path):

@@ -1,0 +1,65 @@
+"""FLOPs of the nodes of a compiled graph, e.g. of the operators that torch.compile fused into one kernel.
+
+The nodes are what a compiler reduced the program's operators to. An element-wise node counts by the elements of its
+result, so broadcast operands count as often as they are used, and a reduction by the elements that it reads. An
+arithmetic function is one FLOP, e.g. a sum, a square root or an exponential; sigmoid and tanh are four, and a variance
+is one beyond its mean, as in `operator_work`. Integers, comparisons and copies are none.
+
+A kernel's name alone tells no FLOPs: it lists each operator once, however many there are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .fused_kernels import VIEWS
+
+
+class Elements(NamedTuple):
+    """A tensor.
+
+    Attributes:
+        number: number of elements.
+        floating: whether they are floating-point numbers.
+    """
+
+    number: int
+    floating: bool
+
+
+_SPACES = ("aten", "prims")
+_FUNCTIONS = """add sub rsub mul div neg abs reciprocal sqrt rsqrt square pow fmod remainder hypot floor ceil round
+trunc sign exp exp2 expm1 log log2 log10 log1p erf erfc erfinv sin cos tan asin acos atan atan2 maximum minimum clamp
+clamp_min clamp_max relu threshold_backward"""
+_NO_FLOPS = """le lt ge gt eq ne where masked_fill isnan isinf logical_not logical_and logical_or logical_xor any all
+argmax argmin bitwise_not bitwise_and bitwise_or bitwise_xor clone copy copy_ full full_like scalar_tensor iota arange
+convert_element_type _to_copy cat constant_pad_nd repeat flip split split_with_sizes slice_scatter select_scatter index
+gather embedding"""
+_BY_RESULT = {
+    **dict.fromkeys(_NO_FLOPS.split(), 0),
+    **dict.fromkeys(_FUNCTIONS.split(), 1),
+    **dict.fromkeys(("fma", "addcmul", "addcdiv"), 2),
+    **dict.fromkeys(("sigmoid", "tanh"), 4),
+}
+_BY_OPERAND = {
+    **dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "cumsum"), 1),
+    **dict.fromkeys(("var", "var_mean"), 2),
+    "prepare_softmax_online": 4,  # Inductor's own, on GPUs: maximum, difference, exponential and sum
+}
+
+
+def node_flops(op: str, result: Elements | None, operand: Elements | None) -> int | None:
+    """FLOPs of one node; None if its operator or the tensor that decides is unknown.
+
+    Args:
+        op: name of the operator, e.g. `aten::rsqrt`.
+        result: the result; None if unknown or several.
+        operand: the first operand; None if unknown.
+    """
+    space, _, name = op.rpartition("::")
+    each, tensor = (_BY_OPERAND[name], operand) if name in _BY_OPERAND else (_BY_RESULT.get(name), result)
+    if op in VIEWS or (each == 0 and space in _SPACES):
+        return 0
+    if each is None or tensor is None or space not in _SPACES:
+        return None
+    return each * tensor.number if tensor.floating else 0

@@ -1,8 +1,11 @@
-"""The published batch sweeps of whole networks, and what the cost model says to them. Nothing here is ever fitted."""
+"""The published batch sweeps of whole networks, and what the cost model says to them.
+
+Of the model, only the time of MXNet's engine comes from here: for the scores of a card, from other cards' steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +27,7 @@ from curvescope.profiling.hardware.devices import get_device
 
 _TAILS = (5, 95)  # percentiles: an interval contains nine of ten
 
-_DEVICES = {
+DEVICES = {
     "Tesla K40m": "k40",
     "Tesla K80 (one GK210)": "k80",
     "Tesla P100": "p100",
@@ -99,6 +102,22 @@ def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
     return {"parameters": parameters, "activation_bytes": int(4 * (kept + 3 * image * image)), "operations": rows}
 
 
+def with_normalised_images(operations: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same network with a batch normalisation of its images, as MXNet's ResNets have it.
+
+    Its parameters need the gradient of the first convolution's input. Source: `bn_data` of
+    example/image-classification/symbol/resnet.py @ 0a03417.
+    """
+    images = operations["operations"][0]["inputs"][0]
+    normalise = {"layer": "bn_data", "op": "native_batch_norm", "inputs": [images, *[[images[1]]] * 4],
+                 "outputs": [images], "settings": {}}  # fmt: skip
+    return {
+        "parameters": operations["parameters"] + 2 * images[1][1],
+        "activation_bytes": operations["activation_bytes"] + 4 * int(np.prod([constant for _, constant in images[1:]])),
+        "operations": [normalise, *operations["operations"]],
+    }
+
+
 _OWN_TABLES = {"AlexNet-227(group=1)": alexnet_ungrouped, "Alexnet": partial(alexnet_ungrouped, 224)}
 
 
@@ -133,13 +152,55 @@ def _read_mxnet(path: Path) -> pd.DataFrame:
     )
 
 
-def compare_sweeps(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Constants]] | None = None) -> pd.DataFrame:
+def model_curve(
+    curve: tuple[str, ...], batches: list[int], without: Mapping[str, Mapping[str, Constants]], **changed: Any
+) -> Step:
+    """The modelled steps of a published curve.
+
+    Args:
+        curve: `COLUMNS` of the curve.
+        batches: batch sizes.
+        without: constants by architecture of fits that left a GPU out, by its key; a GPU that is missing was never
+            fitted.
+        changed: rules of the framework that differ from its own.
+    """
+    gpu, framework, network, step, library = curve
+    rules = FRAMEWORKS[_RULES[framework]]
+    operations = _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])
+    if network.startswith("Resnet"):
+        rules = replace(rules, workspace_bytes=_RESNET_WORKSPACE_BYTES)
+        operations = with_normalised_images(operations)
+    device = get_device(DEVICES[gpu])
+    constants = constants_for(device.architecture, without.get(device.key, load_fitted().constants))
+    return estimate_step(
+        operations, batches, ModelledGpu(device, constants), get_library(library), step,
+        framework=replace(rules, **changed),
+    )  # fmt: skip
+
+
+COLUMNS = ("gpu", "framework", "network", "step", "library")  # they name a published curve
+
+
+def curves(sweeps: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
+    """Each published curve of a network that has a table: its `COLUMNS` and its rows by batch size."""
+    for curve, rows in sweeps.groupby(list(COLUMNS)):
+        if curve[2] in _NETWORKS:  # else recurrent networks, and a toy for CIFAR
+            yield curve, rows.sort_values("batch")
+
+
+def compare_sweeps(
+    sweeps: pd.DataFrame,
+    without: Mapping[str, Mapping[str, Constants]] | None = None,
+    engine_s: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
     """Published and modelled times of a step.
 
     Args:
         sweeps: as `read_sweeps` gives them.
         without: constants by architecture of fits that left a GPU out, by its key; a GPU that is missing was never
             fitted. Default: the fit to all.
+        engine_s: time of MXNet's engine between two operators from other GPUs than this one, by its key. Default: of
+            all.
 
     Returns:
         Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
@@ -147,21 +208,11 @@ def compare_sweeps(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Cons
         size holds the published one).
     """
     frames, fitted = [], load_fitted()
-    columns = ["gpu", "framework", "network", "step", "library"]
-    for (gpu, framework, network, step, library), rows in sweeps.groupby(columns):
-        if network not in _NETWORKS:
-            continue  # recurrent networks, and a toy for CIFAR
-        operations = _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])
-        rules = FRAMEWORKS[_RULES[framework]]
-        if network.startswith("Resnet"):
-            rules = replace(rules, workspace_bytes=_RESNET_WORKSPACE_BYTES)
-        rows = rows.sort_values("batch")
-        device = get_device(_DEVICES[gpu])
-        known = (without or {}).get(device.key, fitted.constants)
-        modelled = estimate_step(
-            operations, rows.batch.tolist(), ModelledGpu(device, constants_for(device.architecture, known)),
-            get_library(library), step, framework=rules,
-        )  # fmt: skip
+    for curve, rows in curves(sweeps):
+        gpu, framework, network, step, library = curve
+        device = get_device(DEVICES[gpu])
+        changed = {"engine_s": engine_s[device.key]} if engine_s and framework.startswith("MXNet") else {}
+        modelled = model_curve(curve, rows.batch.tolist(), without or {}, **changed)
         drawn_ms = _draw_ms(modelled, fitted.spreads_for(device.architecture, library))
         low, high = np.percentile(drawn_ms, _TAILS, axis=0)
         inside = _inside(rows.batch.tolist(), rows.time_ms.to_numpy(np.float64), drawn_ms)
@@ -207,7 +258,7 @@ def _draw_ms(step: Step, spreads: Mapping[str, Spread]) -> Floats:
     errors = draw_errors(*names, len(sizes), spreads)
     device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([times for *_, times in columns]))
     host = errors[:, :, -1]
-    return np.asarray(np.maximum(device_s + step.waiting_s * host, step.host_s * host) * 1e3)
+    return np.asarray(np.maximum(device_s - step.beside_s + step.waiting_s * host, step.host_s * host) * 1e3)
 
 
 CURVE = ("gpu", "framework", "network", "mode")  # columns that name a curve

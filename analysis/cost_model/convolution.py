@@ -38,7 +38,16 @@ _COMPLEX_BYTES = 8
 _REAL_PRODUCTS = 3
 _FFT_TILE = 32
 _LARGEST_FFT = 256
-
+# Architectures on which convolutions with groups are modelled.
+GROUPED_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
+# Algorithms that compute the groups in one launch, side by side: cuDNN has this from 7.0 on, by
+# cudnnSetConvolutionGroupCount (release notes).
+_BY_GROUPS = frozenset({"IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "ALGO_1"})
+DEPTHWISE = "DEPTHWISE"
+# Time of cuDNN 7.6's depthwise kernel over that of its bytes at STREAM's rate: the mean of the medians of V100 (1.48),
+# Titan V (1.25) and Quadro RTX 6000 (1.26), cudnn_scope's 3x3 kernels of MobileNet v2, forward. On K80 and M60 it is
+# 3.4 and 2.6, and up to 14 for small images. No gradient is published: they take the same.
+DEPTHWISE_SLOWDOWN = 1.33
 
 Algorithms = Mapping[str, Callable[[], CostEstimate]]
 
@@ -54,27 +63,47 @@ def estimate_algorithms(
         machine: GPU and constants.
         only: names of the algorithms to estimate; default: all.
     """
-    algorithms = _PHASE_ALGORITHMS[phase](problems, machine)
-    return {name: estimate() for name, estimate in algorithms.items() if only is None or name in only}
+    algorithms = dict(_PHASE_ALGORITHMS[phase](problems, machine))
+    if problems.depthwise.any():
+        algorithms[DEPTHWISE] = lambda: _depthwise(problems, machine)
+    taken = {name: estimate() for name, estimate in algorithms.items() if only is None or name in only}
+    return {name: replace(one, possible=one.possible & _computes(name, problems)) for name, one in taken.items()}
+
+
+def _computes(name: str, problems: Convolutions) -> Flags:
+    """Whether an algorithm computes a convolution with that many groups."""
+    if name == DEPTHWISE:
+        return problems.depthwise
+    return np.asarray(~problems.depthwise & ((problems.groups == 1) | (name in _BY_GROUPS)))
+
+
+def _depthwise(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
+    """One product per tap and value, so the bytes decide; all three phases move the same tensors.
+
+    So do the kernels of PyTorch (aten/src/ATen/native/cuda/DepthwiseConv2d.cu: a thread per result) and of cuDNN, where
+    IMPLICIT_GEMM is the fastest of its algorithms in all of cudnn_scope's 311 depthwise cases.
+    """
+    moved = machine.streaming("depthwise", problems.touched_bytes + problems.weight_bytes + problems.output_bytes)
+    return CostEstimate.of(replace(moved, time_s=moved.time_s * DEPTHWISE_SLOWDOWN))
 
 
 def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     """Every algorithm of the forward pass."""
     constants = machine.constants
     pixels = problems.n * problems.p * problems.q
-    depth = problems.c * problems.r * problems.s
+    depth = problems.group_c * problems.r * problems.s
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
 
     def implicit(slowdown: Floats | float, step: str, taken: npt.NDArray[np.int64] | None = None) -> ModelledLaunch:
         return machine.tiled(
-            "implicit_gemm", constants["implicit"], (pixels, problems.k, np.ones_like(pixels)), depth, operands,
+            "implicit_gemm", constants["implicit"], (pixels, problems.group_k, problems.groups), depth, operands,
             tiles=_CONVOLUTION_TILES, slowdown=slowdown, step=step, taken=taken,
         )  # fmt: skip
 
     def precomputed() -> CostEstimate:
         indices = machine.fixed("compute_indices", constants["indices_us"], ITEM_BYTES * depth)
         new = machine.device.architecture in _ONE_FUSED_TILE
-        main = implicit(1.0, "precomputed_cycles", _filling_tile(pixels, problems.k, machine) if new else None)
+        main = implicit(1.0, "precomputed_cycles", _filling_tile(pixels, problems, machine) if new else None)
         slow = (machine.device.architecture == "volta") & _strided_pointwise(problems) & (problems.n >= _MANY_IMAGES)
         main = replace(main, time_s=main.time_s * np.where(slow, _MANY_IMAGES_SLOWDOWN, 1.0))
         return CostEstimate.of(indices, main, workspace_bytes=ITEM_BYTES * depth)
@@ -87,14 +116,15 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     }
 
 
-def _filling_tile(pixels: Floats, columns: Floats, machine: ModelledGpu) -> npt.NDArray[np.int64]:
+def _filling_tile(pixels: Floats, problems: Convolutions, machine: ModelledGpu) -> npt.NDArray[np.int64]:
     """Index of the tile that cuDNN 7.6 takes on Volta: as wide as the output, if its grid fills every SM twice.
 
     V100 and Titan V, cudnn_scope: a 1x1 convolution from 1024 to 256 channels of 14x14 takes 0.338 ms at batch 32,
     which is three blocks of 128x64 on the fullest SM, and 0.695 ms at batch 64, which is three of 128x128; five of
     128x64 would take 0.55 ms.
     """
-    wide = np.ceil(pixels / 128) * np.ceil(columns / 128) >= _BLOCKS_PER_SM * machine.device.sm_count
+    columns = problems.group_k
+    wide = np.ceil(pixels / 128) * np.ceil(columns / 128) * problems.groups >= _BLOCKS_PER_SM * machine.device.sm_count
     return np.where(columns <= 32, 2, np.where((columns <= 64) | ~wide, 1, 0))
 
 
@@ -106,15 +136,16 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     """Every algorithm of the data gradient."""
     constants = machine.constants
     doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
-    ones = np.ones_like(problems.n)
     operands = problems.input_bytes + problems.weight_bytes + problems.output_bytes
     # Gather: each input pixel sums its contributions, 1/stride² of the kernel on average.
-    depth = problems.k * problems.r * problems.s * problems.p * problems.q / (problems.h * problems.w)
+    taps = problems.group_k * problems.r * problems.s
+    depth = taps * problems.p * problems.q / (problems.h * problems.w)
 
     def gather() -> CostEstimate:
         main = machine.tiled(
-            "dgrad_gather", constants["data"], (problems.n * problems.h * problems.w, problems.c, ones),
-            np.ceil(np.minimum(depth * constants["stride_waste"] ** doublings, problems.k * problems.r * problems.s)),
+            "dgrad_gather", constants["data"],
+            (problems.n * problems.h * problems.w, problems.group_c, problems.groups),
+            np.ceil(np.minimum(depth * constants["stride_waste"] ** doublings, taps)),
             operands, tiles=_CONVOLUTION_TILES,
         )  # fmt: skip
         return CostEstimate.of(main)
@@ -125,7 +156,7 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         added = ITEM_BYTES * taps * pixels * constants["scatter"]
         zero = machine.transforming("set_zero", problems.input_bytes)
         main = machine.tiled(
-            "dgrad_scatter", constants["data"], (taps, pixels, ones), problems.k, operands + added,
+            "dgrad_scatter", constants["data"], (taps, pixels, np.ones_like(taps)), problems.k, operands + added,
             tiles=_CONVOLUTION_TILES,
         )  # fmt: skip
         return CostEstimate.of(zero, main)
@@ -140,7 +171,7 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
 def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
     """Every algorithm of the weight gradient; its sum runs over the batch and all pixels, so it is split."""
     constants = machine.constants
-    taps = problems.c * problems.r * problems.s
+    taps = problems.group_c * problems.r * problems.s
     # Each image's pixels are summed in steps that do not extend into the next image.
     pixels = problems.n * np.ceil(problems.p * problems.q / _PIXELS_PER_STEP) * _PIXELS_PER_STEP
     operands = problems.touched_bytes + problems.weight_bytes + problems.output_bytes
@@ -148,7 +179,7 @@ def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithm
     # Split sums are added by atomics, which need no scratch memory.
     def split() -> CostEstimate:
         main, added, _ = split_depth(
-            machine, "wgrad", constants["weights"], (taps, problems.k, np.ones_like(taps)), pixels, operands,
+            machine, "wgrad", constants["weights"], (taps, problems.group_k, problems.groups), pixels, operands,
             tiles=_CONVOLUTION_TILES,
         )  # fmt: skip
         return CostEstimate.of(main, added)

@@ -16,6 +16,10 @@ HOST_LAUNCH_S = 25e-6
 # Time of an MXNet operator beyond its kernel if the engine waits for it: 51 operators on 40 kB take 26.9 us
 # (median; benchmarks/published/mxnet_operators_v100.csv), of which the model gives the kernel 4.0 us.
 WAIT_S = 23e-6
+# Time from the end of an MXNet operator to the start of the next one that needs it: the engine notes what is ready, and
+# wakes a thread. No operator's published time holds it, so it is the median over four cards of what training steps of 1
+# to 4 images say; the scores of a card have the median of the others (benchmarks/fitting/engine.py).
+ENGINE_S = 45e-6
 # Bandwidth of PCIe 3.0 x16 (8 GT/s on 16 lanes, 128 of 130 bits). No copy reaches it, so it gives the least time for
 # copying images, on GPUs of MXNet's time.
 PCIE_BYTES_PER_S = 16 * 8e9 / 8 * 128 / 130
@@ -39,6 +43,7 @@ class Framework:
         autotuned: whether it times every algorithm of a convolution, instead of using the library's heuristic.
         workspace_bytes: most scratch memory that a convolution may use.
         waits: operators of a training step that the host waits for: none, all, or those with parameters.
+        engine_s: time from the end of an operator that the host waits for to the start of the next.
         update_operators: operators that update one parameter tensor; matters only if the host waits.
         update_passes: passes over the parameters' bytes in an update.
         copies_images: whether a training step begins with a copy of its images to the GPU, without overlap.
@@ -52,6 +57,7 @@ class Framework:
     autotuned: bool
     workspace_bytes: float
     waits: str = "none"
+    engine_s: float = 0.0
     update_operators: int = 1
     update_passes: int = 5  # weight and momentum read and written, the gradient read
     copies_images: bool = False
@@ -88,11 +94,11 @@ FRAMEWORKS = {
         # parameters runs alone. Inference is one segment. The update is sgd_mom_update, then the new weights are copied
         # out of the key-value store by other threads: two passes more. Images lie in the host's memory
         # (common/data.py, SyntheticDataIter) and are copied over those that the step before has read to its end.
-        Framework("mxnet", False, True, 2**30, "parameters", 1, 7, True),
+        Framework("mxnet", False, True, 2**30, "parameters", ENGINE_S, 1, 7, True),
         # MXNet 0.9 (apache/mxnet 0a03417): training steps have no segments, so every operator is waited for; SGD is
         # seven NDArray operators of 17 passes (optimizer.py), and the copy. Timing is off if not set, but the
         # documentation asks for it in benchmarks (docs/how_to/env_var.md).
-        Framework("mxnet0.9", False, True, 2**30, "all", 7, 19, True),
+        Framework("mxnet0.9", False, True, 2**30, "all", ENGINE_S, 7, 19, True),
         # PaddlePaddle of 2017 (hl_cuda_cudnn.cc): cudnn_conv_workspace_limit_in_mb is 4096 if not set; cuDNN is asked.
         Framework("paddle", False, False, 4 * 2**30),
         # Caffe asks cuDNN with 8 MiB (cudnn_conv_layer.cpp; PaddlePaddle/Paddle 9d377f0, benchmark/README.md).
@@ -104,11 +110,16 @@ FRAMEWORKS = {
 Work = Mapping[tuple[str, int], tuple[int, Floats]]
 
 
-def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str, work: Work) -> Floats | float:
-    """Time of a step in which the GPU idles because the host waits for single operators, by batch size.
+def waiting_s(
+    operations: Mapping[str, Any], framework: Framework, kind: str, work: Work, update_s: Floats | float = 0.0
+) -> Floats | float:
+    """Time of a step in which no kernel of the passes runs, because the host waits, by batch size.
 
     An operator that the host waits for starts on an idle GPU: only its own kernels can hide the launches that follow.
-    Forward and backward are a chain; updates depend only on their gradient, so all threads share them.
+    Forward and backward are a chain. An update depends only on its gradient, so it runs beside the chain, on the stream
+    of the other thread, and the next step waits only for the parameters that it reads (base_module.py: `fit` reads the
+    outputs after it has queued the updates). All threads share all operators. Both need DRAM except during
+    convolutions, so an update hides only behind those.
 
     Args:
         operations: operators of the network.
@@ -116,18 +127,25 @@ def waiting_s(operations: Mapping[str, Any], framework: Framework, kind: str, wo
         kind: training, forward or forward+backward.
         work: number of launches of an operator and time of its kernels, shape (batches,), by phase (forward or
             backward) and index in the table.
+        update_s: time of the kernels of all updates, shape (batches,).
     """
     if framework.waits == "none" or kind == "forward":
         return 0.0
-    rows = {index: _parameters(row) for index, row in enumerate(operations["operations"]) if row["op"] not in _PIECES}
+    table = operations["operations"]
+    rows = {index: parameter_count(row) for index, row in enumerate(table) if row["op"] not in _PIECES}
     chain: Floats | float = 0.0
     for phase in ("forward", "backward"):
         for segment in _segments(rows, phase, alone=framework.waits == "all"):
             done = [work[phase, index] for index in segment if (phase, index) in work]
             launches, device_s = sum(count for count, _ in done), sum(time_s for _, time_s in done)
-            chain = chain + WAIT_S + np.maximum((launches - 1) * HOST_LAUNCH_S - device_s, 0.0)
-    updates = framework.update_operators * sum(rows.values()) if kind == "training" else 0
-    return np.maximum(chain, (chain + WAIT_S * updates) / _WORKERS)
+            chain = chain + WAIT_S + framework.engine_s + np.maximum((launches - 1) * HOST_LAUNCH_S - device_s, 0.0)
+    if kind != "training":
+        return chain
+    passes_s = sum(time_s for _, time_s in work.values())
+    convolutions_s = sum(time_s for (_, index), (_, time_s) in work.items() if table[index]["op"] == "convolution")
+    updates_s = update_s + WAIT_S * framework.update_operators * sum(rows.values())
+    shared = (passes_s + chain + updates_s) / _WORKERS - passes_s
+    return np.maximum(np.maximum(chain, shared), update_s - convolutions_s)
 
 
 def _segments(rows: dict[int, int], phase: str, alone: bool) -> Iterator[list[int]]:
@@ -152,7 +170,8 @@ def copying_s(operations: Mapping[str, Any], framework: Framework, kind: str, si
     return np.asarray(ITEM_BYTES * elements / PCIE_BYTES_PER_S)
 
 
-def _parameters(row: Mapping[str, Any]) -> int:
+def parameter_count(row: Mapping[str, Any]) -> int:
+    """Number of parameter tensors of an operator of a table."""
     if row["op"] == "convolution":
         return len(row["inputs"]) - 1
     return _PARAMETERS.get(row["op"], 0)

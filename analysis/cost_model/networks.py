@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ...profiling.errors import CurvescopeError
 from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_products_of, known_choice
-from .convolution import estimate_algorithms
-from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, waiting_s
+from .convolution import GROUPED_ON, estimate_algorithms
+from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, parameter_count, waiting_s
 from .launches import ModelledGpu
 from .learned import load_learned
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
@@ -71,7 +71,9 @@ class Step:
         batches: the batch sizes, shape (batches,).
         terms: terms in the order of the step.
         host_s: host time for launching them.
-        waiting_s: time the GPU idles because the host waits for single operators, or for images; shape (batches,).
+        beside_s: time of kernels that run while others do, because the framework updates parameters beside the passes.
+        waiting_s: time that no kernel of the passes runs, because the host waits for single operators, for updates or
+            for images; shape (batches,).
         memory_bytes: memory without workspace, shape (batches,).
         fits: whether it fits the GPU.
     """
@@ -79,6 +81,7 @@ class Step:
     batches: Floats
     terms: tuple[Term, ...]
     host_s: float
+    beside_s: Floats
     waiting_s: Floats
     memory_bytes: Floats
     fits: npt.NDArray[np.bool_]
@@ -95,7 +98,7 @@ class Step:
 
     def wall_s(self, device_s: Floats) -> Floats:
         """Time of the step for a given kernel time."""
-        return np.maximum(device_s + self.waiting_s, self.host_s)
+        return np.maximum(device_s - self.beside_s + self.waiting_s, self.host_s)
 
 
 @cache
@@ -154,8 +157,10 @@ def estimate_step(
     limit = np.clip(free, 0.0, framework.workspace_bytes)
     terms: list[tuple[int, int, Term]] = []
     phases = PHASES[:1] if kind == "forward" else PHASES
-    terms += _convolution_terms(rows, phases, machine, library, limit, framework, tensor)
+    terms += _convolution_terms(operations["operations"], rows, phases, machine, library, limit, framework, tensor)
     terms += _product_terms(rows, kind, machine, library, tensor)
+    if kind != "forward":
+        terms += [(*_order(i, "backward"), _sum_gradients(rows[i], n, machine)) for i, n in _summed(rows).items()]
     for index, row in enumerate(rows):
         if row.op in _UNKNOWN_WORK or "attention" in row.op:
             raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
@@ -165,12 +170,14 @@ def estimate_step(
     for _, index, term in terms:
         launches, time_s = work.get((term.phase, abs(index)), (0, np.zeros_like(sizes)))
         work[term.phase, abs(index)] = launches + term.launches, time_s + term.time_s
-    idle_s = waiting_s(operations, framework, kind, work) + copying_s(operations, framework, kind, sizes)
     ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
+    beside_s = np.zeros_like(sizes)
     if kind == "training":
         ordered.append(_optimizer(operations, machine, sizes, framework.update_passes))
+        beside_s = ordered[-1].time_s if framework.waits != "none" else beside_s
+    idle_s = waiting_s(operations, framework, kind, work, beside_s) + copying_s(operations, framework, kind, sizes)
     host_s = HOST_LAUNCH_S * sum(term.launches for term in ordered)
-    return Step(sizes, tuple(ordered), host_s, np.broadcast_to(idle_s, sizes.shape), held, free >= 0)
+    return Step(sizes, tuple(ordered), host_s, beside_s, np.broadcast_to(idle_s, sizes.shape), held, free >= 0)
 
 
 def _order(index: int, phase: str) -> tuple[int, int]:
@@ -252,6 +259,7 @@ def _places_bytes(row: _Row) -> Floats:
 
 
 def _convolution_terms(
+    operations: Sequence[Mapping[str, Any]],
     rows: Sequence[_Row],
     phases: Sequence[str],
     machine: ModelledGpu,
@@ -265,6 +273,11 @@ def _convolution_terms(
         return []
     found = [rows[index] for index in indices]
     problems = Convolutions(*(np.concatenate(field) for field in zip(*map(_extents, found), strict=True)))
+    if (problems.groups > 1).any() and (tensor is not None or machine.device.architecture not in GROUPED_ON):
+        raise CurvescopeError(
+            "The cost model supports grouped and depthwise convolutions only in fp32 and from Volta on: on older GPUs, "
+            "cuDNN's kernels take 3 to 14 times as long as their bytes. Measure it with --device cuda."
+        )
     count = len(limit)
     fastest = framework.autotuned or machine.device.architecture not in CHOICES_SEEN
     terms = []
@@ -280,8 +293,8 @@ def _convolution_terms(
         )
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
         for i, (index, row) in enumerate(zip(indices, found, strict=True)):
-            if phase == "backward_data" and index == indices[0]:
-                continue  # the gradient of the images is not computed
+            if phase == "backward_data" and index == indices[0] and not any(map(parameter_count, operations[:index])):
+                continue  # no parameter needs the gradient of the images
             part = slice(i * count, (i + 1) * count)
             term = _convolution_term(row, phase, problems, chosen, part, launches)
             in_phase = "forward" if phase == "forward" else "backward"
@@ -292,14 +305,15 @@ def _convolution_terms(
 
 
 def _extents(row: _Row) -> tuple[Floats, ...]:
-    if len(row.inputs[0]) != 4 or row.settings["groups"] != 1 or {"dilation", "transposed"} & set(row.settings):
+    if len(row.inputs[0]) != 4 or {"dilation", "transposed"} & set(row.settings):
         raise CurvescopeError(
-            f"The cost model supports only plain 2-d convolutions; {row.layer} is grouped, dilated, transposed or of "
-            "other dimensions. Measure it with --device cuda."
+            f"The cost model supports only plain 2-d convolutions; {row.layer} is dilated, transposed or of other "
+            "dimensions. Measure it with --device cuda."
         )
-    (n, _, h, w), (k, group_c, r, s) = row.inputs[0], row.inputs[1]
+    (n, c, h, w), (k, _, r, s) = row.inputs[0], row.inputs[1]
     (stride_h, stride_w), (pad_h, pad_w) = row.settings["stride"], row.settings["padding"]
-    return tuple(np.broadcast_to(x, n.shape) for x in (n, group_c, h, w, k, r, s, pad_h, pad_w, stride_h, stride_w))
+    extents = (n, c, h, w, k, r, s, pad_h, pad_w, stride_h, stride_w, row.settings["groups"])
+    return tuple(np.broadcast_to(x, n.shape) for x in extents)
 
 
 def _convolution_term(
@@ -371,7 +385,7 @@ _PASSES: Mapping[str, tuple[float, float]] = {
     "relu_": (2, 3),
     "native_batch_norm": (3, 5),
     "native_layer_norm": (2, 4),
-    "add": (3, 1),
+    "add": (3, 0),  # its gradient passes as it is; see `_summed`
     "cat": (2, 2),
     "mul": (2.25, 2.25),
     "clone": (2, 2),
@@ -383,6 +397,40 @@ _PASSES: Mapping[str, tuple[float, float]] = {
     "zeros_like": (0, 0),
     "add_": (0, 0),
 }
+
+
+# Operators that may begin a branch of the network.
+_BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d")
+
+
+def _summed(rows: Sequence[_Row]) -> dict[int, Floats]:
+    """Elements of each gradient that is added to another one, by the index of an operator where branches part or meet.
+
+    A tensor that several operators read has a gradient from each. PyTorch and Caffe (layer `split`) add them one by one
+    (titanx_maxwell_caffe_per_layer.csv: GoogLeNet's `split` layers take 5 % of the backward pass). Branches are
+    recognised by their shapes: an operator that does not read what the operator before it wrote begins a branch; a sum
+    without such a branch adds a tensor to what was computed from it.
+    """
+    found: dict[int, Floats] = {}
+    branched, before = False, rows[0]
+    for index, row in enumerate(rows):
+        if row.op in _BRANCHING and index and not _same(row.inputs[0], before.outputs[0]):
+            found[index] = _product(row.inputs[0])
+            branched = True
+        elif row.op in ("add", "cat"):
+            if row.op == "add" and len(row.inputs) > 1 and not branched:
+                found[index] = _product(row.outputs[0])
+            branched = False
+        before = row if row.outputs and row.outputs[0] else before  # counters have no extents
+    return found
+
+
+def _same(one: Sequence[Floats], other: Sequence[Floats]) -> bool:
+    return len(one) == len(other) and all((a == b).all() for a, b in zip(one, other, strict=True))
+
+
+def _sum_gradients(row: _Row, elements: Floats, machine: ModelledGpu) -> Term:
+    return _streamed(row, "backward", "sum_gradients", 3 * elements, machine)
 
 
 # Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on K80, M60, V100 and

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import numpy as np
@@ -26,12 +26,12 @@ class _Problems:
 
     def __post_init__(self) -> None:
         arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
-        for field, array in zip(fields(self), arrays, strict=True):
-            object.__setattr__(self, field.name, np.atleast_1d(array))
+        for one, array in zip(fields(self), arrays, strict=True):
+            object.__setattr__(self, one.name, np.atleast_1d(array))
 
     def take(self: _P, rows: npt.NDArray[np.int64] | Flags) -> _P:
         """Some of the problems."""
-        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return type(self)(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Convolutions(_Problems):
         pad_w: padding left and right.
         stride_h: stride down.
         stride_w: stride across.
+        groups: groups of channels; each output channel reads the inputs of its group only.
     """
 
     n: Floats
@@ -63,6 +64,22 @@ class Convolutions(_Problems):
     pad_w: Floats
     stride_h: Floats
     stride_w: Floats
+    groups: Floats = field(default_factory=lambda: np.ones(1))
+
+    @property
+    def group_c(self) -> Floats:
+        """Input channels of a group."""
+        return self.c / self.groups
+
+    @property
+    def group_k(self) -> Floats:
+        """Output channels of a group."""
+        return self.k / self.groups
+
+    @property
+    def depthwise(self) -> Flags:
+        """Whether every input channel is a group of its own."""
+        return np.asarray((self.groups > 1) & (self.group_c == 1))
 
     @property
     def p(self) -> Floats:
@@ -77,7 +94,7 @@ class Convolutions(_Problems):
     @property
     def flops(self) -> Floats:
         """FLOPs of the direct algorithm; one FMA is two. The same for all three phases."""
-        return 2 * self.n * self.k * self.c * self.r * self.s * self.p * self.q
+        return 2 * self.n * self.k * self.group_c * self.r * self.s * self.p * self.q
 
     @property
     def input_bytes(self) -> Floats:
@@ -97,7 +114,7 @@ class Convolutions(_Problems):
     @property
     def weight_bytes(self) -> Floats:
         """Size of the weights."""
-        return ITEM_BYTES * self.k * self.c * self.r * self.s
+        return ITEM_BYTES * self.k * self.group_c * self.r * self.s
 
     def mirrored(self) -> Convolutions:
         """The stride-1 convolution that computes the gradient of the input of a stride-1 convolution."""

@@ -191,10 +191,15 @@ def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list
             steps.append((number, int(batch), 0, int(profiled), kind, start_ns, wall, profiled, int(peaks[i])))
             if profiled:
                 starts = start_ns + np.cumsum(durations[:, i]) - durations[:, i]
+                # An update that runs beside the passes has a stream of its own, from the backward pass on.
+                beside = [int(term.phase == "optimizer" and step.beside_s[i] > 0) for term in step.terms]
+                forward_ns = durations[[term.phase == "forward" for term in step.terms], i].sum()
+                starts = np.where(beside, start_ns + np.minimum(forward_ns, wall - durations[:, i]), starts)
                 kernels += [
-                    (term.kernel[i], start, duration, 0, 0, number, term.phase, term.layer, term.op,
+                    (term.kernel[i], start, duration, 0, stream, number, term.phase, term.layer, term.op,
                      None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), _MODEL)
-                    for term, start, duration in zip(step.terms, starts.tolist(), durations[:, i].tolist(), strict=True)
+                    for term, start, duration, stream in zip(
+                        step.terms, starts.tolist(), durations[:, i].tolist(), beside, strict=True)
                 ]  # fmt: skip
             start_ns += wall
     return _columns(_KERNEL_COLUMNS, kernels), _columns(_STEP_COLUMNS, steps)

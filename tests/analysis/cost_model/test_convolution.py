@@ -104,3 +104,46 @@ def test_without_workspace_only_algorithms_that_need_none_are_left(phase):
 def test_an_unknown_library_is_refused_by_name():
     with pytest.raises(CurvescopeError, match=r"cudnn99.*cudnn5.1"):
         get_library("cudnn99")
+
+
+def test_the_groups_of_a_convolution_do_their_share_of_the_work():
+    """2 images of 4x5x5, 8 outputs of 3x3x3 in 2 groups: each output channel reads 2 of the 4 inputs."""
+    one = Convolutions(2, 4, 5, 5, 8, 3, 3, 0, 0, 1, 1, 2)
+    assert one.flops == 2 * (2 * 8 * 3 * 3) * (2 * 3 * 3)
+    assert one.weight_bytes == 4 * 8 * 2 * 3 * 3
+    assert (one.input_bytes, one.output_bytes) == (4 * 2 * 4 * 5 * 5, 4 * 2 * 8 * 3 * 3)
+    assert not one.depthwise
+    assert not Convolutions(2, 1, 5, 5, 8, 3, 3, 0, 0, 1, 1).depthwise
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_depthwise_convolution_takes_the_time_of_its_bytes(phase):
+    """32 images of 96x56x56, 3x3 kernels of stride 2: 38.5 MB in, 9.6 MB out, both moved once in every phase."""
+    problem = Convolutions(32, 96, 56, 56, 96, 3, 3, 1, 1, 2, 2, 96)
+    machine = machine_for(get_device("v100"))
+    estimates = estimate_algorithms(phase, problem, machine)
+    assert [name for name, one in estimates.items() if one.possible.all()] == ["DEPTHWISE"]
+    moved = 4 * (32 * 96 * 56 * 56 + 32 * 96 * 28 * 28 + 96 * 3 * 3)
+    assert estimates["DEPTHWISE"].launches[0].dram_bytes == moved
+    assert estimates["DEPTHWISE"].time_s == pytest.approx(1.33 * machine.streaming("", np.array([moved])).time_s)
+    assert estimates["DEPTHWISE"].workspace_bytes == 0
+
+
+def test_groups_are_one_launch_with_the_blocks_of_each():
+    """25,088 pixels are 196 tiles of 128; on V100 each of 4 groups has 64 outputs, which is one tile of 64."""
+    problem = Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1, 4)
+    estimates = estimate_algorithms("forward", problem, machine_for(get_device("v100")))
+    launch = estimates["IMPLICIT_PRECOMP_GEMM"].launches[-1]
+    assert (launch.blocks, launch.tile.tolist()) == (196 * 4, [[128, 64]])
+    assert launch.flops_executed == 2 * 25088 * 256 * (64 * 3 * 3)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_groups_take_implicit_products_and_no_longer_than_one_after_the_other(phase):
+    machine = machine_for(get_device("v100"))
+    grouped = estimate_algorithms(phase, Convolutions(32, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1, 4), machine)
+    single = estimate_algorithms(phase, Convolutions(32, 64, 28, 28, 64, 3, 3, 1, 1, 1, 1), machine)
+    possible = {name for name, one in grouped.items() if one.possible.all()}
+    assert possible == ({"IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM"} if phase == "forward" else {"ALGO_1"})
+    for name in possible:
+        assert single[name].time_s < grouped[name].time_s <= 4 * single[name].time_s

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from benchmarks.fitting.published import read_mxnet_operators
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.frameworks import (
+    ENGINE_S,
     FRAMEWORKS,
     HOST_LAUNCH_S,
     PCIE_BYTES_PER_S,
@@ -14,13 +16,14 @@ from curvescope.analysis.cost_model.frameworks import (
     waiting_s,
 )
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
-from curvescope.analysis.cost_model.recording import machine_for
+from curvescope.analysis.cost_model.recording import _tables, machine_for
 from curvescope.profiling.hardware.devices import get_device
 
 PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 # ResNet-50: 53 convolutions without bias, 53 batch normalisations, 49 ReLUs, 16 sums, a pool, a mean, a product with
 # bias, and the loss; 53 + 2 * 53 + 2 parameter tensors.
 OPERATORS, WITH_PARAMETERS, TENSORS = 175, 107, 161
+CHAINED_S = WAIT_S + ENGINE_S  # of an operator that the next one needs
 
 
 def test_a_wait_is_what_small_operators_take_beyond_their_kernel():
@@ -34,9 +37,9 @@ def test_a_framework_that_waits_for_every_operator_idles_for_each():
     resnet = load_operations("resnet50")
     # Seven operators update a tensor, and two threads share all that is not a chain.
     assert waiting_s(resnet, FRAMEWORKS["mxnet0.9"], "training", {}) == pytest.approx(
-        WAIT_S * (2 * OPERATORS + 7 * TENSORS) / 2
+        (CHAINED_S * 2 * OPERATORS + WAIT_S * 7 * TENSORS) / 2
     )
-    assert waiting_s(resnet, FRAMEWORKS["mxnet0.9"], "forward+backward", {}) == pytest.approx(WAIT_S * 2 * OPERATORS)
+    assert waiting_s(resnet, FRAMEWORKS["mxnet0.9"], "forward+backward", {}) == pytest.approx(CHAINED_S * 2 * OPERATORS)
 
 
 def test_what_lies_between_two_gradients_of_parameters_is_waited_for_once():
@@ -44,7 +47,7 @@ def test_what_lies_between_two_gradients_of_parameters_is_waited_for_once():
     # table: the mean, the sums with their ReLUs, the ReLUs between, the pool with the first ReLU; the loss comes first.
     runs = 1 + 16 + 32 + 1
     assert waiting_s(load_operations("resnet50"), FRAMEWORKS["mxnet"], "forward+backward", {}) == pytest.approx(
-        WAIT_S * (WITH_PARAMETERS + WITH_PARAMETERS + runs)
+        CHAINED_S * (WITH_PARAMETERS + WITH_PARAMETERS + runs)
     )
 
 
@@ -53,23 +56,25 @@ def test_what_is_waited_for_hides_its_launches_behind_its_own_kernels_only():
     apart = {("forward", 0): (2, np.array([0.0, 1.0])), ("forward", 1): (1, np.array([0.0, 1.0]))}
     # Forward both are one segment of three launches; backward each is its own.
     assert waiting_s(two, FRAMEWORKS["mxnet"], "forward+backward", apart) == pytest.approx(
-        [3 * WAIT_S + 2 * HOST_LAUNCH_S, 3 * WAIT_S]
+        [3 * CHAINED_S + 2 * HOST_LAUNCH_S, 3 * CHAINED_S]
     )
     assert waiting_s(two, FRAMEWORKS["mxnet0.9"], "forward+backward", apart) == pytest.approx(
-        [4 * WAIT_S + HOST_LAUNCH_S, 4 * WAIT_S]
+        [4 * CHAINED_S + HOST_LAUNCH_S, 4 * CHAINED_S]
     )
 
 
 def test_a_convolution_without_work_takes_what_mxnet_publishes():
     # 57.8 us forward and 112.1 us backward for 32 x 3 x 256 points, three taps and 64 filters with a bias on a V100
     # (apache/mxnet 0269bc8, mxnet_operator_benchmark_results_gpu.md): two launches, and four.
-    convolution = {"operations": [{"op": "convolution", "inputs": [[], [], []]}]}
+    # An operator's time holds nothing of the engine's.
+    convolution, operator_alone = {"operations": [{"op": "convolution", "inputs": [[], [], []]}]}, FRAMEWORKS["mxnet"]
+    operator_alone = replace(operator_alone, engine_s=0.0)
     start = machine_for(get_device("v100")).start_s
     work = {("forward", 0): (2, np.array(2 * start)), ("backward", 0): (4, np.array(4 * start))}
 
     def beyond_s(phase):
         only = {key: value for key, value in work.items() if key[0] == phase}
-        return float(waiting_s(convolution, FRAMEWORKS["mxnet"], "forward+backward", only)) - WAIT_S + only[phase, 0][1]
+        return float(waiting_s(convolution, operator_alone, "forward+backward", only)) - WAIT_S + only[phase, 0][1]
 
     assert beyond_s("forward") == pytest.approx(57.8e-6, rel=0.2)
     assert beyond_s("backward") == pytest.approx(112.1e-6, rel=0.2)
@@ -96,7 +101,36 @@ def test_a_step_takes_its_kernels_and_its_waits():
         framework=FRAMEWORKS["mxnet0.9"],
     )  # fmt: skip
     assert step.waiting_s[0] > 0.01
-    assert step.time_s == pytest.approx(step.device_s + step.waiting_s)
+    # The update runs beside the passes, and is the last term.
+    assert step.beside_s == pytest.approx(step.terms[-1].time_s)
+    assert step.time_s == pytest.approx(step.device_s - step.beside_s + step.waiting_s)
+
+
+def test_an_update_hides_behind_convolutions_only():
+    def step_s(batch, passes):
+        rules = replace(FRAMEWORKS["mxnet0.9"], update_passes=passes, update_operators=0)
+        step = estimate_step(load_operations("alexnet"), [batch], machine_for(get_device("p100")),
+                             get_library("cudnn6"), framework=rules)  # fmt: skip
+        return step.time_s[0], step.beside_s[0]
+
+    (hidden_s, _), (same_s, _) = step_s(256, 5), step_s(256, 19)
+    assert hidden_s == same_s
+    # A step of one image has few convolutions: the longer update shows, beyond what they hide.
+    (short_s, short_update_s), (long_s, long_update_s) = step_s(1, 19), step_s(1, 38)
+    assert long_s - short_s == pytest.approx(long_update_s - short_update_s)
+
+
+def test_the_kernels_of_an_update_that_runs_beside_lie_in_their_step():
+    step = estimate_step(
+        load_operations("alexnet"), [1, 64], machine_for(get_device("p100")), get_library("cudnn6"),
+        framework=FRAMEWORKS["mxnet0.9"],
+    )  # fmt: skip
+    kernels, steps = _tables(step, "training")
+    ends = dict(zip(steps["step"], np.add(steps["start_ns"], steps["duration_ns"]), strict=True))
+    rows = list(zip(*(kernels[name] for name in ("step", "phase", "stream", "start_ns", "duration_ns")), strict=True))
+    assert all(start + duration <= ends[number] + 1 for number, _, _, start, duration in rows)
+    assert {stream for _, phase, stream, *_ in rows if phase == "optimizer"} == {1}
+    assert {stream for _, phase, stream, *_ in rows if phase != "optimizer"} == {0}
 
 
 def test_an_update_moves_its_passes_over_the_parameters():

@@ -1,7 +1,9 @@
 import json
 import time
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from curvescope.analysis.cost_model.choice import get_library
@@ -12,6 +14,7 @@ from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 from curvescope.profiling.workload.networks import names
 
+PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 GTX1080 = get_device("gtx1080")
 LIBRARY = get_library("cudnn5.1")
 
@@ -58,6 +61,32 @@ def test_the_first_convolution_has_no_data_gradient():
     kernels = [(t.layer, t.kernel[0]) for t in step("vgg_a", [4]).terms if t.kind == "backward_data"]
     assert "conv1_1" not in dict(kernels)
     assert "conv2_1" in dict(kernels)
+
+
+def test_a_convolution_behind_parameters_has_a_data_gradient():
+    vgg = load_operations("vgg_a")
+    images = vgg["operations"][0]["inputs"][0]
+    normalise = {"layer": "images", "op": "native_batch_norm", "inputs": [images], "outputs": [images]}
+    modelled = estimate_step({**vgg, "operations": [normalise, *vgg["operations"]]}, [4], machine_for(GTX1080), LIBRARY)
+    assert "conv1_1" in {t.layer for t in modelled.terms if t.kind == "backward_data"}
+
+
+# One for each of ResNet-50's 16 shortcuts, three for each of GoogLeNet's nine modules of four branches.
+@pytest.mark.parametrize(("network", "sums"), [("resnet50", 16), ("googlenet", 27), ("vgg_a", 0)])
+def test_gradients_are_summed_where_branches_part(network, sums):
+    terms = step(network, [4]).terms
+    assert [t.kernel[0] for t in terms].count("sum_gradients") == sums
+    assert "sum_gradients" not in {t.kernel[0] for t in step(network, [4], kind="forward").terms}
+
+
+def test_the_gradients_of_branches_take_as_long_as_caffe_sums_them():
+    # convnet-benchmarks: the `split` layers of GoogLeNet on Titan X (Maxwell), 128 images, all that only sum gradients.
+    table = pd.read_csv(PUBLISHED / "titanx_maxwell_caffe_per_layer.csv")
+    table = table[(table.network == "googlenet") & (table["pass"] == "backward")]
+    published_ms = table[table.layer.str.endswith("_split")].time_ms.sum()
+    terms = step("googlenet", [128], get_device("titanx_maxwell"), kind="forward+backward").terms
+    modelled_ms = sum(t.time_s[0] * 1e3 for t in terms if t.kernel[0] == "sum_gradients")
+    assert modelled_ms == pytest.approx(published_ms, rel=0.05)
 
 
 def test_the_operators_are_in_the_order_of_the_step():
@@ -116,11 +145,10 @@ def test_a_small_batch_is_limited_by_the_host():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda nn: nn.Conv2d(4, 8, 3, groups=4),
         lambda nn: nn.Conv2d(4, 8, 3, dilation=2),
         lambda nn: nn.ConvTranspose2d(4, 8, 3),
     ],
-    ids=["grouped", "dilated", "transposed"],
+    ids=["dilated", "transposed"],
 )
 def test_a_convolution_that_the_model_does_not_know_is_refused(make):
     torch = pytest.importorskip("torch")
@@ -130,6 +158,37 @@ def test_a_convolution_that_the_model_does_not_know_is_refused(make):
     network = Network("own", "user's own", (4, 16, 16), lambda: torch.nn.Sequential(make(torch.nn)), classes=None)
     with pytest.raises(CurvescopeError, match="only plain 2-d convolutions; 0 is"):
         estimate_step(operations(network), [4], machine_for(GTX1080), LIBRARY)
+
+
+def separable():
+    """A 3x3 kernel for each of 64 channels, then one of 4 groups; as a table of operators, linear in the batch."""
+
+    def row(layer, k, group_c, groups):
+        image = [[1, 0], [0, 64], [0, 28], [0, 28]]
+        weight = [[0, k], [0, group_c], [0, 3], [0, 3]]
+        shapes = {"inputs": [image, weight], "outputs": [image]}
+        settings = {"stride": [1, 1], "padding": [1, 1], "groups": groups}
+        return {"layer": layer, "op": "convolution", **shapes, "settings": settings}
+
+    rows = [row("depthwise", 64, 1, 64), row("grouped", 64, 16, 4)]
+    common = {"parameters": 64 * 9 + 64 * 16 * 9, "parameter_tensors": 2, "activation_bytes": 2 * 200704}
+    return {**common, "input_bytes": 200704, "operations": rows}
+
+
+def test_grouped_and_depthwise_convolutions_are_modelled_from_volta_on():
+    modelled = estimate_step(separable(), [4, 8], machine_for(get_device("v100")), get_library("cudnn8"))
+    kernels = [(term.layer, term.kernel[0]) for term in modelled.terms if term.op == "convolution"]
+    assert kernels[0] == ("depthwise", "forward_DEPTHWISE")
+    assert kernels[1] in [("grouped", f"forward_IMPLICIT_{name}") for name in ("GEMM", "PRECOMP_GEMM")]
+    assert {("grouped", "backward_data_ALGO_1"), ("depthwise", "backward_weights_DEPTHWISE")} < set(kernels)
+    assert modelled.terms[0].flops.tolist() == [2 * n * 64 * 9 * 28 * 28 for n in (4, 8)]
+    assert modelled.terms[0].bytes_compulsory.tolist() == [4 * (2 * n * 64 * 28 * 28 + 64 * 9) for n in (4, 8)]
+
+
+@pytest.mark.parametrize(("device", "precision"), [("gtx1080", "fp32"), ("v100", "fp16")])
+def test_groups_are_refused_where_their_kernels_are_not_known(device, precision):
+    with pytest.raises(CurvescopeError, match="only in fp32 and from Volta on"):
+        estimate_step(separable(), [4], machine_for(get_device(device)), LIBRARY, precision=precision)
 
 
 def test_a_network_of_the_users_is_modelled():

@@ -78,10 +78,11 @@ def describe_machine(device: str) -> Machine:
 
 def different_facts(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
     """Facts of two descriptions that differ, each with both values in words."""
+    both = {name: (recorded.get(name), here.get(name)) for name in sorted({*recorded, *here})}
     return {
-        name: f"{name}: {recorded.get(name)} there, {here.get(name)} here"
-        for name in sorted({*recorded, *here})
-        if recorded.get(name) != here.get(name)
+        name: "{}: {} there, {} here".format(name, *("none" if value is None else value for value in values))
+        for name, values in both.items()
+        if values[0] != values[1]
     }
 
 
